@@ -1,0 +1,19 @@
+# SPDX-License-Identifier: Apache-2.0
+# Checks of the source and of the library itself, under the label "check".
+find_package(Python 3.11 QUIET COMPONENTS Interpreter)
+if(NOT Python_FOUND OR WEFT_SANITIZE OR WEFT_FUZZ)
+    return()
+endif()
+
+find_program(CHECK_CXX NAMES c++ g++ clang++)
+mark_as_advanced(CHECK_CXX)
+add_test(NAME check_includes
+    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_includes.py
+            --root ${PROJECT_SOURCE_DIR} --cc ${CMAKE_C_COMPILER}
+            --cxx ${CHECK_CXX})
+add_test(NAME check_symbols
+    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_symbols.py
+            --library $<TARGET_FILE:weft> --nm ${CMAKE_NM}
+            --list ${CMAKE_CURRENT_SOURCE_DIR}/unit/symbols.txt)
+set_tests_properties(check_includes check_symbols PROPERTIES
+    LABELS check TIMEOUT 120 SKIP_RETURN_CODE 77)

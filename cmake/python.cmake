@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# weft._core, the Python module in C. It uses the limited API, so one file
+# serves every Python from 3.11 on, and it finds libweft in its own folder.
+#
+# The install component "python" is the whole package, laid out as it lies in
+# site-packages; a plain install leaves it out.
+find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+
+file(GLOB core_sources CONFIGURE_DEPENDS
+     ${PROJECT_SOURCE_DIR}/python/ext/*.c)
+if(core_sources)
+    python_add_library(weft_core MODULE ${core_sources})
+    weft_compile(weft_core)
+    target_compile_definitions(weft_core PRIVATE Py_LIMITED_API=0x030B0000)
+    # No header declares PyInit__core, and the slots of a type hold functions
+    # as void *, which pedantic C refuses.
+    target_compile_options(weft_core PRIVATE -Wno-missing-prototypes
+                           -Wno-pedantic)
+    target_include_directories(weft_core PRIVATE
+                               ${PROJECT_SOURCE_DIR}/python/ext)
+    target_link_libraries(weft_core PRIVATE weft)
+    set_target_properties(weft_core PROPERTIES
+        OUTPUT_NAME _core
+        SUFFIX .abi3.so
+        LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python
+        INSTALL_RPATH "$ORIGIN")
+    install(TARGETS weft_core LIBRARY DESTINATION weft COMPONENT python
+            EXCLUDE_FROM_ALL)
+else()
+    message(STATUS "python/ext has no sources: weft._core is not built")
+endif()
+
+# A wheel holds no symbolic links, so the library goes in under the one name
+# that the loader asks for.
+install(FILES $<TARGET_FILE:weft> DESTINATION weft
+        RENAME $<TARGET_SONAME_FILE_NAME:weft>
+        PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
+                    GROUP_EXECUTE WORLD_READ WORLD_EXECUTE
+        COMPONENT python EXCLUDE_FROM_ALL)
+# For programs in C that are built against an installed package.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION weft/include
+        COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.h)
+if(NOT SKBUILD)
+    # scikit-build-core copies these itself.
+    install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/weft DESTINATION .
+            COMPONENT python EXCLUDE_FROM_ALL
+            PATTERN __pycache__ EXCLUDE)
+endif()

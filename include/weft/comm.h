@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators: ordered groups of ranks.
+ *
+ * All members call the collective operations of one communicator in the same
+ * order. Calls on one communicator are made by one thread at a time; different
+ * communicators may be used by different threads at once.
+ *
+ * A communicator on which an operation failed because of a peer, a deadline or
+ * a mismatch is broken: pending and later operations fail at once with the
+ * same status and text, on all its ranks. It can only be destroyed. */
+#ifndef WEFT_COMM_H
+#define WEFT_COMM_H
+
+#include <weft/status.h>
+#include <weft/world.h>
+
+WEFT_BEGIN_DECLS
+
+/** The caller's rank in `comm`, from 0. */
+WEFT_API uint32_t weft_comm_rank(const weft_comm *comm);
+WEFT_API uint32_t weft_comm_size(const weft_comm *comm);
+WEFT_API weft_world *weft_comm_world(const weft_comm *comm);
+
+/** The rank in the world of member `rank`; UINT32_MAX if there is none. */
+WEFT_API uint32_t weft_comm_world_rank(const weft_comm *comm, uint32_t rank);
+
+/**
+ * Part `comm` into one communicator for each colour; members are ordered by
+ * `key`, equal keys by their rank in `comm`. A negative colour takes part and
+ * gets none: `*out` is NULL. Collective over `comm`.
+ */
+WEFT_API weft_status weft_comm_split(weft_comm *comm, int64_t colour,
+                                     int64_t key, weft_comm **out);
+
+/** A communicator of the same ranks, with an order of its own. Collective. */
+WEFT_API weft_status weft_comm_dup(weft_comm *comm, weft_comm **out);
+
+/**
+ * A communicator of the `n` members of `comm` in `ranks`, in that order.
+ * Collective over those ranks only; the caller must be one of them.
+ */
+WEFT_API weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks,
+                                      size_t n, weft_comm **out);
+
+/**
+ * End this rank's use of `comm`. Not collective; outstanding requests fail
+ * with WEFT_ERR_CLOSED. Does nothing for NULL and for the world's own
+ * communicator.
+ */
+WEFT_API void weft_comm_destroy(weft_comm *comm);
+
+/** How long an operation may wait for peers. 0 restores WEFT_TIMEOUT. */
+WEFT_API void weft_comm_set_timeout(weft_comm *comm, double seconds);
+WEFT_API double weft_comm_timeout(const weft_comm *comm);
+
+/**
+ * Break `comm` on all its ranks: every pending and later operation fails with
+ * WEFT_ERR_ABORTED and `why`. Callable from any thread, returns at once.
+ */
+WEFT_API void weft_comm_abort(weft_comm *comm, const char *why);
+
+/** WEFT_OK, or the status with which `comm` broke; the detail tells why. */
+WEFT_API weft_status weft_comm_error(const weft_comm *comm);
+
+WEFT_END_DECLS
+
+#endif

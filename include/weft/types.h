@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Element types and reduction operations. */
+#ifndef WEFT_TYPES_H
+#define WEFT_TYPES_H
+
+#include <weft/api.h>
+
+WEFT_BEGIN_DECLS
+
+/* X(name, number, bytes, text). Numbers travel between processes and never
+ * change. */
+#define WEFT_DTYPE_TABLE(X)                                                    \
+    X(BOOL, 0, 1, "bool")                                                      \
+    X(U8, 1, 1, "u8")                                                          \
+    X(I8, 2, 1, "i8")                                                          \
+    X(I16, 3, 2, "i16")                                                        \
+    X(I32, 4, 4, "i32")                                                        \
+    X(I64, 5, 8, "i64")                                                        \
+    X(F16, 6, 2, "f16")                                                        \
+    X(BF16, 7, 2, "bf16")                                                      \
+    X(F32, 8, 4, "f32")                                                        \
+    X(F64, 9, 8, "f64")                                                        \
+    X(C64, 10, 8, "c64")                                                       \
+    X(C128, 11, 16, "c128")
+
+typedef enum weft_dtype {
+#define WEFT_DTYPE_ENUM(name, number, bytes, text) WEFT_##name = (number),
+    WEFT_DTYPE_TABLE(WEFT_DTYPE_ENUM)
+#undef WEFT_DTYPE_ENUM
+} weft_dtype;
+
+/* X(name, number, text).
+ *
+ *   SUM PROD       all types; on bool they are "or" and "and".
+ *   MIN MAX        all but complex; a NaN on any rank gives NaN.
+ *   AVG            SUM divided by the number of ranks; integers are divided
+ *                  towards zero; not for bool.
+ *   BAND BOR BXOR  bool and integers.
+ *   LAND LOR LXOR  all but complex; the result is 0 or 1.
+ *   PREMUL_SUM     each rank's element times `factor`, then SUM; floating and
+ *                  complex types only. All ranks pass the same factor.
+ *
+ * Integer sums and products wrap around. f16 and bf16 are accumulated in f32
+ * and rounded once. */
+#define WEFT_OP_TABLE(X)                                                       \
+    X(SUM, 0, "sum")                                                           \
+    X(PROD, 1, "prod")                                                         \
+    X(MIN, 2, "min")                                                           \
+    X(MAX, 3, "max")                                                           \
+    X(AVG, 4, "avg")                                                           \
+    X(BAND, 5, "band")                                                         \
+    X(BOR, 6, "bor")                                                           \
+    X(BXOR, 7, "bxor")                                                         \
+    X(LAND, 8, "land")                                                         \
+    X(LOR, 9, "lor")                                                           \
+    X(LXOR, 10, "lxor")                                                        \
+    X(PREMUL_SUM, 11, "premul_sum")
+
+typedef enum weft_op_kind {
+#define WEFT_OP_ENUM(name, number, text) WEFT_OP_##name = (number),
+    WEFT_OP_TABLE(WEFT_OP_ENUM)
+#undef WEFT_OP_ENUM
+} weft_op_kind;
+
+/** A reduction. `factor` belongs to WEFT_OP_PREMUL_SUM and is else ignored. */
+typedef struct weft_op {
+    weft_op_kind kind;
+    double factor;
+} weft_op;
+
+static inline weft_op weft_op_of(weft_op_kind kind)
+{
+    weft_op op = {kind, 1.0};
+    return op;
+}
+
+static inline weft_op weft_premul_sum(double factor)
+{
+    weft_op op = {WEFT_OP_PREMUL_SUM, factor};
+    return op;
+}
+
+#define WEFT_SUM weft_op_of(WEFT_OP_SUM)
+#define WEFT_PROD weft_op_of(WEFT_OP_PROD)
+#define WEFT_MIN weft_op_of(WEFT_OP_MIN)
+#define WEFT_MAX weft_op_of(WEFT_OP_MAX)
+#define WEFT_AVG weft_op_of(WEFT_OP_AVG)
+#define WEFT_BAND weft_op_of(WEFT_OP_BAND)
+#define WEFT_BOR weft_op_of(WEFT_OP_BOR)
+#define WEFT_BXOR weft_op_of(WEFT_OP_BXOR)
+#define WEFT_LAND weft_op_of(WEFT_OP_LAND)
+#define WEFT_LOR weft_op_of(WEFT_OP_LOR)
+#define WEFT_LXOR weft_op_of(WEFT_OP_LXOR)
+
+/** Bytes of one element; 0 if `type` is none of the table. */
+WEFT_API size_t weft_dtype_size(weft_dtype type);
+
+/** "f32", "sum", ...; "?" for what is not in the table. */
+WEFT_API const char *weft_dtype_name(weft_dtype type);
+WEFT_API const char *weft_op_name(weft_op_kind kind);
+
+/** 1 if `kind` is defined on `type`, as the table above says, else 0. */
+WEFT_API int weft_op_applies(weft_op_kind kind, weft_dtype type);
+
+WEFT_END_DECLS
+
+#endif

@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The type Comm: what it is, how it is made and ended. Its operations are in
+ * collectives.c and messages.c. */
+#include "comm.h"
+
+#include <string.h>
+
+#include "args.h"
+#include "request.h"
+
+static PyTypeObject *comm_type;
+
+PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned)
+{
+    wfp_comm *self = PyObject_GC_New(wfp_comm, comm_type);
+
+    if (self == NULL) {
+        if (owned) {
+            weft_comm_destroy(comm);
+        }
+        return NULL;
+    }
+    self->world = (wfp_world *)Py_NewRef((PyObject *)world);
+    self->comm = comm;
+    self->owned = owned;
+    self->busy = false;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+int wfp_comm_check(const wfp_comm *self)
+{
+    if (self->world->world == NULL) {
+        return wfp_world_unusable(self->world);
+    }
+    if (self->comm == NULL) {
+        wfp_fail(WEFT_ERR_CLOSED, "this communicator is closed");
+        return -1;
+    }
+    return 0;
+}
+
+static wfp_comm *comm_check(PyObject *object)
+{
+    wfp_comm *self = (wfp_comm *)object;
+
+    return wfp_comm_check(self) < 0 ? NULL : self;
+}
+
+int wfp_comm_enter(wfp_comm *self)
+{
+    if (wfp_comm_check(self) < 0) {
+        return -1;
+    }
+    if (self->busy) {
+        wfp_fail(WEFT_ERR_INVALID,
+                 "another thread is inside an operation of this communicator; "
+                 "give each thread its own, with dup()");
+        return -1;
+    }
+    self->busy = true;
+    self->world->busy++;
+    return 0;
+}
+
+void wfp_comm_leave(wfp_comm *self)
+{
+    self->busy = false;
+    self->world->busy--;
+}
+
+/* Wrap what split, dup or subset made, or raise. */
+static PyObject *comm_made(wfp_comm *parent, weft_status status,
+                           weft_comm *made)
+{
+    if (status != WEFT_OK) {
+        return wfp_raise(status);
+    }
+    if (made == NULL) {
+        Py_RETURN_NONE;
+    }
+    return wfp_comm_wrap(parent->world, made, true);
+}
+
+static PyObject *comm_split(PyObject *object, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {
+        "split", 1, {"colour", "key", NULL}};
+    wfp_comm *self = (wfp_comm *)object;
+    PyObject *given[2];
+    int64_t colour = -1;
+    int64_t key = 0;
+    weft_comm *made = NULL;
+    weft_status status;
+
+    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
+        wfp_args_i64(given[1], "key", &key) < 0) {
+        return NULL;
+    }
+    if (given[0] != Py_None && wfp_args_i64(given[0], "colour", &colour) < 0) {
+        return NULL;
+    }
+    if (wfp_comm_enter(self) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_comm_split(self->comm, colour, key, &made);
+    Py_END_ALLOW_THREADS
+    wfp_comm_leave(self);
+    return comm_made(self, status, made);
+}
+
+static PyObject *comm_dup(PyObject *object, PyObject *unused)
+{
+    wfp_comm *self = (wfp_comm *)object;
+    weft_comm *made = NULL;
+    weft_status status;
+
+    (void)unused;
+    if (wfp_comm_enter(self) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_comm_dup(self->comm, &made);
+    Py_END_ALLOW_THREADS
+    wfp_comm_leave(self);
+    return comm_made(self, status, made);
+}
+
+static int comm_read_ranks(PyObject *list, Py_ssize_t n, uint32_t *ranks)
+{
+    for (Py_ssize_t i = 0; i < n; i++) {
+        if (wfp_args_u32(PyList_GetItem(list, i), "a rank", &ranks[i]) < 0) {
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static PyObject *comm_subset_of(wfp_comm *self, const uint32_t *ranks, size_t n)
+{
+    weft_comm *made = NULL;
+    weft_status status;
+
+    if (wfp_comm_enter(self) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_comm_subset(self->comm, ranks, n, &made);
+    Py_END_ALLOW_THREADS
+    wfp_comm_leave(self);
+    return comm_made(self, status, made);
+}
+
+static PyObject *comm_subset(PyObject *object, PyObject *sequence)
+{
+    PyObject *list = PySequence_List(sequence);
+    Py_ssize_t n = list == NULL ? 0 : PyList_Size(list);
+    uint32_t *ranks =
+        list == NULL ? NULL : PyMem_Malloc((size_t)(n + 1) * sizeof(*ranks));
+    PyObject *made = NULL;
+
+    if (list != NULL && ranks == NULL) {
+        PyErr_NoMemory();
+    }
+    if (ranks != NULL && comm_read_ranks(list, n, ranks) == 0) {
+        made = comm_subset_of((wfp_comm *)object, ranks, (size_t)n);
+    }
+    PyMem_Free(ranks);
+    Py_XDECREF(list);
+    return made;
+}
+
+static PyObject *comm_abort(PyObject *object, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {"abort", 0, {"why", NULL}};
+    wfp_comm *self = comm_check(object);
+    PyObject *given;
+    const char *why = "aborted by the program";
+
+    if (self == NULL ||
+        wfp_args_sort(&signature, args, nargs, kwnames, &given) < 0) {
+        return NULL;
+    }
+    if (given != NULL && (why = PyUnicode_AsUTF8AndSize(given, NULL)) == NULL) {
+        return NULL;
+    }
+    weft_comm_abort(self->comm, why);
+    Py_RETURN_NONE;
+}
+
+static void comm_end(wfp_comm *self)
+{
+    weft_comm *comm = self->comm;
+
+    self->comm = NULL;
+    if (comm != NULL && self->owned && !self->world->forked) {
+        Py_BEGIN_ALLOW_THREADS
+        weft_comm_destroy(comm);
+        Py_END_ALLOW_THREADS
+    }
+}
+
+static PyObject *comm_close(PyObject *object, PyObject *unused)
+{
+    wfp_comm *self = (wfp_comm *)object;
+
+    (void)unused;
+    if (self->busy) {
+        return wfp_fail(WEFT_ERR_INVALID,
+                        "another thread is inside an operation of this "
+                        "communicator; it can be closed when that is done");
+    }
+    if (self->owned) {
+        comm_end(self);
+        wfp_request_sweep();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *comm_enter(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return Py_XNewRef((PyObject *)comm_check(object));
+}
+
+static PyObject *comm_exit(PyObject *object, PyObject *const *args,
+                           Py_ssize_t nargs)
+{
+    (void)args;
+    (void)nargs;
+    return comm_close(object, NULL);
+}
+
+static PyObject *comm_get_rank(PyObject *object, void *unused)
+{
+    wfp_comm *self = comm_check(object);
+
+    (void)unused;
+    return self == NULL ? NULL
+                        : PyLong_FromUnsignedLong(weft_comm_rank(self->comm));
+}
+
+static PyObject *comm_get_size(PyObject *object, void *unused)
+{
+    wfp_comm *self = comm_check(object);
+
+    (void)unused;
+    return self == NULL ? NULL
+                        : PyLong_FromUnsignedLong(weft_comm_size(self->comm));
+}
+
+static PyObject *comm_get_members(PyObject *object, void *unused)
+{
+    wfp_comm *self = comm_check(object);
+    uint32_t size;
+    PyObject *members;
+
+    (void)unused;
+    if (self == NULL) {
+        return NULL;
+    }
+    size = weft_comm_size(self->comm);
+    members = PyTuple_New(size);
+    for (uint32_t i = 0; members != NULL && i < size; i++) {
+        PyObject *rank =
+            PyLong_FromUnsignedLong(weft_comm_world_rank(self->comm, i));
+
+        if (rank == NULL || PyTuple_SetItem(members, i, rank) < 0) {
+            Py_CLEAR(members);
+        }
+    }
+    return members;
+}
+
+static PyObject *comm_get_world(PyObject *object, void *unused)
+{
+    (void)unused;
+    return Py_NewRef((PyObject *)((wfp_comm *)object)->world);
+}
+
+static PyObject *comm_get_closed(PyObject *object, void *unused)
+{
+    wfp_comm *self = (wfp_comm *)object;
+
+    (void)unused;
+    return PyBool_FromLong(self->comm == NULL || self->world->world == NULL);
+}
+
+static PyObject *comm_get_broken(PyObject *object, void *unused)
+{
+    wfp_comm *self = comm_check(object);
+
+    (void)unused;
+    return self == NULL
+               ? NULL
+               : PyBool_FromLong(weft_comm_error(self->comm) != WEFT_OK);
+}
+
+static PyObject *comm_get_timeout(PyObject *object, void *unused)
+{
+    wfp_comm *self = comm_check(object);
+
+    (void)unused;
+    return self == NULL ? NULL
+                        : PyFloat_FromDouble(weft_comm_timeout(self->comm));
+}
+
+static int comm_set_timeout(PyObject *object, PyObject *value, void *unused)
+{
+    wfp_comm *self = comm_check(object);
+    double seconds;
+
+    (void)unused;
+    if (self == NULL || wfp_args_seconds(value, "timeout", &seconds) < 0) {
+        return -1;
+    }
+    weft_comm_set_timeout(self->comm, seconds);
+    return 0;
+}
+
+static PyObject *comm_repr(PyObject *object)
+{
+    wfp_comm *self = (wfp_comm *)object;
+
+    if (self->comm == NULL || self->world->world == NULL) {
+        return PyUnicode_FromString("<weft.Comm closed>");
+    }
+    return PyUnicode_FromFormat("<weft.Comm rank %u of %u>",
+                                weft_comm_rank(self->comm),
+                                weft_comm_size(self->comm));
+}
+
+static int comm_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((wfp_comm *)object)->world);
+    return 0;
+}
+
+/* The world is needed to the last, so the cycle is broken at its other end. */
+static void comm_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+    wfp_comm *self = (wfp_comm *)object;
+
+    PyObject_GC_UnTrack(object);
+    comm_end(self);
+    Py_DECREF(self->world);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef comm_methods[] = {
+    {"barrier", wfp_comm_barrier, METH_NOARGS,
+     "barrier($self, /)\n--\n\nReturn when all ranks have called it."},
+    {"ibarrier", wfp_comm_ibarrier, METH_NOARGS,
+     "ibarrier($self, /)\n--\n\nA Request for barrier()."},
+    WFP_METHOD("broadcast", wfp_comm_broadcast,
+               "broadcast($self, /, x, root=0)\n--\n\n"
+               "Copy x of rank root to x of all others; returns x."),
+    WFP_METHOD("ibroadcast", wfp_comm_ibroadcast,
+               "ibroadcast($self, /, x, root=0)\n--\n\n"
+               "A Request for broadcast()."),
+    WFP_METHOD("allreduce", wfp_comm_allreduce,
+               "allreduce($self, /, x, op='sum', out=None)\n--\n\n"
+               "Reduce x over all ranks, into out or else into x itself; "
+               "returns the array with the result."),
+    WFP_METHOD("iallreduce", wfp_comm_iallreduce,
+               "iallreduce($self, /, x, op='sum', out=None)\n--\n\n"
+               "A Request for allreduce()."),
+    WFP_METHOD("send", wfp_comm_send,
+               "send($self, /, x, peer, tag=0)\n--\n\n"
+               "Send x to rank peer; returns when x may be changed again."),
+    WFP_METHOD("isend", wfp_comm_isend,
+               "isend($self, /, x, peer, tag=0)\n--\n\n"
+               "A Request for send()."),
+    WFP_METHOD("recv", wfp_comm_recv,
+               "recv($self, /, x, peer, tag=0)\n--\n\n"
+               "Receive from rank peer into x; returns how many elements "
+               "came."),
+    WFP_METHOD("irecv", wfp_comm_irecv,
+               "irecv($self, /, x, peer, tag=0)\n--\n\n"
+               "A Request for recv()."),
+    WFP_METHOD("split", comm_split,
+               "split($self, /, colour, key=0)\n--\n\n"
+               "One communicator for each colour, ordered by key; None for a "
+               "colour of None or below 0."),
+    {"dup", comm_dup, METH_NOARGS,
+     "dup($self, /)\n--\n\nThe same ranks, with an order of their own."},
+    {"subset", comm_subset, METH_O,
+     "subset($self, ranks, /)\n--\n\n"
+     "A communicator of these ranks; only they call it."},
+    WFP_METHOD("abort", comm_abort,
+               "abort($self, /, why='aborted by the program')\n--\n\n"
+               "Fail every pending and later operation, on all ranks."),
+    {"close", comm_close, METH_NOARGS,
+     "close($self, /)\n--\n\nEnd this rank's use of it."},
+    {"__enter__", comm_enter, METH_NOARGS, NULL},
+    {"__exit__", (PyCFunction)(void (*)(void))comm_exit, METH_FASTCALL, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef comm_getset[] = {
+    {"rank", comm_get_rank, NULL, "This process's rank in it.", NULL},
+    {"size", comm_get_size, NULL, "The number of its ranks.", NULL},
+    {"members", comm_get_members, NULL, "Its ranks' ranks in the world.", NULL},
+    {"world", comm_get_world, NULL, "The World it belongs to.", NULL},
+    {"closed", comm_get_closed, NULL, "True once it was closed.", NULL},
+    {"broken", comm_get_broken, NULL, "True once an operation broke it.", NULL},
+    {"timeout", comm_get_timeout, comm_set_timeout,
+     "Seconds an operation may wait for peers; None restores the default.",
+     NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot comm_slots[] = {
+    {Py_tp_doc, (void *)"An ordered group of ranks."},
+    WFP_SLOT(Py_tp_dealloc, comm_dealloc),
+    WFP_SLOT(Py_tp_traverse, comm_traverse),
+    WFP_SLOT(Py_tp_repr, comm_repr),
+    {Py_tp_methods, comm_methods},
+    {Py_tp_getset, comm_getset},
+    {0, NULL},
+};
+
+static PyType_Spec comm_spec = {
+    .name = "weft.Comm",
+    .basicsize = sizeof(wfp_comm),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = comm_slots,
+};
+
+int wfp_comm_setup(PyObject *module)
+{
+    comm_type = wfp_type_add(module, &comm_spec);
+    return comm_type == NULL ? -1 : 0;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weft.Comm: an ordered group of ranks. */
+#ifndef WFP_COMM_H
+#define WFP_COMM_H
+
+#include "core.h"
+#include "world.h"
+
+typedef struct wfp_comm {
+    PyObject_HEAD
+    weft_comm *comm; /* NULL once closed */
+    wfp_world *world;
+    bool owned; /* the world's own communicator is not ours to end */
+    bool busy;  /* a thread is inside the library without the GIL */
+} wfp_comm;
+
+/* A Comm over `comm`, which it takes over if `owned`; NULL on failure. */
+PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned);
+
+/* 0, or -1 with the reason raised why it cannot be used. */
+int wfp_comm_check(const wfp_comm *comm);
+
+/* Mark the communicator as in use by this thread before the GIL is given up,
+ * and undo it after: 0, or -1 with the reason raised. Only these two let other
+ * threads in, so that none can close it, or call it too, meanwhile. */
+int wfp_comm_enter(wfp_comm *comm);
+void wfp_comm_leave(wfp_comm *comm);
+
+/* The methods that communicate, from collectives.c and messages.c. */
+typedef PyObject *wfp_method(PyObject *self, PyObject *const *args,
+                             Py_ssize_t nargs, PyObject *kwnames);
+
+PyObject *wfp_comm_barrier(PyObject *self, PyObject *unused);
+PyObject *wfp_comm_ibarrier(PyObject *self, PyObject *unused);
+wfp_method wfp_comm_broadcast;
+wfp_method wfp_comm_ibroadcast;
+wfp_method wfp_comm_allreduce;
+wfp_method wfp_comm_iallreduce;
+wfp_method wfp_comm_send;
+wfp_method wfp_comm_isend;
+wfp_method wfp_comm_recv;
+wfp_method wfp_comm_irecv;
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weft._core: the C library in Python's words. This file makes the module and
+ * holds what belongs to no object. */
+#include "core.h"
+
+PyTypeObject *wfp_type_add(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromSpec(spec);
+
+    if (type == NULL || PyModule_AddType(module, (PyTypeObject *)type) < 0) {
+        Py_XDECREF(type);
+        return NULL;
+    }
+    return (PyTypeObject *)type;
+}
+
+static PyObject *core_version(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyUnicode_FromString(weft_version());
+}
+
+static PyObject *core_launcher(PyObject *module, PyObject *unused)
+{
+    (void)module;
+    (void)unused;
+    return PyUnicode_FromString(weft_boot_launcher());
+}
+
+static PyObject *core_settings(PyObject *module, PyObject *unused)
+{
+    PyObject *list = PyList_New(0);
+    weft_setting_info info;
+
+    (void)module;
+    (void)unused;
+    for (size_t i = 0; list != NULL && weft_setting_get(i, &info) == WEFT_OK;
+         i++) {
+        PyObject *row = Py_BuildValue("(sssss)", info.name, info.value,
+                                      info.source, info.fallback, info.help);
+
+        if (row == NULL || PyList_Append(list, row) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(row);
+    }
+    return list;
+}
+
+static PyMethodDef core_functions[] = {
+    {"version", core_version, METH_NOARGS,
+     "version()\n--\n\nThe version of the C library."},
+    {"launcher", core_launcher, METH_NOARGS,
+     "launcher()\n--\n\n"
+     "What started this process: 'torchrun', 'openmpi', 'alone', ..."},
+    {"settings", core_settings, METH_NOARGS,
+     "settings()\n--\n\n"
+     "Every setting as (name, value, source, default, help)."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef core_module = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "weft._core",
+    .m_doc = "The C library in Python's words; import weft instead.",
+    .m_size = -1,
+    .m_methods = core_functions,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+
+PyMODINIT_FUNC PyInit__core(void)
+{
+    static int (*const setup[])(PyObject *) = {
+        wfp_status_setup, wfp_op_setup,   wfp_array_setup,
+        wfp_world_setup,  wfp_comm_setup, wfp_request_setup,
+    };
+    PyObject *module = PyModule_Create(&core_module);
+
+    for (size_t i = 0; module != NULL && i < sizeof(setup) / sizeof(setup[0]);
+         i++) {
+        if (setup[i](module) < 0) {
+            Py_CLEAR(module);
+        }
+    }
+    return module;
+}

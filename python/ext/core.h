@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of weft._core share.
+ *
+ * The module is written against the limited API of Python 3.11 and knows
+ * neither torch nor NumPy at build time. It lives in one interpreter, so its
+ * few objects (types, exceptions, interned names) are plain statics. */
+#ifndef WFP_CORE_H
+#define WFP_CORE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <stdbool.h>
+#include <weft/weft.h>
+
+/* A method that takes its arguments as an array, with keywords. */
+#define WFP_METHOD(name, function, doc)                                        \
+    {                                                                          \
+        name, (PyCFunction)(void (*)(void))(function),                         \
+            METH_FASTCALL | METH_KEYWORDS, doc                                 \
+    }
+
+/* A slot of a type that holds a function; the slot's own type is void *, which
+ * plain C keeps apart from functions. */
+#define WFP_SLOT(slot, function)                                               \
+    {                                                                          \
+        slot, __extension__(void *)(function)                                  \
+    }
+
+/* Raise the exception of `status` with the detail the library recorded on this
+ * thread. Returns NULL. */
+PyObject *wfp_raise(weft_status status);
+
+/* The same with a text of our own, formatted by PyErr_FormatV. */
+PyObject *wfp_fail(weft_status status, const char *format, ...);
+
+/* Each file adds its types and functions to the module: 0, or -1 with an
+ * exception set. */
+int wfp_status_setup(PyObject *module);
+int wfp_op_setup(PyObject *module);
+int wfp_array_setup(PyObject *module);
+int wfp_world_setup(PyObject *module);
+int wfp_comm_setup(PyObject *module);
+int wfp_request_setup(PyObject *module);
+
+/* Make a type from `spec` and add it to the module; NULL on failure. */
+PyTypeObject *wfp_type_add(PyObject *module, PyType_Spec *spec);
+
+#endif

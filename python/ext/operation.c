@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of an operation, with or without its Request. */
+#include <string.h>
+
+#include "request.h"
+
+static wfp_operation *dropped;
+static bool sweeping; /* asking the library may call back, and so come here */
+
+wfp_operation *wfp_operation_new(wfp_comm *comm)
+{
+    wfp_operation *operation = PyMem_Malloc(sizeof(*operation));
+
+    wfp_request_sweep();
+    if (operation == NULL) {
+        PyErr_NoMemory();
+        return NULL;
+    }
+    memset(operation, 0, sizeof(*operation));
+    operation->comm = (wfp_comm *)Py_NewRef((PyObject *)comm);
+    return operation;
+}
+
+static void operation_let_go(wfp_operation *operation)
+{
+    wfp_array_close(&operation->array[0]);
+    wfp_array_close(&operation->array[1]);
+}
+
+void wfp_operation_free(wfp_operation *operation)
+{
+    if (!operation->comm->world->forked) {
+        weft_request_release(operation->request);
+    }
+    operation_let_go(operation);
+    Py_XDECREF(operation->result);
+    Py_DECREF(operation->comm);
+    PyMem_Free(operation);
+}
+
+int wfp_operation_settle(wfp_operation *operation, weft_status status)
+{
+    int result = 0;
+
+    if (operation->settled) {
+        return 0;
+    }
+    operation->settled = true;
+    if (status == WEFT_OK &&
+        (wfp_array_finish(&operation->array[0]) < 0 ||
+         wfp_array_finish(&operation->array[1]) < 0)) {
+        result = -1;
+    }
+    if (operation->is_receive && status == WEFT_OK && result == 0) {
+        operation->result =
+            wfp_request_elements(&operation->array[0], operation->received);
+        result = operation->result == NULL ? -1 : 0;
+    }
+    operation_let_go(operation);
+    return result;
+}
+
+void wfp_operation_drop(wfp_operation *operation)
+{
+    operation->next = dropped;
+    dropped = operation;
+    wfp_request_sweep();
+}
+
+/* Is it over? A forked child owns none of its parent's operations. */
+static bool operation_is_over(wfp_operation *operation)
+{
+    int done = 1;
+
+    if (!operation->settled && !operation->comm->world->forked) {
+        (void)weft_request_test(operation->request, &done);
+    }
+    return done != 0;
+}
+
+void wfp_request_sweep(void)
+{
+    wfp_operation **link = &dropped;
+    wfp_operation *over = NULL;
+
+    if (sweeping) {
+        return;
+    }
+    sweeping = true;
+    while (*link != NULL) {
+        wfp_operation *operation = *link;
+
+        if (operation_is_over(operation)) {
+            *link = operation->next;
+            operation->next = over;
+            over = operation;
+        } else {
+            link = &operation->next;
+        }
+    }
+    sweeping = false;
+    /* Freeing runs other people's destructors, which may come back here, so
+     * the list is whole again before the first is called. */
+    while (over != NULL) {
+        wfp_operation *next = over->next;
+
+        wfp_operation_free(over);
+        over = next;
+    }
+}
+
+PyObject *wfp_request_elements(const wfp_array *array, size_t bytes)
+{
+    if (bytes % array->item != 0) {
+        return wfp_fail(WEFT_ERR_INVALID,
+                        "received %zu bytes, which is not a whole number of "
+                        "elements of %zu bytes",
+                        bytes, array->item);
+    }
+    return PyLong_FromSize_t(bytes / array->item);
+}

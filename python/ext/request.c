@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "request.h"
+
+#include <time.h>
+
+#include "args.h"
+
+/* A wait gives the interpreter a chance to see Ctrl-C this often. */
+static const double slice_seconds = 0.1;
+
+typedef struct request_object {
+    PyObject_HEAD
+    wfp_operation *operation;
+    PyObject *callbacks; /* a list, once there is one */
+    bool watched;        /* the library will call request_over */
+    bool called;         /* and has done so */
+} request_object;
+
+static PyTypeObject *request_type;
+
+PyObject *wfp_request_started(wfp_operation *operation, weft_status status)
+{
+    request_object *self;
+
+    if (status != WEFT_OK) {
+        wfp_raise(status);
+        wfp_operation_free(operation);
+        return NULL;
+    }
+    self = PyObject_GC_New(request_object, request_type);
+    if (self == NULL) {
+        wfp_operation_drop(operation);
+        return NULL;
+    }
+    self->operation = operation;
+    self->callbacks = NULL;
+    self->watched = false;
+    self->called = false;
+    PyObject_GC_Track(self);
+    return (PyObject *)self;
+}
+
+static wfp_operation *request_check(PyObject *self)
+{
+    wfp_operation *operation = ((request_object *)self)->operation;
+
+    if (operation->comm->world->forked) {
+        wfp_world_unusable(operation->comm->world);
+        return NULL;
+    }
+    return operation;
+}
+
+/* Is it over, and with which status? Lets go of the memory if so. */
+static int request_poll(wfp_operation *operation, int *done,
+                        weft_status *status)
+{
+    operation->comm->world->busy++;
+    Py_BEGIN_ALLOW_THREADS
+    *status = weft_request_test(operation->request, done);
+    Py_END_ALLOW_THREADS
+    operation->comm->world->busy--;
+    return *done ? wfp_operation_settle(operation, *status) : 0;
+}
+
+static weft_status request_wait_for(wfp_operation *operation, double seconds)
+{
+    weft_status status;
+
+    operation->comm->world->busy++;
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_request_wait(operation->request, seconds);
+    Py_END_ALLOW_THREADS
+    operation->comm->world->busy--;
+    return status;
+}
+
+static double request_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* Wait in slices until the operation is over (1) or `seconds` have passed (0);
+ * 0 seconds: for as long as it takes. -1 when a signal handler raised. */
+static int request_wait_over(wfp_operation *operation, double seconds,
+                             weft_status *status)
+{
+    double end = request_now() + seconds;
+    double slice = slice_seconds;
+
+    for (;;) {
+        int done = 1;
+
+        if (seconds > 0) {
+            double left = end - request_now();
+
+            slice = left < slice_seconds ? left : slice_seconds;
+        }
+        if (slice > 0) {
+            *status = request_wait_for(operation, slice);
+            if (*status != WEFT_ERR_TIMEOUT) {
+                return 1;
+            }
+        }
+        /* The slice or the operation itself may have run out of time. */
+        *status = weft_request_test(operation->request, &done);
+        if (done || slice <= 0) {
+            return done;
+        }
+        if (PyErr_CheckSignals() < 0) {
+            return -1;
+        }
+    }
+}
+
+static PyObject *request_wait(PyObject *self, PyObject *const *args,
+                              Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {"wait", 0, {"timeout", NULL}};
+    wfp_operation *operation = request_check(self);
+    PyObject *timeout;
+    double seconds;
+    weft_status status;
+    int over;
+
+    if (operation == NULL ||
+        wfp_args_sort(&signature, args, nargs, kwnames, &timeout) < 0 ||
+        wfp_args_seconds(timeout, "timeout", &seconds) < 0) {
+        return NULL;
+    }
+    over = request_wait_over(operation, seconds, &status);
+    if (over < 0) {
+        return NULL;
+    }
+    if (over == 0) {
+        return wfp_fail(WEFT_ERR_TIMEOUT,
+                        "the operation was not over after %R seconds; it goes "
+                        "on, and can be waited for again",
+                        timeout);
+    }
+    if (wfp_operation_settle(operation, status) < 0) {
+        return NULL;
+    }
+    if (status != WEFT_OK) {
+        return wfp_raise(status);
+    }
+    return Py_NewRef(operation->result == NULL ? Py_None : operation->result);
+}
+
+static PyObject *request_test(PyObject *self, PyObject *unused)
+{
+    wfp_operation *operation = request_check(self);
+    weft_status status;
+    int done = 0;
+
+    (void)unused;
+    if (operation == NULL || request_poll(operation, &done, &status) < 0) {
+        return NULL;
+    }
+    if (done && status != WEFT_OK) {
+        return wfp_raise(status);
+    }
+    return PyBool_FromLong(done);
+}
+
+static PyObject *request_get_done(PyObject *self, void *unused)
+{
+    wfp_operation *operation = request_check(self);
+    weft_status status;
+    int done = 0;
+
+    (void)unused;
+    if (operation == NULL || request_poll(operation, &done, &status) < 0) {
+        return NULL;
+    }
+    return PyBool_FromLong(done);
+}
+
+static void request_call(PyObject *self, PyObject *function)
+{
+    PyObject *result = PyObject_CallFunctionObjArgs(function, self, NULL);
+
+    if (result == NULL) {
+        PyErr_WriteUnraisable(function);
+    }
+    Py_XDECREF(result);
+}
+
+/* The library's callback, on whichever thread completed the operation. */
+static void request_over(weft_request *request, weft_status status, void *ctx)
+{
+    PyGILState_STATE gil = PyGILState_Ensure();
+    request_object *self = ctx;
+    PyObject *callbacks;
+
+    (void)request;
+    if (wfp_operation_settle(self->operation, status) < 0) {
+        PyErr_WriteUnraisable((PyObject *)self);
+    }
+    callbacks = self->callbacks;
+    self->callbacks = NULL;
+    self->called = true;
+    for (Py_ssize_t i = 0; i < PyList_Size(callbacks); i++) {
+        request_call((PyObject *)self, PyList_GetItem(callbacks, i));
+    }
+    Py_DECREF(callbacks);
+    Py_DECREF(self);
+    PyGILState_Release(gil);
+}
+
+/* The first callback: from now on the library holds a reference. */
+static int request_watch(request_object *self)
+{
+    weft_status status;
+
+    self->watched = true;
+    Py_INCREF((PyObject *)self);
+    Py_BEGIN_ALLOW_THREADS
+    status =
+        weft_request_on_done(self->operation->request, request_over, self);
+    Py_END_ALLOW_THREADS
+    if (status != WEFT_OK) {
+        self->watched = false;
+        Py_DECREF(self);
+        wfp_raise(status);
+        return -1;
+    }
+    return 0;
+}
+
+static PyObject *request_add_done_callback(PyObject *object, PyObject *function)
+{
+    request_object *self = (request_object *)object;
+
+    if (request_check(object) == NULL) {
+        return NULL;
+    }
+    if (!PyCallable_Check(function)) {
+        PyErr_Format(PyExc_TypeError, "a callback must be callable, not %R",
+                     function);
+        return NULL;
+    }
+    if (self->called) {
+        request_call(object, function);
+        Py_RETURN_NONE;
+    }
+    if (self->callbacks == NULL && (self->callbacks = PyList_New(0)) == NULL) {
+        return NULL;
+    }
+    if (PyList_Append(self->callbacks, function) < 0 ||
+        (!self->watched && request_watch(self) < 0)) {
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static int request_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    request_object *self = (request_object *)object;
+
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->callbacks);
+    Py_VISIT(self->operation->result);
+    Py_VISIT(self->operation->comm);
+    return 0;
+}
+
+static int request_clear(PyObject *object)
+{
+    Py_CLEAR(((request_object *)object)->callbacks);
+    return 0;
+}
+
+static void request_dealloc(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+
+    PyObject_GC_UnTrack(object);
+    request_clear(object);
+    wfp_operation_drop(((request_object *)object)->operation);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef request_methods[] = {
+    WFP_METHOD("wait", request_wait,
+               "wait($self, /, timeout=None)\n--\n\n"
+               "Wait until it is over; return what the blocking call would."),
+    {"test", request_test, METH_NOARGS,
+     "test($self, /)\n--\n\nIs it over? Raises the error it ended with."},
+    {"add_done_callback", request_add_done_callback, METH_O,
+     "add_done_callback($self, function, /)\n--\n\n"
+     "Call function(request) once it is over, on the thread that ends it."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef request_getset[] = {
+    {"done", request_get_done, NULL, "Is it over, well or not?", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot request_slots[] = {
+    {Py_tp_doc, (void *)"One operation under way. It keeps its arrays alive."},
+    WFP_SLOT(Py_tp_dealloc, request_dealloc),
+    WFP_SLOT(Py_tp_traverse, request_traverse),
+    WFP_SLOT(Py_tp_clear, request_clear),
+    {Py_tp_methods, request_methods},
+    {Py_tp_getset, request_getset},
+    {0, NULL},
+};
+
+static PyType_Spec request_spec = {
+    .name = "weft.Request",
+    .basicsize = sizeof(request_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = request_slots,
+};
+
+int wfp_request_setup(PyObject *module)
+{
+    request_type = wfp_type_add(module, &request_spec);
+    return request_type == NULL ? -1 : 0;
+}

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tensor.h"
+
+#include "lazy.h"
+
+enum { TYPES = 2 }; /* Tensor and Parameter */
+
+static struct {
+    PyTypeObject *type; /* a strong reference */
+    const wfp_dl_api *api;
+} known[TYPES];
+
+const wfp_dl_api *wfp_tensor_api(const PyTypeObject *type)
+{
+    return type == known[0].type   ? known[0].api
+           : type == known[1].type ? known[1].api
+                                   : NULL;
+}
+
+/* Is `type` what torch calls Tensor or Parameter? */
+static bool tensor_is_torch_type(PyTypeObject *type)
+{
+    PyObject *name = PyUnicode_FromString("torch");
+    PyObject *torch = name == NULL ? NULL : PyImport_GetModule(name);
+    PyObject *tensor = NULL;
+    PyObject *nn = NULL;
+    PyObject *parameter = NULL;
+    bool found;
+
+    if (torch != NULL) {
+        tensor = PyObject_GetAttrString(torch, "Tensor");
+        nn = PyObject_GetAttrString(torch, "nn");
+    }
+    if (nn != NULL) {
+        parameter = PyObject_GetAttrString(nn, "Parameter");
+    }
+    PyErr_Clear(); /* torch may be half imported: then it is not known yet */
+    found = (PyObject *)type == tensor || (PyObject *)type == parameter;
+    Py_XDECREF(parameter);
+    Py_XDECREF(nn);
+    Py_XDECREF(tensor);
+    Py_XDECREF(torch);
+    Py_XDECREF(name);
+    return found;
+}
+
+static const wfp_dl_api *tensor_find_table(PyTypeObject *type)
+{
+    PyObject *capsule =
+        PyObject_GetAttrString((PyObject *)type, WFP_DL_ATTRIBUTE);
+    const wfp_dl_header *header = NULL;
+
+    if (capsule != NULL) {
+        header = PyCapsule_GetPointer(capsule, WFP_DL_CAPSULE);
+        /* The table is static in the framework; the capsule only names it. */
+        Py_DECREF(capsule);
+    }
+    PyErr_Clear();
+    while (header != NULL && header->version.major != WFP_DL_MAJOR) {
+        header = header->prev_api;
+    }
+    return (const wfp_dl_api *)header;
+}
+
+const wfp_dl_api *wfp_tensor_learn(PyTypeObject *type)
+{
+    const wfp_dl_api *api;
+    int slot = known[0].type == NULL ? 0 : 1;
+
+    if (known[slot].type != NULL || !tensor_is_torch_type(type)) {
+        return NULL;
+    }
+    api = tensor_find_table(type);
+    if (api == NULL) {
+        return NULL;
+    }
+    wfp_lazy_learn(type);
+    known[slot].type = (PyTypeObject *)Py_NewRef((PyObject *)type);
+    known[slot].api = api;
+    return api;
+}
+
+static int tensor_dtype(const wfp_dl_tensor *t)
+{
+    static const struct {
+        uint8_t code;
+        uint8_t bits;
+        weft_dtype dtype;
+    } table[] = {
+        {WFP_DL_FLOAT, 32, WEFT_F32},    {WFP_DL_BFLOAT, 16, WEFT_BF16},
+        {WFP_DL_FLOAT, 64, WEFT_F64},    {WFP_DL_FLOAT, 16, WEFT_F16},
+        {WFP_DL_INT, 64, WEFT_I64},      {WFP_DL_INT, 32, WEFT_I32},
+        {WFP_DL_UINT, 8, WEFT_U8},       {WFP_DL_INT, 8, WEFT_I8},
+        {WFP_DL_INT, 16, WEFT_I16},      {WFP_DL_BOOL, 8, WEFT_BOOL},
+        {WFP_DL_COMPLEX, 64, WEFT_C64},  {WFP_DL_COMPLEX, 128, WEFT_C128},
+    };
+
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        if (table[i].code == t->code && table[i].bits == t->bits) {
+            return (int)table[i].dtype;
+        }
+    }
+    return WFP_NO_DTYPE;
+}
+
+/* Compact, the last index fastest? Also counts the elements. */
+static bool tensor_is_compact(const wfp_dl_tensor *t, size_t *count)
+{
+    bool compact = true;
+
+    *count = 1;
+    for (int32_t i = t->ndim; i-- > 0;) {
+        if (t->strides != NULL && t->shape[i] != 1 &&
+            t->strides[i] != (int64_t)*count) {
+            compact = false;
+        }
+        *count *= (size_t)t->shape[i];
+    }
+    return compact || *count == 0;
+}
+
+static bool tensor_describe(wfp_array *a, const wfp_dl_tensor *t)
+{
+    if (t->device_type != WFP_DL_CPU && t->device_type != WFP_DL_CUDA_HOST &&
+        t->device_type != WFP_DL_ROCM_HOST) {
+        return false;
+    }
+    if (!tensor_is_compact(t, &a->count) || t->bits % 8 != 0 ||
+        (t->data == NULL && a->count != 0)) {
+        return false;
+    }
+    a->data = (char *)t->data + t->byte_offset;
+    a->item = (size_t)t->bits / 8 * t->lanes;
+    a->dtype = t->lanes == 1 ? tensor_dtype(t) : WFP_NO_DTYPE;
+    return true;
+}
+
+/* What the table does not tell; whole numbers have nothing of the kind. */
+static wfp_opened tensor_check_lazy(const wfp_array *a, PyObject *tensor,
+                                    unsigned access)
+{
+    bool is_complex = a->dtype == WEFT_C64 || a->dtype == WEFT_C128;
+    int rare;
+
+    if (a->dtype >= 0 && a->dtype < WEFT_F16) {
+        return WFP_OPENED;
+    }
+    rare = wfp_lazy_bits(tensor, a->data, is_complex);
+    if (rare == 0 && (access & WFP_WRITE) != 0) {
+        rare = wfp_lazy_requires_grad(tensor);
+    }
+    return rare < 0 ? WFP_RAISED : rare ? WFP_RARE : WFP_OPENED;
+}
+
+static const wfp_dl_tensor *tensor_export(wfp_array *a, PyObject *tensor,
+                                          const wfp_dl_api *api,
+                                          unsigned access, wfp_dl_tensor *room)
+{
+    if ((access & WFP_KEEP) == 0 && api->borrow_from_object != NULL) {
+        return api->borrow_from_object(tensor, room) == 0 ? room : NULL;
+    }
+    if (api->managed_from_object(tensor, &a->managed) != 0) {
+        a->managed = NULL;
+        return NULL;
+    }
+    return &a->managed->tensor;
+}
+
+wfp_opened wfp_tensor_open(wfp_array *a, PyObject *tensor,
+                           const wfp_dl_api *api, unsigned access)
+{
+    wfp_dl_tensor room;
+    const wfp_dl_tensor *t = tensor_export(a, tensor, api, access, &room);
+    wfp_opened opened = WFP_RARE;
+
+    if (t == NULL) {
+        PyErr_Clear(); /* weft._arrays knows a better text, or a way */
+        return WFP_RARE;
+    }
+    if (tensor_describe(a, t)) {
+        opened = tensor_check_lazy(a, tensor, access);
+    }
+    if (opened != WFP_OPENED) {
+        if (a->managed != NULL) {
+            a->managed->deleter(a->managed);
+            a->managed = NULL;
+        }
+        return opened;
+    }
+    Py_INCREF(tensor);
+    a->owner = tensor;
+    return WFP_OPENED;
+}

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ranks of a job meet, where that is a Python object.
+
+A meeting place has `rank` and `size`, `set(key, value)` and
+`get(key, timeout)`, which waits for the key and raises TimeoutError when it
+does not come. It is used while a world is made, and no longer.
+"""
+
+import contextlib
+import datetime
+import hmac
+import secrets
+import socket
+import socketserver
+import struct
+import threading
+import time
+from typing import Any, Protocol
+
+
+class Meeting(Protocol):
+    """What `weft.init(boot=...)` takes."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def set(self, key: str, value: bytes) -> Any: ...
+    def get(self, key: str, timeout: float) -> bytes: ...
+
+
+class Alone:
+    """A job of one rank."""
+
+    rank = 0
+    size = 1
+
+    def __init__(self) -> None:
+        self._values: dict[str, bytes] = {}
+
+    def set(self, key: str, value: bytes) -> None:
+        self._values[key] = value
+
+    def get(self, key: str, timeout: float) -> bytes:
+        if key not in self._values:
+            raise TimeoutError(f"{key} was never set, and nobody else is here to do so")
+        return self._values[key]
+
+
+class TorchStore:
+    """A torch.distributed Store.
+
+    A store outlives worlds, so each meeting takes a fresh set of keys: every
+    rank counts itself in, and the count tells which meeting it belongs to.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self.rank, self.size, self._store = rank, size, store
+        meeting = (store.add("weft/joined", 1) - 1) // size
+        self._prefix = f"weft/{meeting}/"
+
+    def set(self, key: str, value: bytes) -> None:
+        self._store.set(self._prefix + key, value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        start = time.monotonic()
+        try:
+            self._store.wait([self._prefix + key], datetime.timedelta(seconds=timeout))
+        except RuntimeError as error:
+            # torch has one exception for a timeout and a lost connection.
+            if time.monotonic() - start < 0.9 * timeout:
+                raise
+            raise TimeoutError(str(error)) from error
+        return bytes(self._store.get(self._prefix + key))
+
+
+class Mpi:
+    """An mpi4py communicator: it tells all ranks where rank 0 keeps a `Board`."""
+
+    def __init__(self, comm: Any) -> None:
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        self._board = Board() if self.rank == 0 else None
+        where = comm.bcast(self._board.where if self._board else None, root=0)
+        try:
+            self._visitor = Visitor(where)
+        finally:
+            arrived = comm.allreduce(1 if hasattr(self, "_visitor") else 0)
+        if arrived != self.size:
+            raise ConnectionError(f"{self.size - arrived} ranks could not reach rank 0 by TCP")
+
+    def set(self, key: str, value: bytes) -> None:
+        self._visitor.set(key, value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        return self._visitor.get(key, timeout)
+
+    def close(self) -> None:
+        self._visitor.close()
+        if self._board is not None:
+            self._board.close()
+
+
+_HEADER = struct.Struct("!cIId")  # what, bytes of key, bytes of value, timeout
+_LIMIT = 1 << 20
+
+
+class Board:
+    """Keys and values, served by TCP to those who know the secret."""
+
+    def __init__(self) -> None:
+        self.secret = secrets.token_bytes(32)
+        self.changed = threading.Condition()
+        self.values: dict[bytes, bytes] = {}
+        self._server = _Server(("", 0), _Handler)
+        self._server.board = self
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        port = self._server.server_address[1]
+        self.where = (socket.gethostname(), port, self.secret)
+
+    def close(self) -> None:
+        """End it when the last visitor has left."""
+        threading.Thread(target=self._server.end, daemon=True).start()
+
+
+class Visitor:
+    """A rank's connection to the board."""
+
+    def __init__(self, where: tuple[str, int, bytes]) -> None:
+        host, port, secret = where
+        if host == socket.gethostname():
+            host = "localhost"
+        self._socket = socket.create_connection((host, port), timeout=60)
+        self._socket.sendall(secret)
+
+    def set(self, key: str, value: bytes) -> None:
+        self._ask(b"S", key, value, 60)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        found, value = self._ask(b"G", key, b"", timeout)
+        if not found:
+            raise TimeoutError(f"no rank set {key} in {timeout:.1f} s")
+        return value
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _ask(self, what: bytes, key: str, value: bytes, timeout: float) -> tuple[bool, bytes]:
+        name = key.encode()
+        self._socket.settimeout(timeout + 60)
+        self._socket.sendall(_HEADER.pack(what, len(name), len(value), timeout) + name + value)
+        found, _, size, _ = _HEADER.unpack(_read(self._socket, _HEADER.size))
+        return found == b"Y", _read(self._socket, size)
+
+
+def _read(connection: socket.socket, size: int) -> bytes:
+    parts = []
+    while size:
+        part = connection.recv(min(size, 1 << 16))
+        if not part:
+            raise ConnectionError("rank 0 closed the connection while the ranks were meeting")
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    block_on_close = True
+    board: Board
+
+    def end(self) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class _Handler(socketserver.BaseRequestHandler):
+    server: _Server
+
+    def handle(self) -> None:
+        board = self.server.board
+        with contextlib.suppress(OSError):
+            if hmac.compare_digest(_read(self.request, len(board.secret)), board.secret):
+                while True:
+                    self._answer(board)
+
+    def _answer(self, board: Board) -> None:
+        what, key_size, size, timeout = _HEADER.unpack(_read(self.request, _HEADER.size))
+        if key_size > _LIMIT or size > _LIMIT:
+            raise ConnectionError("longer than any key or value")
+        key, value = _read(self.request, key_size), _read(self.request, size)
+        with board.changed:
+            if what == b"S":
+                board.values[key] = value
+                board.changed.notify_all()
+            found = board.changed.wait_for(lambda: key in board.values, min(timeout, 86400))
+            value = board.values[key] if what == b"G" and found else b""
+        self.request.sendall(_HEADER.pack(b"Y" if found else b"N", 0, len(value), 0) + value)

@@ -1,0 +1,350 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft bench collectives`: allreduce, broadcast and barrier against the MPI libraries and gloo.
+
+All jobs of a setup are started once. Then the systems take turns, case by case and round by round,
+while all others sleep. Each turn is a block: a placement probe, warm-up, timed calls, a probe.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from .build import BuildError, build
+from .job import Job, JobError, Program
+from .results import Block, Case, block_from
+from .systems import FAMILIES, System, find_tools, taking_part
+from .units import format_size
+
+_KIB, _MIB = 1 << 10, 1 << 20
+SIZES = (4, 64, _KIB, 8 * _KIB, 64 * _KIB, 512 * _KIB, 4 * _MIB, 32 * _MIB, 256 * _MIB)
+QUICK_SIZES = SIZES[:-1]
+CROWDED_SIZES = (4, 64 * _KIB, 4 * _MIB)
+CROWDED_RANKS = (4, 8)
+SLOT_BYTES = 32 * _MIB  # PAGE_SLOT of driver/page.h
+
+# A quick run ends within 50 s. The first setup has most of the cases; what remains after the last
+# is for stopping and reporting.
+QUICK_SECONDS = 44.0
+QUICK_FIRST_SETUP = 28.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the command line asked for; the defaults are a full run."""
+
+    quick: bool = False
+    ranks: tuple[int, ...] | None = None
+    sizes: tuple[int, ...] | None = None
+    families: frozenset[str] = frozenset(FAMILIES)
+    cores: int | None = None
+    rounds: int | None = None
+    block_ms: float | None = None
+    library: tuple[Path, Path] | None = None
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A number of ranks, the cores they run on, and what they run."""
+
+    ranks: int
+    cores: tuple[int, ...]
+    cases: tuple[Case, ...]
+    systems: tuple[System, ...]
+
+    @property
+    def crowded(self) -> bool:
+        return self.ranks > len(self.cores)
+
+
+@dataclass
+class Outcome:
+    """What a run found, and what could not take part or broke off, by name."""
+
+    blocks: list[Block] = field(default_factory=list)
+    moved: int = 0
+    missing: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def cores_here(limit: int | None) -> tuple[int, ...]:
+    """The cores that this process may use, the first `limit` of them."""
+    cores = tuple(sorted(os.sched_getaffinity(0)))
+    return cores if limit is None else cores[:limit]
+
+
+def _cases(ranks: int, cores: int, options: Options) -> tuple[Case, ...]:
+    crowded = ranks > cores
+    default = CROWDED_SIZES if crowded else QUICK_SIZES if options.quick else SIZES
+    sizes = options.sizes or default
+    cases = [Case("allreduce", size, ranks, cores) for size in sizes]
+    if not crowded:
+        cases.append(Case("barrier", 0, ranks, cores))
+        cases.append(Case("broadcast", 8, ranks, cores))
+    return tuple(cases)
+
+
+def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
+    """The setups of a run. Without --ranks: a pair, and two crowds on two cores."""
+    wanted = [(ranks, tuple(cores[:ranks])) for ranks in options.ranks or (2,)]
+    if options.ranks is None:
+        wanted += [(ranks, tuple(cores[:2])) for ranks in CROWDED_RANKS]
+    setups = []
+    for ranks, some in wanted:
+        systems = tuple(taking_part(set(options.families), ranks, len(some)))
+        setups.append(Setup(ranks, some, _cases(ranks, len(some), options), systems))
+    return setups
+
+
+def takes_case(system: System, case: Case, quick: bool) -> bool:
+    """Settings that help large messages run there only; the limit has a formula for each case."""
+    if system.kind == "best":
+        return case.op == "allreduce" and not (quick and case.bytes < 8 * _KIB)
+    if system.family == "limit" and case.op == "broadcast":
+        return case.bytes <= SLOT_BYTES
+    return True
+
+
+def fits_memory(case: Case, systems: int, available: int) -> bool:
+    """Every job may keep a temporary buffer of the size beside the user's own."""
+    return case.bytes * case.ranks * systems * 2 <= 0.7 * available
+
+
+def quick_end(number: int, setups: int) -> float:
+    """When setup `number` of a quick run ends, in seconds from its start."""
+    if number == setups - 1:
+        return QUICK_SECONDS
+    return QUICK_FIRST_SETUP + number * (QUICK_SECONDS - QUICK_FIRST_SETUP) / (setups - 1)
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+class Runner:
+    """Runs the setups of a plan one after the other and collects their blocks."""
+
+    def __init__(self, options: Options):
+        self.outcome = Outcome()
+        self._options = options
+        self._rounds = options.rounds or (12 if options.quick else 10)
+        self._block_ms = options.block_ms or (6.0 if options.quick else 20.0)
+        self._start = time.monotonic()
+        self._end = float("inf")
+        self._seed = secrets.randbits(31)
+        self._programs: dict[str, Program] = {}
+
+    def prepare(self) -> None:
+        """Find and build everything before anything is started."""
+        for family in FAMILIES:
+            if family not in self._options.families:
+                continue
+            tools = find_tools(family)
+            if tools.missing is not None:
+                self.outcome.missing[family] = tools.missing
+                continue
+            try:
+                path = build(family, tools, self._options.library)
+            except BuildError as error:
+                self.outcome.missing[family] = str(error)
+                continue
+            self._programs[family] = Program(tools, path)
+
+    def run_all(self, setups: list[Setup], advance: Callable[[str], None]) -> None:
+        """Run one setup after the other, each within its share of the time."""
+        for number, setup in enumerate(setups):
+            if self._options.quick:
+                self._end = self._start + quick_end(number, len(setups))
+            if time.monotonic() < self._end:
+                self._run(setup, advance)
+            else:
+                self.outcome.notes.append(f"{setup.ranks} ranks: no time left for them")
+
+    def _run(self, setup: Setup, advance: Callable[[str], None]) -> None:
+        """Start the jobs of `setup`, let them take turns, and end them."""
+        systems = [s for s in setup.systems if s.family in self._programs]
+        cases = self._cases_in_memory(setup, len(systems))
+        with self._jobs(setup, systems) as jobs:
+            self._check(setup, systems, jobs, cases)
+            self._take_turns(systems, jobs, cases, advance)
+
+    def _cases_in_memory(self, setup: Setup, systems: int) -> list[Case]:
+        available = _available_memory()
+        kept = []
+        for case in setup.cases:
+            if fits_memory(case, systems, available):
+                kept.append(case)
+            else:
+                size = format_size(case.bytes)
+                note = f"{setup.ranks} ranks: {size} left out, it needs more memory than is free"
+                self.outcome.notes.append(note)
+        return kept
+
+    @contextmanager
+    def _jobs(self, setup: Setup, systems: list[System]) -> Iterator[dict[str, Job]]:
+        jobs: dict[str, Job] = {}
+        # A short prefix, because a socket's path has room for 107 bytes only.
+        base = None if len(tempfile.gettempdir()) < 60 else "/tmp"
+        with tempfile.TemporaryDirectory(prefix="weft-bench-", dir=base) as folder:
+            try:
+                self._start_jobs(setup, systems, jobs, Path(folder))
+                yield jobs
+            finally:
+                for job in jobs.values():
+                    job.dismiss()
+                for job in jobs.values():
+                    job.stop()
+
+    def _start_jobs(
+        self, setup: Setup, systems: list[System], jobs: dict[str, Job], folder: Path
+    ) -> None:
+        """gloo starts first and is awaited last: importing torch takes the longest."""
+        unique = {system.job: system for system in systems}
+        slow_last = sorted(unique.values(), key=lambda s: s.family == "gloo")
+        for system in reversed(slow_last):
+            if system.family == "gloo":
+                jobs[system.job] = self._make(setup, system, folder)
+        for system in slow_last:
+            if system.job not in jobs:
+                jobs[system.job] = self._make(setup, system, folder)
+            try:
+                jobs[system.job].wait_ready(self._patience(60))
+            except JobError as error:
+                self._drop(jobs, system, setup.ranks, error)
+
+    def _make(self, setup: Setup, system: System, folder: Path) -> Job:
+        return Job(system, self._programs[system.family], setup.ranks, setup.cores, folder)
+
+    def _patience(self, seconds: float) -> float:
+        return max(2.0, min(seconds, self._end - time.monotonic()))
+
+    def _drop(self, jobs: dict[str, Job], system: System, ranks: int, error: JobError) -> None:
+        self.outcome.failed[f"{system.job}, {ranks} ranks"] = str(error)
+        jobs.pop(system.job).stop()
+
+    def _ask(
+        self, jobs: dict[str, Job], system: System, verb: str, case: Case
+    ) -> list[list[float]] | None:
+        """The ranks' answers; None if the job is gone, or just went."""
+        job = jobs.get(system.job)
+        if job is None:
+            return None
+        self._seed = (self._seed + 1) & 0x7FFFFFFF
+        bytes_ = max(case.bytes, 4)
+        command = f"{verb} {case.op} {bytes_} {system.pages} {self._block_ms} {self._seed}"
+        try:
+            return job.ask(command, self._patience(60))
+        except JobError as error:
+            self._drop(jobs, system, case.ranks, error)
+            return None
+
+    def _check(
+        self, setup: Setup, systems: list[System], jobs: dict[str, Job], cases: list[Case]
+    ) -> None:
+        """Nothing is timed whose result is wrong: such a job is dropped."""
+        largest = max((case.bytes for case in cases), default=0)
+        cores = len(setup.cores)
+        extra = [Case("allreduce", size, setup.ranks, cores) for size in SIZES if size <= largest]
+        for system in systems:
+            for case in dict.fromkeys([*cases, *([] if setup.crowded else extra)]):
+                if takes_case(system, case, False):
+                    self._ask(jobs, system, "check", case)
+
+    def _take_turns(
+        self,
+        systems: list[System],
+        jobs: dict[str, Job],
+        cases: list[Case],
+        advance: Callable[[str], None],
+    ) -> None:
+        for turn in range(self._rounds):
+            for case in cases:
+                if time.monotonic() > self._end:
+                    return
+                for system in systems:
+                    if takes_case(system, case, self._options.quick):
+                        self._block(system, jobs, case, turn)
+                        advance(f"{case.ranks} ranks, {case.op}")
+
+    def _block(self, system: System, jobs: dict[str, Job], case: Case, turn: int) -> None:
+        answers = self._ask(jobs, system, "block", case)
+        if answers is None:
+            return
+        block = block_from(case, system.name, turn, answers)
+        if block is None:
+            self.outcome.moved += 1
+        else:
+            self.outcome.blocks.append(block)
+
+    def total(self, setups: list[Setup]) -> int:
+        """How many blocks there will be, if time allows."""
+        each = sum(
+            takes_case(system, case, self._options.quick)
+            for setup in setups
+            for case in setup.cases
+            for system in setup.systems
+            if system.family in self._programs
+        )
+        return each * self._rounds
+
+
+def machine() -> str:
+    """One line on where the figures come from."""
+    model = platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0))
+    load = os.getloadavg()[0]
+    return f"{model}, {cores} cores, Linux {platform.release()}, load {load:.1f} at the start"
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Callable[[str], None]]:
+    """A progress bar on stderr, where tqdm is installed."""
+    try:
+        import tqdm
+    except ImportError:
+        yield lambda _text: None
+        return
+    # Its monitor thread would wake up in the middle of a block.
+    tqdm.tqdm.monitor_interval = 0
+    with tqdm.tqdm(total=total, unit="block", file=sys.stderr, leave=False) as bar:
+
+        def advance(text: str) -> None:
+            bar.set_description(text, refresh=False)
+            bar.update()
+
+        yield advance
+
+
+def measure(options: Options) -> Outcome:
+    """A whole run. To be called from the main thread."""
+    setups = plan(options, cores_here(options.cores))
+    runner = Runner(options)
+    runner.prepare()
+    # So that SIGTERM, too, ends the jobs and leaves nothing behind.
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with _progress(runner.total(setups)) as advance:
+            runner.run_all(setups, advance)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return runner.outcome

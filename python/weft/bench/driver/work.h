@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a driver does between two commands. measure.c does it for a library
+ * behind backend.h, limit.c for the bare machine. All ranks call the same
+ * functions in the same order; 0 is success, and a failure has left a line on
+ * stderr. */
+#ifndef BENCH_WORK_H
+#define BENCH_WORK_H
+
+#include "page.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum work_op { WORK_ALLREDUCE, WORK_BROADCAST, WORK_BARRIER };
+
+typedef struct work_case {
+    enum work_op op;
+    size_t bytes;  /* of the buffer; allreduce takes it as f32 */
+    bool huge;     /* ask for huge pages instead of refusing them */
+    double ms;     /* time for the timed calls of a block */
+    uint32_t seed; /* of the data */
+} work_case;
+
+/* Nanoseconds of one call, as this rank saw it. */
+typedef struct work_result {
+    double probe_before;
+    double probe_after;
+    double median;
+    double low;
+    double high;
+    uint64_t calls;
+} work_result;
+
+int work_init(int *argc, char ***argv, int *rank, int *ranks);
+void work_fini(void);
+
+/* Tell all ranks the path of the page that rank 0 has made. Only a driver that
+ * is run by hand needs it. */
+int work_share_path(char *path, size_t room);
+
+int work_check(struct page *page, const work_case *c);
+int work_block(struct page *page, const work_case *c, work_result *out);
+
+#endif

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One job of a benchmark: the ranks of one system with one setting, started once.
+
+Every rank connects to the coordinator's socket and sleeps there until it is told to do something,
+so that all jobs but one are out of the way. The page that the ranks share is a memory file of the
+coordinator; they open it through /proc. Nothing outlives the run.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .systems import System, Tools, launch_command
+
+_PAGE_BYTES = 65536 + 2 * (32 << 20)  # PAGE_BYTES of driver/page.h
+
+
+class JobError(Exception):
+    """A job failed; the text says what it said last."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A family's driver and how to start it."""
+
+    tools: Tools
+    path: Path
+
+
+class Job:
+    """The processes of one system. Whoever makes it calls `stop`."""
+
+    def __init__(
+        self, system: System, program: Program, ranks: int, cores: Sequence[int], folder: Path
+    ):
+        self.system = system
+        self.ranks = ranks
+        self._conns: dict[int, socket.socket] = {}
+        self._waiting: list[socket.socket] = []
+        self._log = folder / f"{system.job}.log"
+        self._page = os.memfd_create("weft-bench", os.MFD_CLOEXEC)
+        os.ftruncate(self._page, _PAGE_BYTES)
+        address = folder / f"{system.job}.sock"
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(str(address))
+        self._listener.listen(ranks)
+        serve = [
+            "--serve",
+            str(address),
+            f"/proc/{os.getpid()}/fd/{self._page}",
+            ",".join(map(str, cores)),
+        ]
+        self._processes: list[subprocess.Popen] = []
+        with open(self._log, "wb") as log:
+            for command, env in self._commands(program, serve, folder):
+                self._processes.append(
+                    subprocess.Popen(
+                        command,
+                        env=env,
+                        stdin=subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                )
+
+    def _commands(self, program: Program, serve: list[str], folder: Path):
+        """The command and the environment of each process that the coordinator starts."""
+        base = os.environ | self.system.env
+        family = self.system.family
+        if program.tools.launcher is not None:
+            launch = launch_command(family, program.tools, self.ranks)
+            yield [*launch, str(program.path), *serve], base
+            return
+        for rank in range(self.ranks):
+            env = base | {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
+            if family == "gloo":
+                env["GLOO_SOCKET_IFNAME"] = "lo"
+                meeting = folder / "gloo.store"
+                script = Path(__file__).with_name("gloo_rank.py")
+                # -P: the script's folder is no place to import from.
+                python = [sys.executable, "-P", str(script)]
+                yield [*python, str(program.path), str(meeting), *serve], env
+            else:
+                if family == "weft":
+                    env |= {
+                        "WEFT_RANK": str(rank),
+                        "WEFT_RANKS": str(self.ranks),
+                        "WEFT_JOB": f"bench-{os.getpid()}-{self.ranks}",
+                    }
+                yield [str(program.path), *serve], env
+
+    def _failed(self, what: str) -> JobError:
+        try:
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            lines = []
+        said = next((line for line in lines if line.strip(" -")), "")
+        return JobError(f"{what}{': ' + said if said else ''}")
+
+    def wait_ready(self, seconds: float) -> None:
+        """Return when all ranks have said hello."""
+        deadline = time.monotonic() + seconds
+        while len(self._conns) < self.ranks:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise self._failed(f"only {len(self._conns)} of {self.ranks} ranks started")
+            watched = [self._listener, *self._waiting]
+            ready, _, _ = select.select(watched, [], [], min(left, 0.2))
+            for sock in ready:
+                self._greet(sock)
+            if any(process.poll() is not None for process in self._processes):
+                raise self._failed("a process ended while starting")
+
+    def _greet(self, sock: socket.socket) -> None:
+        if sock is self._listener:
+            self._waiting.append(sock.accept()[0])
+            return
+        words = sock.recv(256).decode().split()
+        self._waiting.remove(sock)
+        if len(words) != 3 or words[0] != "hello" or int(words[2]) != self.ranks:
+            sock.close()
+            raise self._failed(f"a rank started wrongly ({' '.join(words) or 'it ended'})")
+        self._conns[int(words[1])] = sock
+
+    def ask(self, message: str, seconds: float) -> list[list[float]]:
+        """Send a command to all ranks; the figures that each answers, by rank."""
+        answers: dict[int, list[float]] = {}
+        deadline = time.monotonic() + seconds
+        try:
+            for conn in self._conns.values():
+                conn.send(message.encode())
+        except OSError:
+            raise self._failed("a rank is gone") from None
+        while len(answers) < self.ranks:
+            due = {conn: rank for rank, conn in self._conns.items() if rank not in answers}
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select(list(due), [], [], max(left, 0))
+            if not ready:
+                raise self._failed(f"no answer within {seconds:.0f} s to {message!r}")
+            for conn in ready:
+                answers[due[conn]] = self._answer(conn, message)
+        return [answers[rank] for rank in range(self.ranks)]
+
+    def _answer(self, conn: socket.socket, message: str) -> list[float]:
+        try:
+            words = conn.recv(256).decode().split()
+        except OSError:
+            words = []
+        if not words or words[0] != "ok":
+            raise self._failed(f"a rank {'failed' if words else 'ended'} in {message!r}")
+        return [float(word) for word in words[1:]]
+
+    def dismiss(self) -> None:
+        """Let the ranks go: each leaves when its socket closes."""
+        for sock in [*self._conns.values(), *self._waiting, self._listener]:
+            sock.close()
+
+    def stop(self) -> None:
+        """End the job, politely first. May be called twice."""
+        self.dismiss()
+        deadline = time.monotonic() + 3
+        for process in self._processes:
+            try:
+                process.wait(max(deadline - time.monotonic(), 0))
+            except subprocess.TimeoutExpired:
+                self._kill(process)
+        if self._page >= 0:
+            os.close(self._page)
+            self._page = -1
+
+    @staticmethod
+    def _kill(process: subprocess.Popen) -> None:
+        """A launcher passes SIGTERM on; each process leads a session of its own."""
+        process.terminate()
+        try:
+            process.wait(2)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            process.wait()

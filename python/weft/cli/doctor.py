@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft doctor`: one page that a person reads and a bug report can carry."""
+
+import argparse
+import json
+import textwrap
+from collections.abc import Sequence
+
+import weft
+from weft.doctor import Fact, Page, job, library, machine, pytorch
+
+WIDTH = 100
+NAME = 24
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="weft doctor",
+        description="Say what this machine, PyTorch, weft and the job are. Exit status 1 when "
+        "something that was asked for cannot work; the remedy is printed. Under a launcher "
+        "(torchrun, mpirun, srun) every rank runs it and rank 0 reports.",
+    )
+    parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--settings", action="store_true", help="list every setting, nothing else")
+    given = parser.parse_args(argv)
+    pages = [library.settings_page()] if given.settings else _pages()
+    remedies = [fact.remedy for page in pages for fact in page.facts if fact.remedy]
+    if _reports():
+        print(_json(pages, remedies) if given.json else _text(pages, remedies))
+    weft.finalize()
+    return 1 if remedies else 0
+
+
+def _pages() -> list[Page]:
+    page = machine.page(library.settings())
+    tested = job.page()
+    return [page, pytorch.page(), library.page(page), *([tested] if tested else [])]
+
+
+def _reports() -> bool:
+    try:
+        return weft.rank() == 0
+    except weft.ClosedError:  # alone, or the job could not start: each speaks for itself
+        return True
+
+
+def _json(pages: list[Page], remedies: list[str]) -> str:
+    content = {page.title: {fact.name: fact.data for fact in page.facts} for page in pages}
+    return json.dumps({**content, "problems": remedies}, indent=2)
+
+
+def _text(pages: list[Page], remedies: list[str]) -> str:
+    lines = []
+    for page in pages:
+        lines += [page.title, *(line for fact in page.facts for line in _fact(fact)), ""]
+    if remedies:
+        lines += ["cannot work", *(f"  {remedy}" for remedy in remedies)]
+    else:
+        lines.append("nothing that was asked for is missing")
+    return "\n".join(lines)
+
+
+def _fact(fact: Fact) -> list[str]:
+    if "\n" in fact.text:  # a picture
+        return ["", *(f"  {line}" for line in fact.text.splitlines())]
+    lines = textwrap.wrap(fact.text, WIDTH - NAME - 3, break_long_words=False) or [""]
+    mark = "!" if fact.remedy else " "
+    indent = " " * (NAME + 3)
+    return [f"{mark} {fact.name:{NAME}} {lines[0]}", *(indent + line for line in lines[1:])]

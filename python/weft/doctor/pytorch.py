@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch as it is installed and as it is loaded, which need not be the same."""
+
+import ctypes
+import importlib.util
+import os
+import re
+from typing import Any
+
+from weft.doctor import Fact, Page, read
+
+OLDEST = (2, 11)
+LIBRARIES = re.compile(
+    r"lib(mkl\w*|openblas\w*|scipy_openblas\w*|blis\w*|atlas\w*|blas|cblas|lapack\w*|dnnl|gomp|iomp5)"
+    r"[-.\w]*\.so"
+)
+
+
+class _Symbol(ctypes.Structure):
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def page() -> Page:
+    if importlib.util.find_spec("torch") is None:
+        return Page("PyTorch", [Fact("version", "not installed", False)])
+    try:
+        import torch
+    except Exception as error:  # a broken installation can raise anything
+        remedy = "repair the PyTorch installation: python -c 'import torch' fails"
+        return Page("PyTorch", [Fact("version", f"import fails: {error}", remedy=remedy)])
+    facts = [_version(torch), Fact("where", os.path.dirname(torch.__file__))]
+    facts += [_threads(torch), _blas(torch), _libraries(), _onednn(torch), _cuda(torch)]
+    facts += [_distributed(torch), _build(torch)]
+    return Page("PyTorch", facts)
+
+
+def _version(torch: Any) -> Fact:
+    numbers = tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2])
+    text = torch.__version__
+    if numbers < OLDEST:
+        return Fact("version", text, remedy=f"weft needs torch {OLDEST[0]}.{OLDEST[1]} or later")
+    table = "__dlpack_c_exchange_api__"
+    return Fact("version", text + ("" if hasattr(torch.Tensor, table) else f", without {table}"))
+
+
+def _threads(torch: Any) -> Fact:
+    inside, between = torch.get_num_threads(), torch.get_num_interop_threads()
+    backend = re.search(r"ATen parallel backend: (.*)", torch.__config__.parallel_info())
+    text = f"{inside} in an operator, {between} between operators"
+    return Fact(
+        "threads",
+        text + (f" ({backend[1]})" if backend else ""),
+        {"intra": inside, "inter": between, "backend": backend and backend[1]},
+    )
+
+
+def symbol_file(library: str, name: str) -> str | None:
+    """The file that a call of `name` from `library` really ends up in.
+
+    The loader looks in the global scope first, where preloaded libraries are,
+    and then in the library and what it depends on.
+    """
+    libc = ctypes.CDLL(None)
+    for scope in (libc, ctypes.CDLL(library)):
+        try:
+            address = ctypes.cast(getattr(scope, name), ctypes.c_void_p)
+        except AttributeError:
+            continue
+        found = _Symbol()
+        if libc.dladdr(address, ctypes.byref(found)) and found.file:
+            return os.path.realpath(found.file.decode())
+    return None
+
+
+def _blas(torch: Any) -> Fact:
+    library = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
+    said = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    try:
+        file = symbol_file(library, "sgemm_")
+    except OSError as error:
+        return Fact("BLAS", f"cannot look: {error}", False)
+    where = "not by the name sgemm_" if file is None else f"sgemm_ is in {file}"
+    if file == os.path.realpath(library):
+        where = "sgemm_ is inside libtorch_cpu.so"
+    return Fact(
+        "BLAS",
+        f"{where}; built with {said[1] if said else 'unknown'}",
+        {"sgemm_": file, "built_with": said and said[1]},
+    )
+
+
+def _libraries() -> Fact:
+    maps = [line.split() for line in read("/proc/self/maps").splitlines()]
+    files = sorted({words[-1] for words in maps if words[-1].startswith("/")})
+    found = [file for file in files if LIBRARIES.match(os.path.basename(file))]
+    names = ", ".join(os.path.basename(file) for file in found)
+    return Fact("math libraries loaded", names or "none of their own", found)
+
+
+def _onednn(torch: Any) -> Fact:
+    version = re.search(r"(?:oneDNN|MKL-DNN) v([\d.]+)", torch.__config__.show())
+    if not torch.backends.mkldnn.is_available():
+        return Fact("oneDNN", "no", False)
+    return Fact("oneDNN", version[1] if version else "yes")
+
+
+def _cuda(torch: Any) -> Fact:
+    if torch.version.cuda is None:
+        return Fact("CUDA", "not in this build", None)
+    cudnn = torch.backends.cudnn.version()
+    devices = torch.cuda.device_count()
+    text = f"{torch.version.cuda}, cuDNN {cudnn}, {devices} devices"
+    return Fact("CUDA", text, {"cuda": torch.version.cuda, "cudnn": cudnn, "devices": devices})
+
+
+def _distributed(torch: Any) -> Fact:
+    dist = torch.distributed
+    if not dist.is_available():
+        return Fact("torch.distributed", "not in this build", {})
+    has = {
+        name: bool(getattr(dist, f"is_{name}_available", lambda: False)())
+        for name in ("gloo", "nccl", "mpi", "ucc")
+    }
+    words = [f"{name} {'yes' if yes else 'no'}" for name, yes in has.items()]
+    data: dict[str, Any] = dict(has)
+    if has["nccl"] and torch.version.cuda is not None:
+        data["nccl_version"] = ".".join(map(str, torch.cuda.nccl.version()))
+        words.append(f"NCCL {data['nccl_version']}")
+    return Fact("torch.distributed", ", ".join(words), data)
+
+
+def _build(torch: Any) -> Fact:
+    lines = [line.strip(" -\n") for line in torch.__config__.show().splitlines()[1:]]
+    kept = [line for line in lines if line and not line.startswith("Build settings")]
+    return Fact("built", "; ".join(kept), lines)

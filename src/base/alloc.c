@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/alloc.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local unsigned fail_in;
+
+static bool alloc_must_fail(void)
+{
+    return fail_in != 0 && --fail_in == 0;
+}
+
+void wf_alloc_fail_nth(unsigned nth)
+{
+    fail_in = nth;
+}
+
+void *wf_alloc(size_t bytes)
+{
+    return alloc_must_fail() ? NULL : malloc(bytes == 0 ? 1 : bytes);
+}
+
+void *wf_zalloc(size_t bytes)
+{
+    return alloc_must_fail() ? NULL : calloc(1, bytes == 0 ? 1 : bytes);
+}
+
+void *wf_zalloc_aligned(size_t align, size_t bytes)
+{
+    void *p = NULL;
+
+    if (alloc_must_fail() || posix_memalign(&p, align, bytes) != 0) {
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+void *wf_realloc(void *old, size_t bytes)
+{
+    return alloc_must_fail() ? NULL : realloc(old, bytes == 0 ? 1 : bytes);
+}
+
+char *wf_strdup(const char *text)
+{
+    size_t n = strlen(text) + 1;
+    char *copy = wf_alloc(n);
+
+    if (copy != NULL) {
+        memcpy(copy, text, n);
+    }
+    return copy;
+}
+
+void wf_free(void *p)
+{
+    free(p);
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Private memory. All of the core allocates here, so that a test can make any
+ * allocation fail. */
+#ifndef WF_BASE_ALLOC_H
+#define WF_BASE_ALLOC_H
+
+#include <stddef.h>
+
+void *wf_alloc(size_t bytes);
+void *wf_zalloc(size_t bytes);
+void *wf_zalloc_aligned(size_t align, size_t bytes);
+void *wf_realloc(void *old, size_t bytes);
+char *wf_strdup(const char *text);
+void wf_free(void *p);
+
+/* For tests: let the nth allocation from now (1 is the next one) on this
+ * thread fail, once; 0 switches it off. */
+void wf_alloc_fail_nth(unsigned nth);
+
+#endif

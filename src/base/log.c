@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static weft_log_sink *sink;
+static void *sink_ctx;
+static atomic_int shown = WEFT_LOG_WARN;
+static atomic_bool set_by_program;
+
+void weft_log_to(weft_log_sink *to, void *ctx)
+{
+    pthread_mutex_lock(&sink_lock);
+    sink = to;
+    sink_ctx = ctx;
+    pthread_mutex_unlock(&sink_lock);
+}
+
+void weft_log_set_level(weft_log_level level)
+{
+    atomic_store(&set_by_program, true);
+    atomic_store(&shown, (int)level);
+}
+
+void wf_log_default_level(weft_log_level level)
+{
+    if (!atomic_load(&set_by_program)) {
+        atomic_store(&shown, (int)level);
+    }
+}
+
+bool wf_log_on(weft_log_level level)
+{
+    return (int)level <= atomic_load_explicit(&shown, memory_order_relaxed);
+}
+
+void wf_log(weft_log_level level, const char *fmt, ...)
+{
+    static const char *const names[] = {"error", "warning", "info", "debug",
+                                        "trace"};
+    char text[1024];
+    weft_log_sink *to;
+    void *ctx;
+    va_list args;
+
+    if (!wf_log_on(level)) {
+        return;
+    }
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    pthread_mutex_lock(&sink_lock);
+    to = sink;
+    ctx = sink_ctx;
+    pthread_mutex_unlock(&sink_lock);
+    if (to != NULL) {
+        to(level, text, ctx);
+    } else {
+        /* One write per line, so that lines of several ranks do not mix. */
+        dprintf(STDERR_FILENO, "weft[%d] %s: %s\n", (int)getpid(), names[level],
+                text);
+    }
+}

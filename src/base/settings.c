@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/settings.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/status.h"
+
+extern char **environ;
+
+typedef weft_status parse_fn(const char *text, void *field);
+
+typedef struct setting {
+    const char *name;
+    const char *fallback;
+    parse_fn *parse; /* NULL: read elsewhere, listed here for its help */
+    size_t offset;
+    const char *help;
+} setting;
+
+weft_status wf_parse_bytes(const char *text, uint64_t *out)
+{
+    static const char units[] = "kmgt";
+    char *end;
+    unsigned long long v;
+    const char *unit;
+    unsigned shift = 0;
+
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (end == text || errno != 0 || text[0] == '-') {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "'%s' is not a number of bytes (4096, 64K, 2M, 1G)",
+                       text);
+    }
+    if (*end != '\0') {
+        unit = strchr(units, tolower((unsigned char)*end));
+        if (unit == NULL || *unit == '\0' || end[1] != '\0') {
+            return wf_fail(WEFT_ERR_INVALID,
+                           "'%s' is not a number of bytes (4096, 64K, 2M, 1G)",
+                           text);
+        }
+        shift = 10u * (unsigned)(unit - units + 1);
+    }
+    if (v > (UINT64_MAX >> shift)) {
+        return wf_fail(WEFT_ERR_INVALID, "'%s' is too large", text);
+    }
+    *out = (uint64_t)v << shift;
+    return WEFT_OK;
+}
+
+weft_status wf_parse_duration(const char *text, uint64_t *ns)
+{
+    static const struct {
+        const char *name;
+        double ns;
+    } units[] = {{"us", 1e3}, {"ms", 1e6},   {"s", 1e9},
+                 {"m", 60e9}, {"h", 3600e9}, {"", 1e9}};
+    char *end;
+    double v = strtod(text, &end);
+    size_t i;
+
+    if (end != text && v >= 0 && v < 1e9) {
+        for (i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
+            if (strcmp(end, units[i].name) == 0 && v * units[i].ns < 1e19) {
+                *ns = (uint64_t)(v * units[i].ns);
+                return WEFT_OK;
+            }
+        }
+    }
+    return wf_fail(WEFT_ERR_INVALID,
+                   "'%s' is not a duration (50us, 20ms, 5s, 30m, 1h)", text);
+}
+
+static weft_status parse_bytes(const char *text, void *field)
+{
+    return wf_parse_bytes(text, field);
+}
+
+static weft_status parse_auto_bytes(const char *text, void *field)
+{
+    if (strcmp(text, "auto") == 0) {
+        *(uint64_t *)field = UINT64_MAX;
+        return WEFT_OK;
+    }
+    return wf_parse_bytes(text, field);
+}
+
+static weft_status parse_duration(const char *text, void *field)
+{
+    return wf_parse_duration(text, field);
+}
+
+static weft_status parse_auto_duration(const char *text, void *field)
+{
+    if (strcmp(text, "auto") == 0) {
+        *(uint64_t *)field = UINT64_MAX;
+        return WEFT_OK;
+    }
+    return wf_parse_duration(text, field);
+}
+
+static weft_status parse_u32(const char *text, void *field)
+{
+    char *end;
+    unsigned long v;
+
+    errno = 0;
+    v = strtoul(text, &end, 10);
+    if (end == text || *end != '\0' || errno != 0 || v > UINT32_MAX ||
+        text[0] == '-') {
+        return wf_fail(WEFT_ERR_INVALID, "'%s' is not a whole number", text);
+    }
+    *(uint32_t *)field = (uint32_t)v;
+    return WEFT_OK;
+}
+
+static weft_status parse_bool(const char *text, void *field)
+{
+    static const char *const yes[] = {"1", "yes", "on", "true"};
+    static const char *const no[] = {"0", "no", "off", "false"};
+    size_t i;
+
+    for (i = 0; i < 4; i++) {
+        if (strcmp(text, yes[i]) == 0 || strcmp(text, no[i]) == 0) {
+            *(bool *)field = strcmp(text, yes[i]) == 0;
+            return WEFT_OK;
+        }
+    }
+    return wf_fail(WEFT_ERR_INVALID, "'%s' is neither 1 nor 0", text);
+}
+
+static weft_status parse_name(const char *text, char *field, size_t room)
+{
+    if (strlen(text) >= room) {
+        return wf_fail(WEFT_ERR_INVALID, "'%s' is longer than %zu characters",
+                       text, room - 1);
+    }
+    snprintf(field, room, "%s", text);
+    return WEFT_OK;
+}
+
+static weft_status parse_node(const char *text, void *field)
+{
+    return parse_name(text, field, sizeof(((wf_settings *)0)->node));
+}
+
+static weft_status parse_engine(const char *text, void *field)
+{
+    return parse_name(text, field, sizeof(((wf_settings *)0)->engine));
+}
+
+static weft_status parse_choice(const char *text, void *field,
+                                const char *const *names, uint32_t count,
+                                const char *all)
+{
+    uint32_t i;
+
+    for (i = 0; i < count; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *(uint32_t *)field = i;
+            return WEFT_OK;
+        }
+    }
+    return wf_fail(WEFT_ERR_INVALID, "'%s' is none of %s", text, all);
+}
+
+static weft_status parse_log(const char *text, void *field)
+{
+    static const char *const names[] = {"error", "warn", "info", "debug",
+                                        "trace"};
+
+    return parse_choice(text, field, names, 5,
+                        "error, warn, info, debug, trace");
+}
+
+static weft_status parse_huge(const char *text, void *field)
+{
+    static const char *const names[] = {"off", "thp", "hugetlb"};
+
+    return parse_choice(text, field, names, 3, "off, thp, hugetlb");
+}
+
+#define AT(field) offsetof(wf_settings, field)
+
+static const setting table[] = {
+    {"LOG", "warn", parse_log, AT(log),
+     "What is logged: error, warn, info, debug or trace"},
+    {"TIMEOUT", "30m", parse_duration, AT(timeout_ns),
+     "How long an operation waits for its peers"},
+    {"BOOT_TIMEOUT", "5m", parse_duration, AT(boot_timeout_ns),
+     "How long joining the job waits for the other ranks"},
+    {"NODE", "", parse_node, AT(node),
+     "Ranks with different names map no memory of each other, even on one host"},
+    {"ENGINE", "auto", parse_engine, AT(engine),
+     "The engine of all collectives, by name (shm, message), where it can serve"},
+    {"SPIN", "auto", parse_auto_duration, AT(spin_ns),
+     "How long a wait polls before it gives its core away"},
+    {"YIELD", "auto", parse_auto_duration, AT(yield_ns),
+     "How long it then yields before it sleeps"},
+    {"HUGE", "thp", parse_huge, AT(huge),
+     "Huge pages for shared memory: off, thp or hugetlb"},
+    {"SHM_RING_BYTES", "64K", parse_bytes, AT(ring_bytes),
+     "Ring between each two ranks for messages; a power of two"},
+    {"SHM_EAGER", "8K", parse_bytes, AT(eager_bytes),
+     "Messages up to this size are copied through the ring at once"},
+    {"SHM_CMA", "1", parse_bool, AT(cma),
+     "Read large messages straight from the sender, where the kernel lets us"},
+    {"MESH_RANKS", "64", parse_u32, AT(mesh_ranks),
+     "Up to so many ranks a host, each watches every other one"},
+    {"FLAT_BYTES", "auto", parse_auto_bytes, AT(flat_bytes),
+     "Up to this size every rank reduces all of an allreduce by itself"},
+    {"CHUNK_BYTES", "auto", parse_auto_bytes, AT(chunk_bytes),
+     "Piece in which a rank passes large data to the others"},
+    {"EXACT", "0", parse_bool, AT(exact),
+     "Carry f32 between hosts where f16 or bf16 are reduced"},
+    {"CPU", "auto", NULL, 0,
+     "Vector unit of the reduce kernels: plain, avx2 or avx512"},
+    {"RANK", "", NULL, 0, "This process's rank, when no launcher gives it"},
+    {"RANKS", "", NULL, 0, "Number of ranks, when no launcher gives it"},
+    {"JOB", "", NULL, 0, "Name that all ranks of one job share"},
+    {"BOOT_DIR", "", NULL, 0, "Directory that all ranks see, to meet in"},
+};
+
+enum { SETTINGS = sizeof(table) / sizeof(table[0]) };
+
+static const char *setting_env(const setting *s)
+{
+    char name[64];
+    const char *value;
+
+    snprintf(name, sizeof(name), "WEFT_%s", s->name);
+    value = getenv(name);
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static weft_status setting_apply(const setting *s, const char *value,
+                                 wf_settings *out)
+{
+    char why[WF_DETAIL_MAX / 2];
+    weft_status st;
+
+    if (s->parse == NULL) {
+        return WEFT_OK;
+    }
+    st = s->parse(value, (char *)out + s->offset);
+    if (st != WEFT_OK) {
+        snprintf(why, sizeof(why), "%s", weft_error_detail());
+        return wf_fail(st, "setting WEFT_%s: %s", s->name, why);
+    }
+    return WEFT_OK;
+}
+
+static const setting *setting_find(const char *name, size_t n)
+{
+    for (size_t i = 0; i < SETTINGS; i++) {
+        if (strlen(table[i].name) == n && memcmp(table[i].name, name, n) == 0) {
+            return &table[i];
+        }
+    }
+    return NULL;
+}
+
+/* One "NAME=value" of the overrides. */
+static weft_status override_apply(const char *word, size_t n, wf_settings *out)
+{
+    const char *eq = memchr(word, '=', n);
+    const setting *s;
+    char value[256];
+    size_t len;
+
+    if (eq == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "setting '%.*s' has no '='", (int)n,
+                       word);
+    }
+    s = setting_find(word, (size_t)(eq - word));
+    if (s == NULL || s->parse == NULL) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "there is no setting '%.*s' that can be given in code "
+                       "(weft doctor --settings lists them)",
+                       (int)(eq - word), word);
+    }
+    len = n - (size_t)(eq + 1 - word);
+    if (len >= sizeof(value)) {
+        return wf_fail(WEFT_ERR_INVALID, "setting %s is too long", s->name);
+    }
+    memcpy(value, eq + 1, len);
+    value[len] = '\0';
+    return setting_apply(s, value, out);
+}
+
+weft_status wf_settings_load(const char *overrides, wf_settings *out)
+{
+    wf_settings s;
+    weft_status st;
+    const char *p;
+
+    memset(&s, 0, sizeof(s));
+    for (size_t i = 0; i < SETTINGS; i++) {
+        const char *env = setting_env(&table[i]);
+
+        st = setting_apply(&table[i], env != NULL ? env : table[i].fallback,
+                           &s);
+        if (st != WEFT_OK) {
+            return st;
+        }
+    }
+    for (p = overrides; p != NULL && *p != '\0';) {
+        size_t n = strcspn(p, " ");
+
+        st = n == 0 ? WEFT_OK : override_apply(p, n, &s);
+        if (st != WEFT_OK) {
+            return st;
+        }
+        p += n + strspn(p + n, " ");
+    }
+    *out = s;
+    return WEFT_OK;
+}
+
+void wf_settings_warn_unknown(void)
+{
+    for (char **e = environ; e != NULL && *e != NULL; e++) {
+        const char *eq = strchr(*e, '=');
+
+        if (strncmp(*e, "WEFT_", 5) == 0 && eq != NULL &&
+            setting_find(*e + 5, (size_t)(eq - *e - 5)) == NULL) {
+            wf_log(WEFT_LOG_WARN, "there is no setting %.*s; weft doctor "
+                                  "--settings lists those there are",
+                   (int)(eq - *e), *e);
+        }
+    }
+}
+
+weft_status weft_setting_get(size_t index, weft_setting_info *out)
+{
+    static _Thread_local char name[64];
+    const char *env;
+
+    if (index >= SETTINGS || out == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "there are %d settings", SETTINGS);
+    }
+    env = setting_env(&table[index]);
+    snprintf(name, sizeof(name), "WEFT_%s", table[index].name);
+    out->name = name;
+    out->value = env != NULL ? env : table[index].fallback;
+    out->source = env != NULL ? "environment" : "default";
+    out->fallback = table[index].fallback;
+    out->help = table[index].help;
+    return WEFT_OK;
+}

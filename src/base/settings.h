@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one table of settings. They are read once, when a world is made; nobody
+ * else looks at the environment, save the launchers' variables in src/boot and
+ * the vector unit in base/cpu.c. */
+#ifndef WF_BASE_SETTINGS_H
+#define WF_BASE_SETTINGS_H
+
+#include <stdbool.h>
+#include <weft/settings.h>
+#include <weft/status.h>
+
+typedef enum wf_huge {
+    WF_HUGE_OFF,
+    WF_HUGE_THP,    /* ask for transparent huge pages; harmless if refused */
+    WF_HUGE_HUGETLB /* reserved huge pages, else WF_HUGE_THP */
+} wf_huge;
+
+typedef struct wf_settings {
+    uint32_t log;
+    uint64_t timeout_ns;
+    uint64_t boot_timeout_ns;
+    char node[64];
+    char engine[32];
+    uint64_t spin_ns; /* UINT64_MAX: chosen by ranks and cores */
+    uint64_t yield_ns;
+    uint32_t huge;
+    uint64_t ring_bytes;
+    uint64_t eager_bytes;
+    bool cma;
+    uint32_t mesh_ranks;
+    uint64_t flat_bytes; /* UINT64_MAX: chosen by the number of ranks */
+    uint64_t chunk_bytes;
+    bool exact;
+} wf_settings;
+
+/* Defaults, then the environment, then `overrides` ("TIMEOUT=5s NODE=a", or
+ * NULL). WEFT_ERR_INVALID names the setting and what it takes. */
+weft_status wf_settings_load(const char *overrides, wf_settings *out);
+
+/* Warn about WEFT_ names in the environment that nobody knows. */
+void wf_settings_warn_unknown(void);
+
+/* Parsers, exported for their tests and the fuzzer. */
+weft_status wf_parse_bytes(const char *text, uint64_t *out);
+weft_status wf_parse_duration(const char *text, uint64_t *ns);
+
+#endif

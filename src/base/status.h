@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Recording why something failed. Whoever first knows the cause records it;
+ * callers above pass the status on and add nothing. */
+#ifndef WF_BASE_STATUS_H
+#define WF_BASE_STATUS_H
+
+#include <stdarg.h>
+#include <weft/status.h>
+
+#define WF_DETAIL_MAX 1024
+
+/* Record the detail for this thread and return `status`. */
+weft_status wf_fail(weft_status status, const char *fmt, ...) WEFT_PRINTF(2, 3);
+weft_status wf_vfail(weft_status status, const char *fmt, va_list args)
+    WEFT_PRINTF(2, 0);
+
+/* The same from errno, which picks the status and whose text is appended. */
+weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
+
+#endif

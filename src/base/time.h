@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time, and how to wait a few cycles. */
+#ifndef WF_BASE_TIME_H
+#define WF_BASE_TIME_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define WF_MS 1000000ull
+#define WF_SEC 1000000000ull
+
+/* Nanoseconds of the monotonic clock. */
+static inline uint64_t wf_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * WF_SEC + (uint64_t)t.tv_nsec;
+}
+
+/* What is left until `deadline` in ms, rounded up, for poll(); at most 1 h. */
+static inline int wf_ms_until(uint64_t deadline)
+{
+    uint64_t now = wf_now_ns();
+    uint64_t ms;
+
+    if (now >= deadline) {
+        return 0;
+    }
+    ms = (deadline - now + WF_MS - 1) / WF_MS;
+    return ms > 3600000 ? 3600000 : (int)ms;
+}
+
+/* Tell the core that this is a polling loop. */
+static inline void wf_cpu_relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("isb" ::: "memory");
+#endif
+}
+
+#endif

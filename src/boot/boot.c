@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "boot/boot.h"
+
+#include <string.h>
+
+#include "base/status.h"
+
+weft_status weft_boot_fail(weft_status status, const char *text)
+{
+    return wf_fail(status, "%s", text != NULL ? text : "");
+}
+
+void weft_boot_close(weft_boot *boot)
+{
+    wf_boot *own = (wf_boot *)boot;
+
+    if (own != NULL) {
+        own->close(own);
+    }
+}
+
+weft_status wf_boot_check_place(uint32_t rank, uint32_t ranks, weft_boot **out)
+{
+    if (out == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "out is NULL");
+    }
+    if (ranks == 0 || ranks > WF_BOOT_RANKS_MAX) {
+        return wf_fail(WEFT_ERR_INVALID, "a job of %u ranks; 1 to %u can be",
+                       ranks, WF_BOOT_RANKS_MAX);
+    }
+    if (rank >= ranks) {
+        return wf_fail(WEFT_ERR_INVALID, "rank %u in a job of %u ranks", rank,
+                       ranks);
+    }
+    return WEFT_OK;
+}
+
+bool wf_boot_is_key(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] < 0x20 || text[i] > 0x7e) {
+            return false;
+        }
+    }
+    return n > 0 && n <= WF_BOOT_KEY_MAX;
+}
+
+static weft_status boot_check_key(const char *key)
+{
+    if (key == NULL || !wf_boot_is_key(key, strlen(key))) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "a boot key has 1 to %u printable characters",
+                       WF_BOOT_KEY_MAX);
+    }
+    return WEFT_OK;
+}
+
+weft_status wf_boot_check_entry(const char *key, const void *value, size_t n)
+{
+    weft_status st = boot_check_key(key);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (value == NULL && n > 0) {
+        return wf_fail(WEFT_ERR_INVALID, "the value of boot key '%s' is NULL",
+                       key);
+    }
+    if (n > WEFT_BOOT_VALUE_MAX) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "the value of boot key '%s' has %zu bytes; %u can be",
+                       key, n, WEFT_BOOT_VALUE_MAX);
+    }
+    return WEFT_OK;
+}
+
+weft_status wf_boot_check_room(const char *key, const void *value,
+                               const size_t *n)
+{
+    weft_status st = boot_check_key(key);
+
+    if (st == WEFT_OK && (n == NULL || (value == NULL && *n > 0))) {
+        st = wf_fail(WEFT_ERR_INVALID, "no room for boot key '%s': NULL", key);
+    }
+    return st;
+}
+
+weft_status wf_boot_fail_room(const char *key, size_t have, size_t room)
+{
+    return wf_fail(WEFT_ERR_TRUNCATED,
+                   "the value of boot key '%s' has %zu bytes, there is room "
+                   "for %zu",
+                   key, have, room);
+}
+
+weft_status wf_boot_copy_out(const char *key, const void *from, size_t have,
+                             void *value, size_t *n)
+{
+    if (have > *n) {
+        return wf_boot_fail_room(key, have, *n);
+    }
+    if (have > 0) {
+        memcpy(value, from, have);
+    }
+    *n = have;
+    return WEFT_OK;
+}

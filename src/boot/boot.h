@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the bootstrap tables have in common. Each table is a struct that begins
+ * with a wf_boot; the caller holds a pointer to its first member. */
+#ifndef WF_BOOT_BOOT_H
+#define WF_BOOT_BOOT_H
+
+#include <stdbool.h>
+#include <weft/boot.h>
+
+/* Longest key, without the terminating zero. */
+#define WF_BOOT_KEY_MAX 127u
+
+/* More ranks than this are taken for a mistake. */
+#define WF_BOOT_RANKS_MAX (1u << 20)
+
+typedef struct wf_boot {
+    weft_boot api; /* first, so that a weft_boot of ours is also a wf_boot */
+    void (*close)(struct wf_boot *boot); /* ends and frees all of it */
+} wf_boot;
+
+/* WEFT_ERR_INVALID unless rank < ranks, ranks is sensible and `out` is there.
+ */
+weft_status wf_boot_check_place(uint32_t rank, uint32_t ranks, weft_boot **out);
+
+/* Are these 1 to WF_BOOT_KEY_MAX printable characters? */
+bool wf_boot_is_key(const char *text, size_t n);
+
+/* The arguments of set() and of get(): WEFT_ERR_INVALID unless they are good.
+ */
+weft_status wf_boot_check_entry(const char *key, const void *value, size_t n);
+weft_status wf_boot_check_room(const char *key, const void *value,
+                               const size_t *n);
+
+/* WEFT_ERR_TRUNCATED: the value has `have` bytes, more than `room`. */
+weft_status wf_boot_fail_room(const char *key, size_t have, size_t room);
+
+/* The end of a get(): copy `have` bytes to the caller's room of `*n`,
+ * or fail as above. */
+weft_status wf_boot_copy_out(const char *key, const void *from, size_t have,
+                             void *value, size_t *n);
+
+/* A table for a job of one rank, in private memory. */
+weft_status wf_boot_open_alone(weft_boot **out);
+
+#endif

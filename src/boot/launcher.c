@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The launchers, in the order in which they are looked for. The first whose
+ * variable for the rank is set is the one:
+ *
+ *   weft      WEFT_RANK: said by hand, so it wins over everything
+ *   torchrun  RANK: may itself have been started by the ones below
+ *   openmpi   OMPI_COMM_WORLD_RANK: often started inside a Slurm job
+ *   mpich     PMI_RANK: likewise; also Intel MPI and srun --mpi=pmi2
+ *   slurm     SLURM_PROCID, in a step made by srun
+ *   alone     none of them
+ *
+ * Each also needs something that differs between two jobs on one host; WEFT_JOB
+ * takes its place under every launcher. */
+#include "boot/launcher.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <weft/boot.h>
+
+#include "base/status.h"
+
+typedef struct launcher {
+    const char *name;
+    const char *rank;
+    const char *ranks;
+    const char *local_ranks; /* how many of them on this host, or NULL */
+    bool (*is_it)(void);     /* NULL: it is, if `rank` is set */
+    weft_status (*hosts)(wf_boot_place *place); /* or NULL */
+    weft_status (*job)(wf_boot_place *place);
+} launcher;
+
+const char *wf_boot_env(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value != NULL && value[0] != '\0' ? value : NULL;
+}
+
+static weft_status env_number(const char *name, uint32_t *out)
+{
+    const char *text = wf_boot_env(name);
+    char *end;
+    unsigned long long v;
+
+    if (text == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "%s is not set", name);
+    }
+    errno = 0;
+    v = strtoull(text, &end, 10);
+    if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 ||
+        v > UINT32_MAX) {
+        return wf_fail(WEFT_ERR_INVALID, "%s is '%s', not a whole number", name,
+                       text);
+    }
+    *out = (uint32_t)v;
+    return WEFT_OK;
+}
+
+/* --- what tells one job from another ------------------------------------- */
+
+static weft_status job_add(wf_boot_place *place, const char *text)
+{
+    size_t n = strlen(place->job);
+    size_t room = sizeof(place->job) - n;
+    int put = snprintf(place->job + n, room, "%s%s", n > 0 ? "/" : "", text);
+
+    if (put < 0 || (size_t)put >= room) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "what %s says about the job is longer than %zu "
+                       "characters; give it a name with WEFT_JOB",
+                       place->launcher, sizeof(place->job) - 1);
+    }
+    return WEFT_OK;
+}
+
+static weft_status job_add_env(wf_boot_place *place, const char *name)
+{
+    const char *value = wf_boot_env(name);
+
+    return job_add(place, value != NULL ? value : "");
+}
+
+static weft_status job_fail(const wf_boot_place *place, const char *name)
+{
+    return wf_fail(WEFT_ERR_INVALID,
+                   "%s is not set, so nothing tells this job of %s from others "
+                   "on this host; set it, or WEFT_JOB to a name that all ranks "
+                   "of the job share",
+                   name, place->launcher);
+}
+
+/* Half of it is a mistake to be told of, not a job of one rank. */
+static bool weft_is_it(void)
+{
+    return wf_boot_env("WEFT_RANK") != NULL ||
+           wf_boot_env("WEFT_RANKS") != NULL;
+}
+
+/* In a directory of its own a job needs no name. */
+static weft_status weft_job(wf_boot_place *place)
+{
+    return wf_boot_env("WEFT_BOOT_DIR") != NULL ? job_add(place, "job")
+                                                : job_fail(place, "WEFT_JOB");
+}
+
+/* The run id alone is "none" unless the user gives one; the port is taken for
+ * as long as the job runs, and the count changes when workers are restarted. */
+static weft_status torchrun_job(wf_boot_place *place)
+{
+    static const char *const parts[] = {"MASTER_PORT", "MASTER_ADDR",
+                                        "TORCHELASTIC_RUN_ID",
+                                        "TORCHELASTIC_RESTART_COUNT"};
+    weft_status st = wf_boot_env("MASTER_PORT") != NULL
+                         ? WEFT_OK
+                         : job_fail(place, "MASTER_PORT");
+
+    for (size_t i = 0; i < 4 && st == WEFT_OK; i++) {
+        st = job_add_env(place, parts[i]);
+    }
+    return st;
+}
+
+static weft_status openmpi_job(wf_boot_place *place)
+{
+    const char *id = wf_boot_env("PMIX_NAMESPACE");
+
+    if (id == NULL) {
+        id = wf_boot_env("OMPI_MCA_ess_base_jobid");
+    }
+    return id != NULL ? job_add(place, id) : job_fail(place, "PMIX_NAMESPACE");
+}
+
+/* The name and the parent of a process. */
+static bool proc_read(pid_t pid, char name[16], pid_t *parent)
+{
+    char path[64];
+    char text[512];
+    char *open_at;
+    char *close_at;
+    FILE *f;
+    size_t n;
+    int ppid;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    f = fopen(path, "re");
+    if (f == NULL) {
+        return false;
+    }
+    n = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    text[n] = '\0';
+    /* "12 (a name) S 11 ..."; the name itself may have brackets in it. */
+    open_at = strchr(text, '(');
+    close_at = strrchr(text, ')');
+    if (open_at == NULL || close_at == NULL ||
+        sscanf(close_at, ") %*c %d", &ppid) != 1) {
+        return false;
+    }
+    *close_at = '\0';
+    snprintf(name, 16, "%s", open_at + 1);
+    *parent = (pid_t)ppid;
+    return true;
+}
+
+/* MPICH gives its ranks no job id that we could read without taking part in
+ * their protocol, but on one host they all descend from one proxy. A shell or
+ * profiler may stand between it and us; if it has another name than we know,
+ * it is our parent. */
+static pid_t mpich_proxy(void)
+{
+    char name[16];
+    pid_t pid = getppid();
+    pid_t parent;
+
+    while (pid > 1 && proc_read(pid, name, &parent)) {
+        if (strcmp(name, "hydra_pmi_proxy") == 0) {
+            return pid;
+        }
+        pid = parent;
+    }
+    return getppid();
+}
+
+static weft_status mpich_job(wf_boot_place *place)
+{
+    char text[320];
+    char host[256] = "";
+
+    if (wf_boot_env("PMI_JOBID") != NULL) {
+        return job_add_env(place, "PMI_JOBID");
+    }
+    if (place->several_hosts) {
+        return job_fail(place, "PMI_JOBID");
+    }
+    gethostname(host, sizeof(host) - 1);
+    snprintf(text, sizeof(text), "%s/%d", host, (int)mpich_proxy());
+    return job_add(place, text);
+}
+
+static weft_status slurm_job(wf_boot_place *place)
+{
+    weft_status st = wf_boot_env("SLURM_JOB_ID") != NULL
+                         ? job_add_env(place, "SLURM_JOB_ID")
+                         : job_fail(place, "SLURM_JOB_ID");
+
+    return st != WEFT_OK ? st : job_add_env(place, "SLURM_STEP_ID");
+}
+
+/* A batch script and an interactive shell also have a SLURM_PROCID, but they
+ * are no rank of anything: they have no step, or one of the reserved numbers
+ * at the end of the range. */
+static bool slurm_is_step(void)
+{
+    uint32_t step;
+
+    return wf_boot_env("SLURM_PROCID") != NULL &&
+           wf_boot_env("SLURM_STEP_ID") != NULL &&
+           env_number("SLURM_STEP_ID", &step) == WEFT_OK && step < 0xfffffff0u;
+}
+
+static weft_status slurm_hosts(wf_boot_place *place)
+{
+    const char *name = wf_boot_env("SLURM_STEP_NUM_NODES") != NULL
+                           ? "SLURM_STEP_NUM_NODES"
+                           : "SLURM_NNODES";
+    uint32_t nodes = 1;
+    weft_status st =
+        wf_boot_env(name) != NULL ? env_number(name, &nodes) : WEFT_OK;
+
+    place->several_hosts = nodes > 1;
+    return st;
+}
+
+static const launcher launchers[] = {
+    {"weft", "WEFT_RANK", "WEFT_RANKS", NULL, weft_is_it, NULL, weft_job},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL, NULL,
+     torchrun_job},
+    {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, openmpi_job},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, NULL, mpich_job},
+    {"slurm", "SLURM_PROCID", "SLURM_NTASKS", NULL, slurm_is_step, slurm_hosts,
+     slurm_job},
+};
+
+static const launcher *launcher_find(void)
+{
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        const launcher *l = &launchers[i];
+
+        if (l->is_it != NULL ? l->is_it() : wf_boot_env(l->rank) != NULL) {
+            return l;
+        }
+    }
+    return NULL;
+}
+
+const char *weft_boot_launcher(void)
+{
+    const launcher *l = launcher_find();
+
+    return l != NULL ? l->name : "alone";
+}
+
+static weft_status place_numbers(const launcher *l, wf_boot_place *place)
+{
+    uint32_t local;
+    weft_status st = env_number(l->rank, &place->rank);
+
+    if (st == WEFT_OK) {
+        st = env_number(l->ranks, &place->ranks);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (place->rank >= place->ranks) {
+        return wf_fail(WEFT_ERR_INVALID, "%s is %u, but %s is %u", l->rank,
+                       place->rank, l->ranks, place->ranks);
+    }
+    if (l->local_ranks != NULL && wf_boot_env(l->local_ranks) != NULL) {
+        st = env_number(l->local_ranks, &local);
+        place->several_hosts = st == WEFT_OK && local < place->ranks;
+    }
+    return st == WEFT_OK && l->hosts != NULL ? l->hosts(place) : st;
+}
+
+weft_status wf_boot_find_place(wf_boot_place *out)
+{
+    const launcher *l = launcher_find();
+    wf_boot_place place = {.launcher = "alone", .ranks = 1};
+    weft_status st = WEFT_OK;
+
+    if (l != NULL) {
+        place.launcher = l->name;
+        st = place_numbers(l, &place);
+    }
+    if (st == WEFT_OK && place.ranks > 1) {
+        st = wf_boot_env("WEFT_JOB") != NULL ? job_add_env(&place, "WEFT_JOB")
+                                             : l->job(&place);
+    }
+    if (st == WEFT_OK) {
+        *out = place;
+    }
+    return st;
+}

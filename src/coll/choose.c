@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/choose.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "coll/agree.h"
+#include "comm/hooks.h"
+
+const wf_engine *const wf_engines[] = {&wf_engine_alone, &wf_engine_shm,
+                                       &wf_engine_message, NULL};
+
+const wf_engine *wf_coll_choose(const weft_comm *comm)
+{
+    const char *wanted = comm->world->settings.engine;
+    const wf_engine *best = NULL;
+    int best_score = 0;
+
+    for (size_t i = 0; wf_engines[i] != NULL; i++) {
+        int score = wf_engines[i]->score(comm);
+
+        if (score > 0 && strcmp(wf_engines[i]->name, wanted) == 0) {
+            return wf_engines[i];
+        }
+        if (score > best_score) {
+            best_score = score;
+            best = wf_engines[i];
+        }
+    }
+    return best;
+}
+
+static size_t coll_area(const weft_comm *comm)
+{
+    const wf_engine *engine = wf_coll_choose(comm);
+
+    return engine->area != NULL ? engine->area(comm) : 0;
+}
+
+static weft_status coll_attach(weft_comm *comm, void *area)
+{
+    wf_coll *coll = wf_zalloc(sizeof(*coll));
+    weft_status st = WEFT_OK;
+
+    if (coll == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a communicator's engine");
+    }
+    coll->engine = wf_coll_choose(comm);
+    if (coll->engine->attach != NULL) {
+        st = coll->engine->attach(comm, area, &coll->state);
+    }
+    if (st != WEFT_OK) {
+        wf_free(coll);
+        return st;
+    }
+    comm->coll = coll;
+    if (comm->rank == 0) {
+        wf_log(WEFT_LOG_INFO,
+               "communicator %u of %u ranks on %s: collectives by %s (%s)",
+               comm->id, comm->size,
+               comm->one_node ? "one node" : "several nodes",
+               coll->engine->name, coll->engine->what);
+    }
+    return WEFT_OK;
+}
+
+static void coll_detach(weft_comm *comm)
+{
+    wf_coll *coll = comm->coll;
+
+    if (coll == NULL) {
+        return;
+    }
+    if (coll->engine->detach != NULL) {
+        coll->engine->detach(comm, coll->state);
+    }
+    wf_free(coll);
+    comm->coll = NULL;
+}
+
+const wf_comm_hooks wf_coll_hooks = {
+    .area = coll_area,
+    .attach = coll_attach,
+    .detach = coll_detach,
+    .agree = wf_coll_agree,
+};
+
+weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,
+                             const wf_call *theirs)
+{
+    char ours_text[160];
+    char theirs_text[160];
+
+    wf_call_text(&op->op.call, ours_text, sizeof(ours_text));
+    wf_call_text(theirs, theirs_text, sizeof(theirs_text));
+    return wf_fail(WEFT_ERR_MISMATCH,
+                   "operation number %u on communicator %u: rank %u called %s, "
+                   "but rank %u called %s",
+                   op->op.sequence, op->op.comm->id, op->op.comm->rank,
+                   ours_text, member, theirs_text);
+}

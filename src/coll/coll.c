@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public collectives: check the arguments, describe the call, hand it to
+ * the communicator's engine, and run it now or behind a request. */
+#include <weft/coll.h>
+
+#include "base/status.h"
+#include "coll/agree.h"
+#include "coll/engine.h"
+#include "comm/request.h"
+#include "comm/wait.h"
+
+static weft_status check_buffer(const weft_comm *comm, const void *buf,
+                                size_t n, weft_dtype type, size_t *bytes)
+{
+    size_t elem = weft_dtype_size(type);
+
+    if (comm == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
+    }
+    if (elem == 0) {
+        return wf_fail(WEFT_ERR_INVALID, "%d is not a type", (int)type);
+    }
+    if (buf == NULL && n > 0) {
+        return wf_fail(WEFT_ERR_INVALID, "rank %u: the buffer is NULL",
+                       comm->rank);
+    }
+    if (n > SIZE_MAX / 2 / elem) {
+        return wf_fail(WEFT_ERR_INVALID, "%zu elements are too many", n);
+    }
+    *bytes = n * elem;
+    return WEFT_OK;
+}
+
+static weft_status submit(const wf_coll_op *op, weft_request **out)
+{
+    weft_comm *comm = op->op.comm;
+    const wf_coll *coll = comm->coll;
+    weft_request *r;
+    weft_status st = wf_comm_check(comm);
+
+    if (st == WEFT_OK) {
+        st = wf_request_create(comm, sizeof(*op), &r);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    *(wf_coll_op *)(void *)r->op = *op;
+    wf_comm_begin(comm, r->op);
+    coll->engine->begin((wf_coll_op *)(void *)r->op);
+    wf_request_submit(r, true);
+    *out = r;
+    return WEFT_OK;
+}
+
+static weft_status run_behind(wf_coll_op *op)
+{
+    weft_request *r;
+    weft_status st = submit(op, &r);
+
+    if (st == WEFT_OK) {
+        st = weft_request_wait(r, 0);
+        weft_request_release(r);
+    }
+    return st;
+}
+
+/* Run it on this thread, or, if non-blocking ones are under way here, behind
+ * them. */
+static weft_status run(wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+    const wf_coll *coll = comm->coll;
+    weft_status st = wf_comm_check(comm);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (atomic_load_explicit(&comm->queued, memory_order_acquire) != 0) {
+        return run_behind(op);
+    }
+    wf_comm_begin(comm, &op->op);
+    coll->engine->begin(op);
+    st = wf_op_run(&op->op);
+    wf_comm_end(comm, &op->op);
+    return st;
+}
+
+static weft_status finish(wf_coll_op *op, weft_request **out)
+{
+    return out == NULL ? run(op) : submit(op, out);
+}
+
+static weft_status no_out(void)
+{
+    return wf_fail(WEFT_ERR_INVALID, "out is NULL");
+}
+
+static weft_status barrier(weft_comm *comm, const wf_call *call,
+                           weft_request **out, uint32_t *sequence)
+{
+    wf_coll_op op;
+
+    if (comm == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
+    }
+    op.op = (wf_op){.comm = comm, .call = *call};
+    op.src = NULL;
+    op.dst = NULL;
+    op.bytes = 0;
+    if (sequence != NULL) {
+        *sequence = comm->sequence; /* the number it is about to take */
+    }
+    return finish(&op, out);
+}
+
+weft_status weft_barrier(weft_comm *comm)
+{
+    wf_call call = {.kind = WF_CALL_BARRIER};
+
+    return barrier(comm, &call, NULL, NULL);
+}
+
+weft_status weft_ibarrier(weft_comm *comm, weft_request **out)
+{
+    wf_call call = {.kind = WF_CALL_BARRIER};
+
+    return out == NULL ? no_out() : barrier(comm, &call, out, NULL);
+}
+
+weft_status wf_coll_agree(weft_comm *comm, const wf_call *call,
+                          uint32_t *sequence)
+{
+    return barrier(comm, call, NULL, sequence);
+}
+
+static weft_status broadcast(weft_comm *comm, void *buf, size_t n,
+                             weft_dtype type, uint32_t root, weft_request **out)
+{
+    wf_coll_op op;
+    weft_status st = check_buffer(comm, buf, n, type, &op.bytes);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (root >= comm->size) {
+        return wf_fail(WEFT_ERR_INVALID, "root %u is not among %u ranks", root,
+                       comm->size);
+    }
+    op.op = (wf_op){.comm = comm,
+                    .call = {.kind = WF_CALL_BROADCAST,
+                             .type = (uint8_t)type,
+                             .root = root,
+                             .count = n}};
+    op.src = buf;
+    op.dst = buf;
+    return finish(&op, out);
+}
+
+weft_status weft_broadcast(weft_comm *comm, void *buf, size_t n,
+                           weft_dtype type, uint32_t root)
+{
+    return broadcast(comm, buf, n, type, root, NULL);
+}
+
+weft_status weft_ibroadcast(weft_comm *comm, void *buf, size_t n,
+                            weft_dtype type, uint32_t root, weft_request **out)
+{
+    return out == NULL ? no_out()
+                       : broadcast(comm, buf, n, type, root, out);
+}
+
+static bool overlap_in_part(const void *a, const void *b, size_t bytes)
+{
+    uintptr_t x = (uintptr_t)a;
+    uintptr_t y = (uintptr_t)b;
+
+    return x != y && (x < y ? y - x : x - y) < bytes;
+}
+
+static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
+                             size_t n, weft_dtype type, weft_op how,
+                             weft_request **out)
+{
+    wf_coll_op op;
+    weft_status st = check_buffer(comm, src, n, type, &op.bytes);
+
+    if (st == WEFT_OK && dst == NULL && n > 0) {
+        st = wf_fail(WEFT_ERR_INVALID, "rank %u: dst is NULL", comm->rank);
+    }
+    if (st == WEFT_OK && overlap_in_part(src, dst, op.bytes)) {
+        st = wf_fail(WEFT_ERR_INVALID, "rank %u: src and dst overlap in part",
+                     comm->rank);
+    }
+    if (st == WEFT_OK) {
+        st = wf_reducer_init(&op.reducer, type, how, comm->size);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    op.op = (wf_op){
+        .comm = comm,
+        .call = {.kind = WF_CALL_ALLREDUCE,
+                 .type = (uint8_t)type,
+                 .op = (uint8_t)how.kind,
+                 .count = n,
+                 .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0}};
+    op.src = src;
+    op.dst = dst;
+    return finish(&op, out);
+}
+
+weft_status weft_allreduce(weft_comm *comm, const void *src, void *dst,
+                           size_t n, weft_dtype type, weft_op op)
+{
+    return allreduce(comm, src, dst, n, type, op, NULL);
+}
+
+weft_status weft_iallreduce(weft_comm *comm, const void *src, void *dst,
+                            size_t n, weft_dtype type, weft_op op,
+                            weft_request **out)
+{
+    return out == NULL ? no_out()
+                       : allreduce(comm, src, dst, n, type, op, out);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The engines that carry out collectives, and what they are given.
+ *
+ * An engine is a way to move and reduce data: through memory that all members
+ * map, or by messages. Which one serves a communicator is a pure function of
+ * its topology and the settings, and so is everything an engine decides by
+ * itself: all members must come to the same answer without asking. */
+#ifndef WF_COLL_ENGINE_H
+#define WF_COLL_ENGINE_H
+
+#include <stdbool.h>
+
+#include "coll/kernel/reduce.h"
+#include "comm/comm.h"
+#include "comm/op.h"
+#include "transport/transport.h"
+
+/* State of the algorithms of the shared-memory engine. */
+typedef struct wf_shm_progress {
+    bool posted;       /* our call is in its cell */
+    bool checked;      /* everybody's call is the same as ours */
+    uint32_t at;       /* members before this one have been checked */
+    uint32_t in_at;    /* members before it have brought the chunk `red` */
+    uint32_t red_at;   /* members before it have reduced the chunk `out` */
+    uint64_t base;     /* chunks that went through before this operation */
+    uint64_t chunks;
+    uint64_t in;       /* chunks that we have put into our slot */
+    uint64_t red;      /* chunks of which we have reduced our share */
+    uint64_t out;      /* chunks that we have taken out */
+    size_t chunk;      /* bytes, a multiple of the element size and of 64 */
+} wf_shm_progress;
+
+/* State of the algorithms of the message engine. */
+typedef struct wf_message_progress {
+    uint32_t phase;
+    uint32_t mask;  /* how far apart the partners of this round are */
+    bool sent;      /* the round's messages are with the transport */
+    bool received;
+    uint32_t to;    /* members they go to and come from */
+    uint32_t from;
+    wf_msg send;
+    wf_msg recv;
+    wf_call theirs; /* what the other side of a round called */
+    void *scratch;  /* room for another rank's partial result */
+    wf_reducer partial; /* folds two partial results */
+} wf_message_progress;
+
+typedef struct wf_coll_op {
+    wf_op op;
+    const void *src;
+    void *dst;
+    size_t bytes;
+    wf_reducer reducer; /* of allreduce */
+    union {
+        wf_shm_progress shm;
+        wf_message_progress message;
+    } state;
+} wf_coll_op;
+
+typedef struct wf_engine {
+    const char *name; /* as in WEFT_ENGINE */
+    const char *what; /* for the log: how it works */
+    /* How well it serves this communicator; 0: not at all. Pure. */
+    int (*score)(const weft_comm *comm);
+    /* Bytes it wants of the communicator's segment, all zero at first. */
+    size_t (*area)(const weft_comm *comm);
+    weft_status (*attach)(weft_comm *comm, void *area, void **state);
+    void (*detach)(weft_comm *comm, void *state);
+    /* Get `op` ready to be stepped: set op->op.step and its state. Its number
+     * is known. Nothing may fail from here on but a step. */
+    void (*begin)(wf_coll_op *op);
+} wf_engine;
+
+extern const wf_engine wf_engine_alone;
+extern const wf_engine wf_engine_shm;
+extern const wf_engine wf_engine_message;
+
+/* What src/coll keeps with a communicator. */
+typedef struct wf_coll {
+    const wf_engine *engine;
+    void *state; /* the engine's */
+} wf_coll;
+
+static inline void *wf_coll_state(const weft_comm *comm)
+{
+    return ((const wf_coll *)comm->coll)->state;
+}
+
+/* The error for two members that made different calls. */
+weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,
+                             const wf_call *theirs);
+
+#endif

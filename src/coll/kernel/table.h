@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels of each level of the CPU. All levels give the same bits; only
+ * their speed differs. */
+#ifndef WF_COLL_KERNEL_TABLE_H
+#define WF_COLL_KERNEL_TABLE_H
+
+#include "base/cpu.h"
+#include "coll/kernel/reduce.h"
+
+#define WF_COUNT_ROW(...) +1
+enum {
+    WF_DTYPE_COUNT = 0 WEFT_DTYPE_TABLE(WF_COUNT_ROW),
+    WF_OP_COUNT = 0 WEFT_OP_TABLE(WF_COUNT_ROW),
+};
+#undef WF_COUNT_ROW
+
+/* NULL where the operation is not defined on the type. */
+typedef struct wf_kernels {
+    wf_reduce_fn *fold[WF_DTYPE_COUNT][WF_OP_COUNT];
+} wf_kernels;
+
+extern const wf_kernels wf_kernels_plain;
+#if defined(__x86_64__)
+extern const wf_kernels wf_kernels_avx2;
+extern const wf_kernels wf_kernels_avx512;
+#endif
+
+/* The kernels of `level`, which must be one that this CPU can do. */
+const wf_kernels *wf_kernels_of(wf_cpu_level level);
+
+#endif

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Large allreduce: the data goes through in chunks; of each chunk every member
+ * reduces a share.
+ *
+ *   in    copy our chunk into our slot, all but our own share of it
+ *   red   when all have: fold everybody's data in our share; the result goes
+ *         into our buffer and into everybody's slot
+ *   out   when all have: copy our slot, all but our own share, to our buffer
+ *
+ * Each member holds two slots, so the next chunk is brought in while the last
+ * one is waited for. The order of the fold is the order of ranks, whoever does
+ * it. */
+#include <string.h>
+
+#include "coll/shm/area.h"
+
+/* A part of a chunk, in bytes from its start. */
+typedef struct share {
+    size_t from;
+    size_t until;
+} share;
+
+/* Cut a chunk at whole lines, so that no line has two writers. */
+static share share_of(size_t bytes, uint32_t rank, uint32_t size)
+{
+    size_t lines = (bytes + 63) / 64;
+    share s = {lines * rank / size * 64, lines * (rank + 1) / size * 64};
+
+    s.from = s.from < bytes ? s.from : bytes;
+    s.until = s.until < bytes ? s.until : bytes;
+    return s;
+}
+
+static size_t chunk_bytes(const wf_coll_op *op, uint64_t chunk)
+{
+    size_t left = op->bytes - chunk * op->state.shm.chunk;
+
+    return left < op->state.shm.chunk ? left : op->state.shm.chunk;
+}
+
+/* Copy a chunk, all but one share. */
+static void copy_around(unsigned char *to, const unsigned char *from,
+                        share own, size_t bytes)
+{
+    if (own.from > 0) {
+        memcpy(to, from, own.from);
+    }
+    if (own.until < bytes) {
+        memcpy(to + own.until, from + own.until, bytes - own.until);
+    }
+}
+
+static void bring_in(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+    weft_comm *comm = op->op.comm;
+    size_t bytes = chunk_bytes(op, p->in);
+
+    copy_around(shm_slot_of(s, comm->rank, p->base + p->in),
+                (const unsigned char *)op->src + p->in * p->chunk,
+                share_of(bytes, comm->rank, comm->size), bytes);
+    p->in++;
+    /* Publishes the chunk; pairs with the acquire in all_have. */
+    atomic_store_explicit(&shm_head_of(s, comm->rank)->in.value,
+                          p->base + p->in, memory_order_release);
+    op->op.moved++;
+}
+
+/* Fold s->src into s->dst, however many there are. */
+static void fold_into_all(const wf_coll_op *op, const shm_state *s, size_t ndst,
+                          size_t bytes)
+{
+    size_t now = ndst < WF_REDUCE_MAX_DST ? ndst : WF_REDUCE_MAX_DST;
+
+    op->reducer.fold(&op->reducer, s->dst, now, s->src, op->op.comm->size,
+                     bytes / op->reducer.elem);
+    for (size_t i = now; i < ndst; i++) {
+        memcpy(s->dst[i], s->dst[0], bytes);
+    }
+}
+
+static void reduce_share(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+    weft_comm *comm = op->op.comm;
+    share own = share_of(chunk_bytes(op, p->red), comm->rank, comm->size);
+    size_t at = p->red * p->chunk + own.from;
+    size_t ndst = 1;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        unsigned char *theirs =
+            shm_slot_of(s, r, p->base + p->red) + own.from;
+
+        s->src[r] = theirs;
+        if (r != comm->rank) {
+            s->dst[ndst++] = theirs;
+        }
+    }
+    s->src[comm->rank] = (const unsigned char *)op->src + at;
+    s->dst[0] = (unsigned char *)op->dst + at;
+    if (own.until > own.from) {
+        fold_into_all(op, s, ndst, own.until - own.from);
+    }
+    p->red++;
+    p->in_at = 0;
+    /* Publishes our share in all slots; pairs with the acquire in all_have. */
+    atomic_store_explicit(&shm_head_of(s, comm->rank)->red.value,
+                          p->base + p->red, memory_order_release);
+    op->op.moved++;
+}
+
+static void take_out(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+    weft_comm *comm = op->op.comm;
+    size_t bytes = chunk_bytes(op, p->out);
+
+    copy_around((unsigned char *)op->dst + p->out * p->chunk,
+                shm_slot_of(s, comm->rank, p->base + p->out),
+                share_of(bytes, comm->rank, comm->size), bytes);
+    p->out++;
+    p->red_at = 0;
+    op->op.moved++;
+}
+
+static bool all_brought(const wf_coll_op *op, const shm_state *s, uint32_t *at)
+{
+    const wf_shm_progress *p = &op->state.shm;
+
+    for (; *at < op->op.comm->size; (*at)++) {
+        if (atomic_load_explicit(&shm_head_of(s, *at)->in.value,
+                                 memory_order_acquire) <
+            p->base + p->red + 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool all_reduced(const wf_coll_op *op, const shm_state *s, uint32_t *at)
+{
+    const wf_shm_progress *p = &op->state.shm;
+
+    for (; *at < op->op.comm->size; (*at)++) {
+        if (atomic_load_explicit(&shm_head_of(s, *at)->red.value,
+                                 memory_order_acquire) <
+            p->base + p->out + 1) {
+            return false;
+        }
+    }
+    return true;
+}
+
+weft_status shm_allreduce_step(wf_op *base)
+{
+    wf_coll_op *op = (wf_coll_op *)(void *)base;
+    wf_shm_progress *p = &op->state.shm;
+    shm_state *s = wf_coll_state(base->comm);
+    weft_status st;
+
+    if (p->in < p->chunks && p->in < p->out + SHM_SLOTS) {
+        bring_in(op, s);
+        wf_comm_ring(base->comm);
+    }
+    if (!p->posted && !shm_post(op, NULL, 0)) {
+        return WF_PENDING;
+    }
+    if (!p->checked) {
+        st = shm_check(op);
+        if (st != WEFT_OK) {
+            return st;
+        }
+    }
+    if (p->red < p->in && all_brought(op, s, &p->in_at)) {
+        reduce_share(op, s);
+        wf_comm_ring(base->comm);
+    }
+    if (p->out < p->red && all_reduced(op, s, &p->red_at)) {
+        take_out(op, s);
+    }
+    if (p->out < p->chunks) {
+        return WF_PENDING;
+    }
+    atomic_store_explicit(&shm_head_of(s, base->comm->rank)->out.value,
+                          p->base + p->chunks, memory_order_relaxed); /* C3 */
+    return WEFT_OK;
+}

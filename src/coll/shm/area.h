@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the members of a communicator share for collectives.
+ *
+ *   block of rank 0 | block of rank 1 | ...
+ *
+ *   block: in, red, out   counters of chunks, each on lines of its own
+ *          cell 0 .. 3    a call and up to `payload` bytes of data
+ *          slot 0 .. 1    a chunk of large data
+ *
+ * Rules, cited by the code:
+ *
+ *  C1  Every collective starts by each member putting its call, with small data
+ *      behind it, into its cell number (sequence mod 4), and by comparing it
+ *      with everybody else's. So no member gets past an operation before all
+ *      have come to it, and a mismatch is found on every member.
+ *  C2  A member writes a cell again only when all members have finished the
+ *      operation that used it last. It knows from `finished`, which each call
+ *      carries, or else from the counts that comm keeps.
+ *  C3  Counters only grow, over the life of the communicator; each member's
+ *      are equal at the end of every operation, whatever it used.
+ *  C4  Slot (chunk mod 2) of a member is written by that member when it brings
+ *      a chunk, then, in an allreduce, by each other member in that one's
+ *      share. It is free again when its owner has taken the result out.
+ *
+ * A line that moves between two caches moves cheaply only if the reader has
+ * written it, too (docs/design/0004-shared-memory.md): hence C4, where results
+ * come back in the very lines that brought the data, and hence shm_claim.
+ *
+ * A member that dies leaves counters that stand still; what it had published
+ * is whole. Nobody has to clean up: the memory goes with the last member. */
+#ifndef WF_COLL_SHM_AREA_H
+#define WF_COLL_SHM_AREA_H
+
+#include "coll/engine.h"
+
+#define SHM_CELLS 4u
+#define SHM_SLOTS 2u
+
+typedef struct shm_counter {
+    alignas(128) _Atomic uint64_t value;
+} shm_counter;
+
+typedef struct shm_cell {
+    alignas(64) _Atomic uint32_t sequence; /* its number + 1; publishes it */
+    uint32_t finished; /* operations its writer had finished when it wrote */
+    wf_call call;
+    unsigned char payload[];
+} shm_cell;
+_Static_assert(offsetof(shm_cell, payload) == 32, "half a line for data");
+
+typedef struct shm_head {
+    shm_counter in;
+    shm_counter red;
+    shm_counter out;
+} shm_head;
+
+/* What a member keeps for itself. */
+typedef struct shm_state {
+    unsigned char *area;
+    size_t block;       /* bytes of a block */
+    size_t cell;        /* bytes of a cell */
+    size_t slot;        /* bytes of a slot */
+    size_t payload;     /* most bytes of data in a cell */
+    size_t slots_at;    /* where in a block the slots begin */
+    uint32_t free_until; /* cells may be written for operations before this */
+    uint64_t chunks;    /* that all operations so far have used, see C3 */
+    bool populated;     /* our slots have pages */
+    const void **src;   /* by rank, for folding */
+    void **dst;
+} shm_state;
+
+static inline shm_head *shm_head_of(const shm_state *s, uint32_t rank)
+{
+    return (shm_head *)(void *)(s->area + rank * s->block);
+}
+
+static inline shm_cell *shm_cell_of(const shm_state *s, uint32_t rank,
+                                    uint32_t sequence)
+{
+    return (shm_cell *)(void *)(s->area + rank * s->block + sizeof(shm_head) +
+                                sequence % SHM_CELLS * s->cell);
+}
+
+static inline unsigned char *shm_slot_of(const shm_state *s, uint32_t rank,
+                                         uint64_t chunk)
+{
+    return s->area + rank * s->block + s->slots_at + chunk % SHM_SLOTS * s->slot;
+}
+
+/* Put our call and `bytes` of data into our cell: true, or false if the cell
+ * is not free yet (C2). */
+bool shm_post(wf_coll_op *op, const void *data, size_t bytes);
+
+/* WEFT_OK once everybody's call is there and the same as ours (C1). */
+weft_status shm_check(wf_coll_op *op);
+
+/* Take over the lines of a buffer that we have just read and nobody else
+ * reads, so that its owner's next write is cheap. */
+void shm_claim(unsigned char *at, size_t bytes);
+
+/* Is it this member's call, or chunk, that is missing? */
+bool shm_awaits(const wf_op *op, uint32_t member);
+
+/* The algorithms: steps of operations. */
+weft_status shm_flat_step(wf_op *op);
+weft_status shm_allreduce_step(wf_op *op);
+weft_status shm_broadcast_step(wf_op *op);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a communicator breaks: on one rank, then on all, with one reason. */
+#include <stdio.h>
+
+#include "base/log.h"
+#include "base/time.h"
+#include "comm/comm.h"
+#include "comm/mail.h"
+
+/* How long to wait for a reason that another rank is writing just now. */
+#define REASON_NS (10 * WF_MS)
+
+/* Remember the reason; under comm->lock. */
+static void adopt(weft_comm *comm, weft_status status, const char *text)
+{
+    comm->status = status;
+    snprintf(comm->text, sizeof(comm->text), "%s", text);
+    /* Publishes status and text to readers without the lock. */
+    atomic_store_explicit(&comm->failed, true, memory_order_release);
+}
+
+/* What another rank wrote. One that died while writing leaves no reason. */
+static void adopt_shared(weft_comm *comm)
+{
+    wf_comm_shared *s = comm->shared;
+    uint64_t until = wf_now_ns() + REASON_NS;
+
+    while (atomic_load_explicit(&s->broken, memory_order_acquire) != 2) {
+        if (wf_now_ns() > until) {
+            adopt(comm, WEFT_ERR_PEER,
+                  "another rank broke the communicator and died");
+            return;
+        }
+        wf_cpu_relax();
+    }
+    s->text[sizeof(s->text) - 1] = '\0';
+    adopt(comm, (weft_status)s->status, s->text);
+}
+
+static void publish(weft_comm *comm, weft_status status, const char *text)
+{
+    wf_comm_shared *s = comm->shared;
+    uint32_t whole = 0;
+
+    if (!atomic_compare_exchange_strong(&s->broken, &whole, 1)) {
+        adopt_shared(comm);
+        return;
+    }
+    s->status = (int32_t)status;
+    snprintf(s->text, sizeof(s->text), "%s", text);
+    /* Publishes the reason; pairs with the acquire in adopt_shared. */
+    atomic_store_explicit(&s->broken, 2, memory_order_release);
+    adopt(comm, status, text);
+    wf_comm_ring(comm);
+}
+
+weft_status wf_comm_break(weft_comm *comm, weft_status status,
+                          const char *text)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (!atomic_load(&comm->failed)) {
+        if (comm->shared != NULL) {
+            publish(comm, status, text);
+        } else {
+            adopt(comm, status, text);
+            wf_mail_break(comm);
+        }
+        wf_log(WEFT_LOG_INFO, "communicator %u is broken: %s", comm->id,
+               comm->text);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return wf_fail(comm->status, "%s", comm->text);
+}
+
+void wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (!atomic_load(&comm->failed)) {
+        adopt(comm, status, text);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    wf_board_wake(comm->own);
+}
+
+weft_status wf_comm_refuse(weft_comm *comm)
+{
+    if (atomic_load(&comm->world->host->orphan)) {
+        return wf_fail(WEFT_ERR_CLOSED, "this process was forked after the "
+                                        "job was formed and is not part of it");
+    }
+    pthread_mutex_lock(&comm->lock);
+    if (!atomic_load(&comm->failed)) {
+        adopt_shared(comm);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    return wf_fail(comm->status, "%s", comm->text);
+}
+
+weft_status weft_comm_error(const weft_comm *comm)
+{
+    /* Looking may have to fetch the reason, hence the cast. */
+    return comm == NULL ? wf_fail(WEFT_ERR_INVALID, "comm is NULL")
+                        : wf_comm_check((weft_comm *)(uintptr_t)comm);
+}
+
+void weft_comm_abort(weft_comm *comm, const char *why)
+{
+    char text[WF_DETAIL_MAX];
+
+    if (comm == NULL) {
+        return;
+    }
+    snprintf(text, sizeof(text), "rank %u aborted the communicator: %s",
+             comm->rank, why != NULL ? why : "no reason given");
+    wf_comm_break(comm, WEFT_ERR_ABORTED, text);
+    wf_board_wake(comm->own);
+}
+
+/* "; it was last in allreduce of 4 f32, sum (number 7 on communicator 2)" */
+static void last_act(const weft_comm *comm, uint32_t member, char *text,
+                     size_t room)
+{
+    const wf_board_rank *e = comm->entry[member];
+    uint32_t what = atomic_load_explicit(&e->what, memory_order_relaxed);
+    wf_call call = {
+        .kind = (uint8_t)what,
+        .type = (uint8_t)(what >> 8),
+        .op = (uint8_t)(what >> 16),
+        .count = atomic_load_explicit(&e->count, memory_order_relaxed)};
+    char name[128];
+
+    wf_call_text(&call, name, sizeof(name));
+    snprintf(text, room, "%s %s (number %llu on communicator %llu)",
+             atomic_load_explicit(&e->phase, memory_order_relaxed) != 0
+                 ? "it is in"
+                 : "it was last in",
+             name,
+             (unsigned long long)atomic_load_explicit(&e->sequence,
+                                                      memory_order_relaxed),
+             (unsigned long long)atomic_load_explicit(&e->comm,
+                                                      memory_order_relaxed));
+}
+
+static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)
+{
+    uint32_t count = atomic_load_explicit(&comm->done[member].count,
+                                          memory_order_acquire);
+
+    return (int32_t)(count - op->sequence) > 0;
+}
+
+weft_status wf_comm_check_members(weft_comm *comm, const wf_op *op)
+{
+    char text[WF_DETAIL_MAX];
+    char last[256];
+
+    if (comm->done == NULL || op->driven) {
+        return WEFT_OK; /* the transport tells of those who went */
+    }
+    for (uint32_t r = 0; r < comm->size; r++) {
+        weft_status st = wf_host_check(comm->world->host, comm->member[r]);
+
+        if (st != WEFT_OK && !finished(comm, r, op)) {
+            last_act(comm, r, last, sizeof(last));
+            snprintf(text, sizeof(text), "%.600s; %s", weft_error_detail(),
+                     last);
+            return wf_comm_break(comm, st, text);
+        }
+    }
+    return WEFT_OK;
+}
+
+weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
+                              uint64_t waited_ns)
+{
+    char text[WF_DETAIL_MAX];
+    char name[128];
+    size_t n;
+
+    wf_call_text(&op->call, name, sizeof(name));
+    n = (size_t)snprintf(text, sizeof(text),
+                         "rank %u: no progress for %.3g s in %s (number %u on "
+                         "communicator %u), waiting for",
+                         comm->rank, (double)waited_ns / 1e9, name,
+                         op->sequence, comm->id);
+    for (uint32_t r = 0; r < comm->size && n < sizeof(text) - 200; r++) {
+        if (r != comm->rank && op->awaits != NULL && op->awaits(op, r)) {
+            const wf_peer *p = &comm->world->host->peer[comm->member[r]];
+
+            last_act(comm, r, name, sizeof(name));
+            n += (size_t)snprintf(text + n, sizeof(text) - n,
+                                  " rank %u (pid %d on %s; %s)", r, p->pid,
+                                  p->host, name);
+        }
+    }
+    return wf_comm_break(comm, WEFT_ERR_TIMEOUT, text);
+}

@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making and ending communicators.
+ *
+ * The first member leads. It picks the id, makes the segment if the members
+ * share memory, and mails both to the others; each maps it and replies; when
+ * all are ready the first says so. Thus either all have it or none has, and
+ * all get the reason. */
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/time.h"
+#include "comm/hooks.h"
+#include "comm/mail.h"
+#include "comm/request.h"
+
+/* The leader's explanation needs a moment longer than the members wait. */
+#define EXPLAIN_NS (WF_SEC / 2)
+
+typedef struct ticket {
+    uint32_t id;
+    uint32_t zero;
+    uint64_t bytes; /* of the segment; 0: none */
+} ticket;
+
+typedef struct build {
+    weft_comm *comm;
+    uint64_t key;
+    uint64_t deadline;
+} build;
+
+static uint64_t build_key(const build *b, enum wf_mail_step step)
+{
+    return wf_mail_key(b->comm->member, b->comm->size, b->key, step);
+}
+
+static size_t done_bytes(const weft_comm *comm)
+{
+    return wf_round_up(comm->size * sizeof(wf_comm_done), WF_COMM_PAGE);
+}
+
+static size_t segment_bytes(const weft_comm *comm)
+{
+    return WF_COMM_PAGE + done_bytes(comm) + wf_coll_hooks.area(comm);
+}
+
+static weft_status comm_alloc(weft_world *world, const uint32_t *members,
+                              uint32_t size, weft_comm **out)
+{
+    weft_comm *comm = wf_zalloc(sizeof(*comm));
+
+    if (comm != NULL) {
+        comm->member = wf_alloc(size * sizeof(*comm->member));
+        comm->entry = wf_alloc(size * sizeof(wf_board_rank *));
+    }
+    if (comm == NULL || comm->member == NULL || comm->entry == NULL) {
+        if (comm != NULL) {
+            wf_free(comm->member);
+            wf_free(comm->entry);
+        }
+        wf_free(comm);
+        return wf_fail(WEFT_ERR_NOMEM, "a communicator of %u ranks", size);
+    }
+    memcpy(comm->member, members, size * sizeof(*members));
+    comm->world = world;
+    comm->size = size;
+    comm->segment.fd = -1;
+    comm->one_node = true;
+    comm->ordered_end = &comm->ordered;
+    comm->loose_end = &comm->loose;
+    comm->own = wf_host_own(world->host);
+    for (uint32_t r = 0; r < size; r++) {
+        const wf_peer *p = &world->host->peer[members[r]];
+
+        comm->entry[r] = wf_host_entry(world->host, members[r]);
+        if (members[r] == world->host->rank) {
+            comm->rank = r;
+        }
+        if (p->node != world->host->peer[members[0]].node) {
+            comm->one_node = false;
+        }
+    }
+    pthread_mutex_init(&comm->lock, NULL);
+    *out = comm;
+    return WEFT_OK;
+}
+
+static void comm_free(weft_comm *comm)
+{
+    wf_segment_close(&comm->segment);
+    pthread_mutex_destroy(&comm->lock);
+    wf_free(comm->member);
+    wf_free(comm->entry);
+    wf_free(comm);
+}
+
+static void use_segment(weft_comm *comm)
+{
+    comm->shared = comm->segment.base;
+    comm->done =
+        (wf_comm_done *)(void *)((char *)comm->segment.base + WF_COMM_PAGE);
+}
+
+static weft_status attach_layers(weft_comm *comm)
+{
+    void *area = comm->shared == NULL
+                     ? NULL
+                     : (char *)comm->segment.base + WF_COMM_PAGE +
+                           done_bytes(comm);
+
+    return wf_coll_hooks.attach(comm, area);
+}
+
+static weft_status make_segment(weft_comm *comm)
+{
+    size_t bytes = segment_bytes(comm);
+    weft_status st = wf_segment_create(
+        "a communicator", bytes, (wf_huge)comm->world->settings.huge,
+        &comm->segment);
+
+    if (st == WEFT_OK) {
+        st = wf_segment_populate(&comm->segment, 0,
+                                 WF_COMM_PAGE + done_bytes(comm));
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    use_segment(comm);
+    comm->shared->magic = WF_COMM_MAGIC;
+    comm->shared->version = WF_COMM_VERSION;
+    comm->shared->members = comm->size;
+    comm->shared->bytes = comm->segment.bytes;
+    return WEFT_OK;
+}
+
+/* Send everybody the ticket, or an empty one: the verdict then says why. */
+static weft_status send_tickets(build *b)
+{
+    weft_comm *comm = b->comm;
+    ticket t = {.id = comm->id, .bytes = comm->segment.bytes};
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 1; r < comm->size && st == WEFT_OK; r++) {
+        st = wf_host_post(comm->world->host, comm->member[r],
+                          build_key(b, WF_MAIL_TICKET), &t, sizeof(t),
+                          comm->segment.fd);
+    }
+    return st;
+}
+
+static weft_status collect_replies(build *b)
+{
+    weft_comm *comm = b->comm;
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 1; r < comm->size && st == WEFT_OK; r++) {
+        st = wf_mail_take_status(comm->world, comm->member[r],
+                                 build_key(b, WF_MAIL_REPLY), b->deadline);
+    }
+    return st;
+}
+
+static weft_status lead(build *b)
+{
+    weft_comm *comm = b->comm;
+    weft_world *world = comm->world;
+    char why[WF_DETAIL_MAX] = "";
+    weft_status st = WEFT_OK;
+
+    comm->id = world->host->rank << 17 | (world->comms_made++ & 0xffff) << 1;
+    if (comm->one_node && comm->size > 1) {
+        st = make_segment(comm);
+    }
+    if (st == WEFT_OK) {
+        st = attach_layers(comm);
+    }
+    if (st == WEFT_OK) {
+        st = send_tickets(b);
+        if (st == WEFT_OK) {
+            st = collect_replies(b);
+        }
+    }
+    if (st != WEFT_OK) {
+        snprintf(why, sizeof(why), "%s", weft_error_detail());
+    }
+    for (uint32_t r = 1; r < comm->size; r++) {
+        (void)wf_mail_status(world, comm->member[r],
+                             build_key(b, WF_MAIL_VERDICT), st, why);
+    }
+    return st == WEFT_OK ? st : wf_fail(st, "%s", why);
+}
+
+/* The verdict can come before a ticket, if there was no segment to send. */
+static weft_status take_ticket(build *b, ticket *t, int *fd)
+{
+    weft_comm *comm = b->comm;
+    uint64_t until = b->deadline + EXPLAIN_NS;
+    size_t n = sizeof(*t);
+    weft_status st;
+
+    do {
+        uint64_t slice = wf_now_ns() + 20 * WF_MS;
+
+        n = sizeof(*t);
+        st = wf_host_take(comm->world->host, comm->member[0],
+                          build_key(b, WF_MAIL_TICKET), t, &n, fd, slice);
+        if (st == WEFT_ERR_TIMEOUT) {
+            weft_status verdict = wf_mail_take_status(
+                comm->world, comm->member[0], build_key(b, WF_MAIL_VERDICT), 0);
+
+            if (verdict != WEFT_ERR_TIMEOUT) {
+                return verdict;
+            }
+        }
+    } while (st == WEFT_ERR_TIMEOUT && wf_now_ns() < until);
+    if (st == WEFT_OK && n != sizeof(*t)) {
+        st = wf_fail(WEFT_ERR_PROTOCOL, "a malformed ticket");
+    }
+    return st;
+}
+
+static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
+{
+    weft_status st;
+
+    if (fd < 0 || t->bytes < segment_bytes(comm)) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return wf_fail(WEFT_ERR_MISMATCH,
+                       "rank %u and rank %u differ in the settings that size a "
+                       "communicator",
+                       comm->member[0], comm->member[comm->rank]);
+    }
+    st = wf_segment_attach("a communicator", fd, t->bytes, true,
+                           &comm->segment);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    use_segment(comm);
+    if (comm->shared->magic != WF_COMM_MAGIC ||
+        comm->shared->version != WF_COMM_VERSION ||
+        comm->shared->members != comm->size) {
+        return wf_fail(WEFT_ERR_PROTOCOL, "not a communicator's segment");
+    }
+    return WEFT_OK;
+}
+
+static weft_status follow(build *b)
+{
+    weft_comm *comm = b->comm;
+    ticket t = {0};
+    int fd = -1;
+    weft_status st = take_ticket(b, &t, &fd);
+    weft_status verdict;
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    comm->id = t.id;
+    if (comm->one_node) {
+        st = attach_segment(comm, &t, fd);
+    }
+    if (st == WEFT_OK) {
+        st = attach_layers(comm);
+    }
+    verdict = wf_mail_status(comm->world, comm->member[0],
+                             build_key(b, WF_MAIL_REPLY), st,
+                             st == WEFT_OK ? "" : weft_error_detail());
+    if (st == WEFT_OK && verdict == WEFT_OK) {
+        verdict = wf_mail_take_status(comm->world, comm->member[0],
+                                      build_key(b, WF_MAIL_VERDICT),
+                                      b->deadline + EXPLAIN_NS);
+    }
+    return st != WEFT_OK ? st : verdict;
+}
+
+static void comms_add(weft_comm *comm)
+{
+    weft_world *world = comm->world;
+
+    wf_world_acquire(world);
+    pthread_mutex_lock(&world->comms_lock);
+    comm->next = world->comms;
+    world->comms = comm;
+    pthread_mutex_unlock(&world->comms_lock);
+}
+
+static void comms_remove(weft_comm *comm)
+{
+    weft_world *world = comm->world;
+    weft_comm **at = &world->comms;
+
+    pthread_mutex_lock(&world->comms_lock);
+    while (*at != comm) {
+        at = &(*at)->next;
+    }
+    *at = comm->next;
+    pthread_mutex_unlock(&world->comms_lock);
+}
+
+weft_status wf_comm_build(weft_world *world, const uint32_t *members,
+                          uint32_t size, uint64_t key, uint64_t timeout_ns,
+                          weft_comm **out)
+{
+    weft_comm *comm = NULL;
+    build b;
+    weft_status st = comm_alloc(world, members, size, &comm);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    comm->timeout_ns = timeout_ns;
+    b = (build){comm, key, wf_now_ns() + timeout_ns};
+    st = comm->rank == 0 ? lead(&b) : follow(&b);
+    if (st != WEFT_OK) {
+        wf_coll_hooks.detach(comm);
+        comm_free(comm);
+        return st;
+    }
+    wf_segment_close_fd(&comm->segment);
+    comms_add(comm);
+    *out = comm;
+    return WEFT_OK;
+}
+
+void wf_comm_close(weft_comm *comm)
+{
+    weft_world *world = comm->world;
+
+    if (!atomic_load(&world->host->orphan)) {
+        wf_requests_fail(comm, WEFT_ERR_CLOSED, "the communicator was closed");
+    }
+    comms_remove(comm);
+    wf_coll_hooks.detach(comm);
+    comm_free(comm);
+    wf_world_release(world);
+}
+
+void weft_comm_destroy(weft_comm *comm)
+{
+    if (comm != NULL && comm != comm->world->comm) {
+        wf_comm_close(comm);
+    }
+}
+
+uint32_t weft_comm_rank(const weft_comm *comm)
+{
+    return comm->rank;
+}
+
+uint32_t weft_comm_size(const weft_comm *comm)
+{
+    return comm->size;
+}
+
+weft_world *weft_comm_world(const weft_comm *comm)
+{
+    return comm->world;
+}
+
+uint32_t weft_comm_world_rank(const weft_comm *comm, uint32_t rank)
+{
+    return rank < comm->size ? comm->member[rank] : UINT32_MAX;
+}
+
+void weft_comm_set_timeout(weft_comm *comm, double seconds)
+{
+    /* Written so that not-a-number means the default, too. */
+    comm->timeout_ns = seconds > 0 && seconds < 1e9
+                           ? (uint64_t)(seconds * 1e9)
+                           : comm->world->settings.timeout_ns;
+}
+
+double weft_comm_timeout(const weft_comm *comm)
+{
+    return (double)comm->timeout_ns / 1e9;
+}

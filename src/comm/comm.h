@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators: what a member keeps, and what the members share.
+ *
+ * A communicator whose members may all map each other's memory has a segment:
+ * a page in which it is broken for all at once, and behind it whatever the
+ * layers above asked for (hooks.h). A communicator over several nodes has no
+ * segment; it is broken by mail. */
+#ifndef WF_COMM_COMM_H
+#define WF_COMM_COMM_H
+
+#include <stdatomic.h>
+#include <weft/comm.h>
+#include <weft/request.h>
+
+#include "base/status.h"
+#include "comm/op.h"
+#include "comm/world.h"
+#include "mem/segment.h"
+
+#define WF_COMM_MAGIC 0x43464557u
+#define WF_COMM_VERSION 1u
+#define WF_COMM_PAGE 4096
+
+/* The first page of the segment. Whoever breaks the communicator claims
+ * `broken` (0 -> 1), writes status and text, and publishes them (-> 2). One
+ * who dies in between leaves 1: the others then find it dead themselves. */
+typedef struct wf_comm_shared {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t members;
+    uint32_t zero;
+    uint64_t bytes; /* of the whole segment */
+    alignas(64) _Atomic uint32_t broken;
+    int32_t status;
+    char text[WF_DETAIL_MAX];
+} wf_comm_shared;
+_Static_assert(sizeof(wf_comm_shared) <= WF_COMM_PAGE, "one page");
+
+/* One for each member behind that page: the number of collectives it has
+ * finished here. A member that died after it finished an operation does not
+ * keep the others from finishing it, too. */
+typedef struct wf_comm_done {
+    alignas(64) _Atomic uint32_t count;
+} wf_comm_done;
+
+struct weft_comm {
+    weft_world *world;
+    uint32_t rank;
+    uint32_t size;
+    uint32_t *member;        /* rank here -> rank in the job */
+    wf_board_rank **entry;   /* rank here -> entry on the board */
+    wf_board_rank *own;      /* ours */
+    uint32_t id;             /* unique among the communicators of a rank; even */
+    bool one_node;
+    uint64_t timeout_ns;
+    uint32_t sequence;       /* number of the next collective operation */
+    void *coll;              /* what src/coll keeps here */
+
+    wf_segment segment;
+    wf_comm_shared *shared; /* NULL: no segment */
+    wf_comm_done *done;     /* by rank here; NULL: no segment */
+
+    /* Set once, under `lock`: this rank knows that it is broken. */
+    _Atomic bool failed;
+    pthread_mutex_t lock;
+    weft_status status;
+    char text[WF_DETAIL_MAX];
+
+    /* Non-blocking operations, under world->drive. Ordered ones are stepped
+     * one after the other, loose ones (messages) all at once. */
+    weft_request *ordered;
+    weft_request **ordered_end;
+    weft_request *loose;
+    weft_request **loose_end;
+    _Atomic uint32_t queued; /* ordered ones */
+    bool busy;               /* on the list below */
+    weft_comm *next_busy;
+
+    weft_comm *next; /* of world->comms */
+};
+
+/* May a new operation start? WEFT_OK, or why not. The first part is all that
+ * the fast path needs. */
+weft_status wf_comm_refuse(weft_comm *comm);
+static inline weft_status wf_comm_check(weft_comm *comm)
+{
+    bool bad = atomic_load_explicit(&comm->failed, memory_order_relaxed) ||
+               atomic_load_explicit(&comm->world->host->orphan,
+                                    memory_order_relaxed) ||
+               (comm->shared != NULL &&
+                atomic_load_explicit(&comm->shared->broken,
+                                     memory_order_relaxed) != 0);
+
+    return __builtin_expect(bad, 0) ? wf_comm_refuse(comm) : WEFT_OK;
+}
+
+/* Break it here and on all other members; the first reason wins and is
+ * returned, as the detail, too. */
+weft_status wf_comm_break(weft_comm *comm, weft_status status,
+                          const char *text);
+
+/* Has a member died or left that `op` needs? Then break it and say so. */
+weft_status wf_comm_check_members(weft_comm *comm, const wf_op *op);
+
+/* Break it because the deadline of `op` passed; names those who are late. */
+weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
+                              uint64_t waited_ns);
+
+/* Show on the board what this rank does. */
+static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
+{
+    wf_board_rank *own = comm->own;
+
+    atomic_store_explicit(&own->comm, comm->id, memory_order_relaxed);
+    atomic_store_explicit(&own->sequence, op->sequence, memory_order_relaxed);
+    atomic_store_explicit(&own->count, op->call.count, memory_order_relaxed);
+    atomic_store_explicit(&own->what,
+                          (uint32_t)op->call.kind |
+                              (uint32_t)op->call.type << 8 |
+                              (uint32_t)op->call.op << 16,
+                          memory_order_relaxed);
+    atomic_store_explicit(&own->phase, 1, memory_order_relaxed);
+}
+
+/* An operation begins: take its number, and show it on the board. */
+static inline void wf_comm_begin(weft_comm *comm, wf_op *op)
+{
+    op->sequence = comm->sequence++;
+    wf_comm_show(comm, op);
+}
+
+/* It is over on this rank. */
+static inline void wf_comm_end(weft_comm *comm, const wf_op *op)
+{
+    if (comm->done != NULL) {
+        /* Tells those who wait after our death that we had our part. */
+        atomic_store_explicit(&comm->done[comm->rank].count, op->sequence + 1,
+                              memory_order_release);
+    }
+    atomic_store_explicit(&comm->own->phase, 0, memory_order_relaxed);
+}
+
+/* Wake all other members that sleep. */
+static inline void wf_comm_ring(weft_comm *comm)
+{
+    for (uint32_t r = 0; r < comm->size; r++) {
+        if (r != comm->rank) {
+            wf_board_ring(comm->entry[r]);
+        }
+    }
+}
+
+/* Make the communicator of `members` (ranks in the job, this rank among them);
+ * collective over them. `key` tells creations apart that could be under way
+ * between the same two ranks at once. */
+weft_status wf_comm_build(weft_world *world, const uint32_t *members,
+                          uint32_t size, uint64_t key, uint64_t timeout_ns,
+                          weft_comm **out);
+
+/* Let go of it, whatever is pending. */
+void wf_comm_close(weft_comm *comm);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The progress board as text, for people who wonder why a job stands still. */
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/time.h"
+#include "comm/comm.h"
+
+typedef struct text {
+    char *at;
+    size_t room;
+    size_t length; /* of the whole, also of what did not fit */
+} text;
+
+static void add(text *t, const char *fmt, ...) WEFT_PRINTF(2, 3);
+static void add(text *t, const char *fmt, ...)
+{
+    va_list args;
+    int n;
+
+    va_start(args, fmt);
+    n = vsnprintf(t->length < t->room ? t->at + t->length : NULL,
+                  t->length < t->room ? t->room - t->length : 0, fmt, args);
+    va_end(args);
+    t->length += n > 0 ? (size_t)n : 0;
+}
+
+static const char *state_name(uint32_t state)
+{
+    switch (state) {
+    case WF_BOARD_HERE:
+        return "here";
+    case WF_BOARD_LEFT:
+        return "left";
+    case WF_BOARD_DEAD:
+        return "dead";
+    default:
+        return "joining";
+    }
+}
+
+static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
+{
+    uint32_t what = atomic_load_explicit(&e->what, memory_order_relaxed);
+    uint32_t asleep = atomic_load_explicit(&e->asleep, memory_order_relaxed);
+    uint64_t since = atomic_load_explicit(&e->since_ns, memory_order_relaxed);
+    bool inside = atomic_load_explicit(&e->phase, memory_order_relaxed) != 0;
+    wf_call call = {
+        .kind = (uint8_t)what,
+        .type = (uint8_t)(what >> 8),
+        .op = (uint8_t)(what >> 16),
+        .count = atomic_load_explicit(&e->count, memory_order_relaxed)};
+    char name[128];
+
+    wf_call_text(&call, name, sizeof(name));
+    add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", e->rank, e->pid,
+        host->peer[e->rank].host, host->peer[e->rank].node,
+        state_name(atomic_load(&e->state)), inside ? "in" : "last in", name);
+    if (call.kind != WF_CALL_NONE) {
+        add(t, ", number %llu on communicator %llu",
+            (unsigned long long)atomic_load_explicit(&e->sequence,
+                                                     memory_order_relaxed),
+            (unsigned long long)atomic_load_explicit(&e->comm,
+                                                     memory_order_relaxed));
+    }
+    if (inside && asleep != 0 && since != 0) {
+        add(t, ", waiting for %.1f s", (double)(wf_now_ns() - since) / 1e9);
+    }
+    add(t, "\n");
+}
+
+size_t weft_dump(weft_world *world, char *out, size_t room)
+{
+    text t = {out, out != NULL ? room : 0, 0};
+
+    if (t.room > 0) {
+        out[0] = '\0';
+    }
+    if (world == NULL) {
+        return 0;
+    }
+    for (uint32_t i = 0; i < world->host->count; i++) {
+        add_rank(&t, world->host, &world->host->board->rank[i]);
+    }
+    return t.length;
+}

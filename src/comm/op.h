@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* An operation that is carried out in steps. A blocking call keeps it on its
+ * stack and steps it until it is over; a non-blocking one puts it behind a
+ * request and whoever drives progress steps it. */
+#ifndef WF_COMM_OP_H
+#define WF_COMM_OP_H
+
+#include <weft/comm.h>
+
+#include "comm/call.h"
+
+/* Not over yet. Never leaves the library. */
+#define WF_PENDING ((weft_status)1)
+
+typedef struct wf_op wf_op;
+
+/* Do what can be done now without waiting: WF_PENDING, WEFT_OK when the result
+ * is in place, or a failure (with detail), which breaks the communicator
+ * unless `op->private_failure` is set. */
+typedef weft_status wf_step_fn(wf_op *op);
+
+struct wf_op {
+    weft_comm *comm;
+    wf_step_fn *step;
+    /* Is it this member that the operation cannot go on without? Optional;
+     * asked when a deadline passes. */
+    bool (*awaits)(const wf_op *op, uint32_t member);
+    /* It failed before it was over: let go of buffers and messages. Optional;
+     * runs under the same lock as step(). */
+    void (*drop)(wf_op *op);
+    uint64_t moved;    /* counts up whenever something happened */
+    uint32_t sequence; /* its number on the communicator */
+    bool private_failure;
+    bool driven; /* step() uses the ports: it runs under world->drive only */
+    /* All that is left is up to the peers: nobody needs to step it before
+     * somebody waits for it. */
+    bool lazy;
+    wf_call call;
+};
+
+#endif

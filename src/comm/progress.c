@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that moves non-blocking operations on while nobody waits. It is
+ * started by the first operation that needs it, and sleeps unless something is
+ * pending and no caller is driving. */
+#include <errno.h>
+#include <stdbool.h>
+
+#include "base/alloc.h"
+#include "base/time.h"
+#include "comm/request.h"
+
+/* The program is computing meanwhile: poll briefly, then leave it the core. */
+#define POLL_NS 5000u
+#define NAP_NS (100 * WF_MS)
+
+struct wf_progress {
+    weft_world *world;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    pthread_t thread;
+    bool started;
+    bool stop;
+    bool wanted;    /* something pending needs a driver */
+    unsigned waiters; /* callers that drive by themselves */
+};
+
+weft_status wf_progress_create(weft_world *world, wf_progress **out)
+{
+    wf_progress *p = wf_zalloc(sizeof(*p));
+
+    if (p == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "the progress thread");
+    }
+    p->world = world;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    *out = p;
+    return WEFT_OK;
+}
+
+/* Should the thread be at work? Under the lock. */
+static bool called_for(const wf_progress *p)
+{
+    return p->wanted && p->waiters == 0;
+}
+
+static bool look_again(wf_progress *p)
+{
+    bool on;
+
+    pthread_mutex_lock(&p->lock);
+    if (atomic_load(&p->world->pending) == 0) {
+        p->wanted = false;
+    }
+    on = called_for(p) && !p->stop;
+    pthread_mutex_unlock(&p->lock);
+    return on;
+}
+
+/* Sleep on this rank's bell, having looked once more after saying so. */
+static void nap(weft_world *world)
+{
+    wf_board *board = world->host->board;
+    wf_board_rank *own = wf_host_own(world->host);
+    uint32_t bell = wf_board_drowse(board, own);
+
+    if (!wf_world_drive(world) && atomic_load(&world->pending) != 0) {
+        wf_board_sleep(board, own, bell, wf_now_ns() + NAP_NS);
+    }
+    wf_board_awake(own);
+}
+
+static void work(wf_progress *p)
+{
+    uint64_t last = wf_now_ns();
+
+    while (look_again(p)) {
+        if (wf_world_drive(p->world)) {
+            last = wf_now_ns();
+        } else if (wf_now_ns() - last > POLL_NS) {
+            nap(p->world);
+        } else {
+            wf_cpu_relax();
+        }
+    }
+}
+
+static void *progress_main(void *arg)
+{
+    wf_progress *p = arg;
+
+    pthread_mutex_lock(&p->lock);
+    while (!p->stop) {
+        if (called_for(p)) {
+            pthread_mutex_unlock(&p->lock);
+            work(p);
+            pthread_mutex_lock(&p->lock);
+        } else {
+            pthread_cond_wait(&p->wake, &p->lock);
+        }
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+void wf_progress_kick(wf_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->wanted = true;
+    if (!p->started && !p->stop) {
+        /* Without the thread, waits and tests still make progress. */
+        p->started = pthread_create(&p->thread, NULL, progress_main, p) == 0;
+    }
+    if (p->waiters == 0) {
+        pthread_cond_signal(&p->wake);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+void wf_progress_wait_begin(wf_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->waiters++;
+    pthread_mutex_unlock(&p->lock);
+}
+
+void wf_progress_wait_end(wf_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->waiters--;
+    if (called_for(p) && atomic_load(&p->world->pending) != 0) {
+        pthread_cond_signal(&p->wake);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+void wf_progress_destroy(wf_progress *p)
+{
+    if (p == NULL) {
+        return;
+    }
+    if (p->started && !atomic_load(&p->world->host->orphan)) {
+        pthread_mutex_lock(&p->lock);
+        p->stop = true;
+        pthread_cond_signal(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+        wf_board_wake(wf_host_own(p->world->host));
+        pthread_join(p->thread, NULL);
+    }
+    pthread_cond_destroy(&p->wake);
+    pthread_mutex_destroy(&p->lock);
+    wf_free(p);
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/time.h"
+#include "comm/wait.h"
+
+weft_status wf_request_create(weft_comm *comm, size_t op_bytes,
+                              weft_request **out)
+{
+    /* The operation may hold anything, so it starts on a line of its own. */
+    size_t head = wf_round_up(sizeof(weft_request), 64);
+    weft_request *r = wf_zalloc(head + op_bytes);
+
+    if (r == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a request");
+    }
+    r->comm = comm;
+    r->op = (wf_op *)(void *)((char *)r + head);
+    pthread_mutex_init(&r->lock, NULL);
+    atomic_store(&r->users, 1);
+    *out = r;
+    return WEFT_OK;
+}
+
+void weft_request_release(weft_request *r)
+{
+    if (r == NULL || atomic_fetch_sub(&r->users, 1) != 1) {
+        return;
+    }
+    pthread_mutex_destroy(&r->lock);
+    wf_free(r->text);
+    wf_free(r);
+}
+
+static void append(weft_request *r, weft_request ***end)
+{
+    **end = r;
+    *end = &r->next;
+}
+
+static void busy_add(weft_comm *comm)
+{
+    if (!comm->busy) {
+        comm->busy = true;
+        comm->next_busy = comm->world->busy;
+        comm->world->busy = comm;
+    }
+}
+
+static void busy_sweep(weft_world *world)
+{
+    for (weft_comm **at = &world->busy; *at != NULL;) {
+        weft_comm *comm = *at;
+
+        if (comm->ordered == NULL && comm->loose == NULL) {
+            comm->busy = false;
+            *at = comm->next_busy;
+        } else {
+            at = &comm->next_busy;
+        }
+    }
+}
+
+/* Mark it over. The callback is left for call_back, without the lock. */
+static void finish(weft_request *r, weft_status st)
+{
+    weft_world *world = r->comm->world;
+
+    r->status = st;
+    if (st != WEFT_OK) {
+        r->text = wf_strdup(weft_error_detail());
+        if (r->op->drop != NULL) {
+            r->op->drop(r->op);
+        }
+    }
+    if (r->ordered) {
+        wf_comm_end(r->comm, r->op);
+        atomic_fetch_sub_explicit(&r->comm->queued, 1, memory_order_release);
+    }
+    atomic_fetch_sub_explicit(&world->pending, 1, memory_order_release);
+    /* Publishes result and status; pairs with the acquire in request_done. */
+    atomic_store_explicit(&r->done, 1, memory_order_release);
+}
+
+static void call_back(weft_request *finished)
+{
+    for (weft_request *r = finished, *next; r != NULL; r = next) {
+        weft_request_fn *fn;
+        void *ctx;
+
+        next = r->next;
+        pthread_mutex_lock(&r->lock);
+        fn = r->fn;
+        ctx = r->ctx;
+        r->fn = NULL;
+        pthread_mutex_unlock(&r->lock);
+        if (fn != NULL) {
+            fn(r, r->status, ctx);
+        }
+        weft_request_release(r);
+    }
+}
+
+/* Is there a reason to stop waiting for it? */
+static weft_status check_pending(weft_request *r)
+{
+    weft_comm *comm = r->comm;
+    uint32_t alarm = atomic_load_explicit(&comm->world->host->board->alarm,
+                                          memory_order_acquire);
+    uint64_t now = wf_now_ns();
+    weft_status st = wf_comm_check(comm);
+
+    if (r->since_ns == 0 || r->op->moved != r->moved) {
+        r->since_ns = now;
+        r->moved = r->op->moved;
+    }
+    if (st == WEFT_OK && r->alarm != alarm + 1) {
+        r->alarm = alarm + 1; /* 0 means: never looked */
+        st = wf_comm_check_members(comm, r->op);
+    }
+    if (st == WEFT_OK && now - r->since_ns > comm->timeout_ns) {
+        st = wf_comm_timed_out(comm, r->op, now - r->since_ns);
+    }
+    return st == WEFT_OK ? WF_PENDING : st;
+}
+
+static weft_status step_request(weft_request *r, bool *moved)
+{
+    uint64_t before = r->op->moved;
+    weft_status st = wf_comm_check(r->comm);
+
+    if (st == WEFT_OK) {
+        st = r->op->step(r->op);
+    }
+    if (r->op->moved != before || st != WF_PENDING) {
+        *moved = true;
+    }
+    if (st == WF_PENDING) {
+        st = check_pending(r);
+    }
+    if (st != WEFT_OK && st != WF_PENDING && !r->op->private_failure) {
+        st = wf_comm_break(r->comm, st, weft_error_detail());
+    }
+    return st;
+}
+
+static void drive_ordered(weft_comm *comm, weft_request ***finished,
+                          bool *moved)
+{
+    while (comm->ordered != NULL) {
+        weft_request *r = comm->ordered;
+        weft_status st = step_request(r, moved);
+
+        if (st == WF_PENDING) {
+            return;
+        }
+        comm->ordered = r->next;
+        if (comm->ordered == NULL) {
+            comm->ordered_end = &comm->ordered;
+        }
+        r->next = NULL;
+        append(r, finished);
+        finish(r, st);
+    }
+}
+
+static void drive_loose(weft_comm *comm, weft_request ***finished, bool *moved)
+{
+    for (weft_request **at = &comm->loose; *at != NULL;) {
+        weft_request *r = *at;
+        weft_status st = step_request(r, moved);
+
+        if (st == WF_PENDING) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        if (*at == NULL) {
+            comm->loose_end = at;
+        }
+        r->next = NULL;
+        append(r, finished);
+        finish(r, st);
+    }
+}
+
+/* Let the ports know who died or left. */
+static void tell_ports(weft_world *world)
+{
+    wf_host *host = world->host;
+    uint32_t alarm =
+        atomic_load_explicit(&host->board->alarm, memory_order_acquire);
+
+    if (alarm == world->seen_alarm) {
+        return;
+    }
+    world->seen_alarm = alarm;
+    for (uint32_t i = 0; i < host->count; i++) {
+        uint32_t state = atomic_load(&host->board->rank[i].state);
+
+        if (i != host->self && !world->told[i] && state != WF_BOARD_HERE) {
+            world->told[i] = true;
+            wf_transport_shm.gone(world->shm_port, host->rank_of[i]);
+        }
+    }
+}
+
+static bool drive_ports(weft_world *world)
+{
+    unsigned events = 0;
+
+    if (world->self_port != NULL) {
+        events += wf_transport_self.progress(world->self_port);
+    }
+    if (world->shm_port != NULL) {
+        events += wf_transport_shm.progress(world->shm_port);
+        tell_ports(world);
+    }
+    return events > 0;
+}
+
+/* Step everything. Called with world->drive held, returns without it. */
+static bool drive_and_unlock(weft_world *world)
+{
+    weft_request *finished = NULL;
+    weft_request **end = &finished;
+    bool moved = drive_ports(world);
+
+    for (weft_comm *c = world->busy; c != NULL; c = c->next_busy) {
+        drive_ordered(c, &end, &moved);
+        drive_loose(c, &end, &moved);
+    }
+    if (finished != NULL) {
+        busy_sweep(world);
+    }
+    pthread_mutex_unlock(&world->drive);
+    if (finished != NULL) {
+        wf_board_ring(wf_host_own(world->host)); /* others of us who wait */
+        call_back(finished);
+    }
+    return moved;
+}
+
+bool wf_world_drive(weft_world *world)
+{
+    return pthread_mutex_trylock(&world->drive) == 0 && drive_and_unlock(world);
+}
+
+void wf_request_submit(weft_request *r, bool ordered)
+{
+    weft_comm *comm = r->comm;
+    weft_world *world = comm->world;
+    bool lazy;
+
+    r->ordered = ordered;
+    atomic_fetch_add(&r->users, 1);
+    pthread_mutex_lock(&world->drive);
+    atomic_fetch_add(&world->pending, 1);
+    if (ordered) {
+        atomic_fetch_add(&comm->queued, 1);
+        append(r, &comm->ordered_end);
+    } else {
+        append(r, &comm->loose_end);
+    }
+    busy_add(comm);
+    /* The first step is taken here and now, so that messages are posted in the
+     * order of the calls, and small data has left the caller's buffer. */
+    drive_and_unlock(world);
+    pthread_mutex_lock(&world->drive);
+    lazy = r->op->lazy;
+    pthread_mutex_unlock(&world->drive);
+    if (atomic_load(&r->done) == 0 && !lazy) {
+        wf_progress_kick(world->progress);
+    }
+}
+
+void wf_requests_fail(weft_comm *comm, weft_status status, const char *text)
+{
+    weft_world *world = comm->world;
+    weft_request *finished = NULL;
+    weft_request **end = &finished;
+    weft_request *lists[2];
+
+    pthread_mutex_lock(&world->drive);
+    lists[0] = comm->ordered;
+    lists[1] = comm->loose;
+    comm->ordered = NULL;
+    comm->ordered_end = &comm->ordered;
+    comm->loose = NULL;
+    comm->loose_end = &comm->loose;
+    for (int i = 0; i < 2; i++) {
+        for (weft_request *r = lists[i], *next; r != NULL; r = next) {
+            next = r->next;
+            r->next = NULL;
+            append(r, &end);
+            finish(r, wf_fail(status, "%s", text));
+        }
+    }
+    busy_sweep(world);
+    pthread_mutex_unlock(&world->drive);
+    call_back(finished);
+}
+
+static bool request_done(const weft_request *r)
+{
+    return atomic_load_explicit(&r->done, memory_order_acquire) != 0;
+}
+
+static weft_status request_status(const weft_request *r)
+{
+    if (r->status != WEFT_OK) {
+        return wf_fail(r->status, "%s",
+                       r->text != NULL ? r->text
+                                       : weft_status_text(r->status));
+    }
+    return WEFT_OK;
+}
+
+weft_status weft_request_test(weft_request *r, int *done)
+{
+    if (r == NULL || done == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "request or done is NULL");
+    }
+    if (!request_done(r)) {
+        wf_world_drive(r->comm->world);
+    }
+    *done = request_done(r) ? 1 : 0;
+    return *done ? request_status(r) : WEFT_OK;
+}
+
+static weft_status wait_until(weft_request *r, uint64_t until_ns)
+{
+    weft_world *world = r->comm->world;
+    weft_status st = WEFT_OK;
+    wf_wait w;
+
+    wf_wait_begin(&w, r->comm, NULL);
+    w.until_ns = until_ns;
+    while (!request_done(r) && st == WEFT_OK) {
+        if (wf_world_drive(world)) {
+            wf_wait_end(&w);
+            w.since_ns = 0;
+            continue;
+        }
+        if (until_ns != 0 && wf_now_ns() >= until_ns) {
+            st = wf_fail(WEFT_ERR_TIMEOUT, "the request is not over yet");
+            break;
+        }
+        st = wf_wait_pause(&w);
+    }
+    wf_wait_end(&w);
+    return st;
+}
+
+weft_status weft_request_wait(weft_request *r, double seconds)
+{
+    weft_world *world;
+    weft_status st;
+
+    if (r == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "request is NULL");
+    }
+    if (!request_done(r)) {
+        world = r->comm->world;
+        wf_progress_wait_begin(world->progress);
+        st = wait_until(r, seconds > 0 && seconds < 1e9
+                               ? wf_now_ns() + (uint64_t)(seconds * 1e9)
+                               : 0);
+        wf_progress_wait_end(world->progress);
+        if (st != WEFT_OK) {
+            return st;
+        }
+    }
+    return request_status(r);
+}
+
+weft_status weft_request_on_done(weft_request *r, weft_request_fn *fn,
+                                 void *ctx)
+{
+    bool now;
+
+    if (r == NULL || fn == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "request or fn is NULL");
+    }
+    pthread_mutex_lock(&r->lock);
+    now = request_done(r);
+    if (!now) {
+        r->fn = fn;
+        r->ctx = ctx;
+    }
+    pthread_mutex_unlock(&r->lock);
+    if (now) {
+        fn(r, r->status, ctx);
+    } else {
+        wf_progress_kick(r->comm->world->progress);
+    }
+    return WEFT_OK;
+}

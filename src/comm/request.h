@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Requests and the progress of what is behind them.
+ *
+ * Whoever waits drives everything that is pending in this world, under one
+ * lock (world->drive), so that a wait on one communicator never starves
+ * another. A thread does it when something is pending that needs it and
+ * nobody waits. */
+#ifndef WF_COMM_REQUEST_H
+#define WF_COMM_REQUEST_H
+
+#include <weft/request.h>
+
+#include "comm/comm.h"
+#include "comm/op.h"
+
+struct weft_request {
+    weft_request *next;
+    weft_comm *comm;
+    _Atomic uint32_t users; /* the caller, and the queue while it is pending */
+    _Atomic uint32_t done;
+    weft_status status;
+    char *text; /* the detail, if it failed */
+    pthread_mutex_t lock; /* of the callback */
+    weft_request_fn *fn;
+    void *ctx;
+    uint64_t moved;
+    uint64_t since_ns; /* when it last moved */
+    uint32_t alarm;    /* of the board, when we last looked at the members */
+    bool ordered;
+    wf_op *op; /* behind this struct, in one allocation */
+};
+
+/* A request with room for an operation of `op_bytes`, all zero. */
+weft_status wf_request_create(weft_comm *comm, size_t op_bytes,
+                              weft_request **out);
+
+/* Queue it: in order with the communicator's other collectives, or loose.
+ * It is stepped once right away. The queue's use of the request is counted
+ * here; the caller's is its own. */
+void wf_request_submit(weft_request *request, bool ordered);
+
+/* Step everything that is pending, if no other thread is doing so. Returns
+ * whether something happened. */
+bool wf_world_drive(weft_world *world);
+
+/* Fail everything that is pending on `comm`. */
+void wf_requests_fail(weft_comm *comm, weft_status status, const char *text);
+
+weft_status wf_progress_create(weft_world *world, wf_progress **out);
+void wf_progress_destroy(wf_progress *progress);
+/* Something is pending that must go on even if nobody waits. */
+void wf_progress_kick(wf_progress *progress);
+/* A caller begins or ends waiting. */
+void wf_progress_wait_begin(wf_progress *progress);
+void wf_progress_wait_end(wf_progress *progress);
+
+#endif

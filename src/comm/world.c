@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/world.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/time.h"
+#include "comm/comm.h"
+#include "comm/mail.h"
+#include "comm/request.h"
+
+/* How waits behave unless the settings say otherwise. A wake-up from sleep
+ * costs some 25 us, so it pays to poll about as long before sleeping. Where
+ * ranks outnumber cores polling only keeps the others from running: hand the
+ * core over at once, and for longer before sleeping, since a turn of all the
+ * others takes a while. */
+#define SPIN_NS 20000u
+#define YIELD_NS 50000u
+#define CROWDED_YIELD_NS (2 * WF_MS)
+#define POLL_MASK 63u
+
+static void choose_waiting(weft_world *world)
+{
+    const wf_settings *s = &world->settings;
+    bool crowded = world->host->count > world->host->cpus;
+
+    world->spin_ns = s->spin_ns != UINT64_MAX ? s->spin_ns
+                     : crowded                ? 0
+                                              : SPIN_NS;
+    world->yield_ns = s->yield_ns != UINT64_MAX ? s->yield_ns
+                      : crowded                 ? CROWDED_YIELD_NS
+                                                : YIELD_NS;
+    world->poll_mask = world->spin_ns == 0 ? 0 : POLL_MASK;
+    if (world->host->rank == 0) {
+        wf_log(WEFT_LOG_INFO, "%u ranks here on %u cores: polling for %llu us, "
+                              "yielding for %llu us, then sleeping",
+               world->host->count, world->host->cpus,
+               (unsigned long long)(world->spin_ns / 1000),
+               (unsigned long long)(world->yield_ns / 1000));
+    }
+}
+
+static weft_status open_ports(weft_world *world)
+{
+    weft_status st = wf_transport_self.open(world->host, &world->settings,
+                                            &world->self_port);
+
+    if (st == WEFT_OK && world->host->count > 1) {
+        st = wf_transport_shm.open(world->host, &world->settings,
+                                   &world->shm_port);
+    }
+    return st;
+}
+
+const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
+                                   wf_port **port)
+{
+    bool self = rank == world->host->rank;
+
+    *port = self ? world->self_port : world->shm_port;
+    return self ? &wf_transport_self : &wf_transport_shm;
+}
+
+static weft_status make_world_comm(weft_world *world)
+{
+    uint32_t n = world->host->ranks;
+    uint32_t *members = wf_alloc(n * sizeof(*members));
+    weft_status st;
+
+    if (members == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a communicator of %u ranks", n);
+    }
+    for (uint32_t r = 0; r < n; r++) {
+        members[r] = r;
+    }
+    st = wf_comm_build(world, members, n, 0, world->settings.boot_timeout_ns,
+                       &world->comm);
+    wf_free(members);
+    if (st == WEFT_OK) {
+        world->comm->timeout_ns = world->settings.timeout_ns;
+    }
+    return st;
+}
+
+static weft_status world_join(weft_world *world, const weft_boot *boot)
+{
+    weft_status st;
+
+    if (boot->size < sizeof(*boot) || boot->ranks == 0 ||
+        boot->rank >= boot->ranks ||
+        (boot->ranks > 1 && (boot->set == NULL || boot->get == NULL))) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "a bootstrap table for rank %u of %u without its "
+                       "functions or of another size",
+                       boot->rank, boot->ranks);
+    }
+    st = wf_host_join(boot, &world->settings, &world->host);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    choose_waiting(world);
+    world->told = wf_zalloc(world->host->count * sizeof(*world->told));
+    if (world->told == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a job of %u ranks", boot->ranks);
+    }
+    wf_mail_listen(world);
+    st = open_ports(world);
+    if (st == WEFT_OK) {
+        st = wf_progress_create(world, &world->progress);
+    }
+    if (st == WEFT_OK) {
+        st = make_world_comm(world);
+    }
+    return st;
+}
+
+/* Everything but the memory of the world itself, which communicators that
+ * still exist may look at. */
+static void world_leave(weft_world *world)
+{
+    wf_progress_destroy(world->progress);
+    world->progress = NULL;
+    if (world->host != NULL) {
+        if (world->shm_port != NULL) {
+            wf_transport_shm.close(world->shm_port);
+        }
+        if (world->self_port != NULL) {
+            wf_transport_self.close(world->self_port);
+        }
+    }
+    world->shm_port = NULL;
+    world->self_port = NULL;
+    if (world->host != NULL) {
+        wf_host_goodbye(world->host);
+    }
+}
+
+static weft_status world_alloc(const weft_world_options *options,
+                               weft_world **out)
+{
+    weft_world *world = wf_zalloc(sizeof(*world));
+    weft_status st;
+
+    if (world == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a world");
+    }
+    st = wf_settings_load(options != NULL ? options->settings : NULL,
+                          &world->settings);
+    if (st != WEFT_OK) {
+        wf_free(world);
+        return st;
+    }
+    wf_log_default_level((weft_log_level)world->settings.log);
+    wf_settings_warn_unknown();
+    atomic_store(&world->users, 1);
+    pthread_mutex_init(&world->comms_lock, NULL);
+    pthread_mutex_init(&world->drive, NULL);
+    *out = world;
+    return WEFT_OK;
+}
+
+weft_status weft_world_create(const weft_world_options *options,
+                              weft_world **out)
+{
+    const weft_boot *boot = NULL;
+    weft_boot *own_boot = NULL;
+    weft_world *world = NULL;
+    weft_status st;
+
+    if (out == NULL ||
+        (options != NULL && options->size < sizeof(*options))) {
+        return wf_fail(WEFT_ERR_INVALID, "out is NULL, or options.size is not "
+                                         "sizeof(weft_world_options)");
+    }
+    st = world_alloc(options, &world);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    boot = options != NULL ? options->boot : NULL;
+    if (boot == NULL) {
+        st = weft_boot_open_env(&own_boot);
+        boot = own_boot;
+    }
+    if (st == WEFT_OK) {
+        st = world_join(world, boot);
+    }
+    if (boot != NULL && boot->done != NULL) {
+        boot->done(boot->ctx);
+    }
+    weft_boot_close(own_boot);
+    if (st != WEFT_OK) {
+        weft_world_destroy(world);
+        return st;
+    }
+    *out = world;
+    return WEFT_OK;
+}
+
+void weft_world_destroy(weft_world *world)
+{
+    if (world == NULL) {
+        return;
+    }
+    atomic_store(&world->closed, true);
+    pthread_mutex_lock(&world->comms_lock);
+    for (weft_comm *c = world->comms; c != NULL; c = c->next) {
+        wf_comm_broken_by(c, WEFT_ERR_CLOSED, "the world was destroyed");
+    }
+    pthread_mutex_unlock(&world->comms_lock);
+    if (world->comm != NULL) {
+        wf_comm_close(world->comm);
+    }
+    world_leave(world);
+    wf_world_release(world);
+}
+
+void wf_world_acquire(weft_world *world)
+{
+    atomic_fetch_add(&world->users, 1);
+}
+
+void wf_world_release(weft_world *world)
+{
+    if (atomic_fetch_sub(&world->users, 1) != 1) {
+        return;
+    }
+    wf_host_leave(world->host);
+    pthread_mutex_destroy(&world->comms_lock);
+    pthread_mutex_destroy(&world->drive);
+    wf_free(world->told);
+    wf_free(world);
+}
+
+uint32_t weft_world_rank(const weft_world *world)
+{
+    return world->host->rank;
+}
+
+uint32_t weft_world_size(const weft_world *world)
+{
+    return world->host->ranks;
+}
+
+weft_comm *weft_world_comm(weft_world *world)
+{
+    return world->comm;
+}
+
+weft_status weft_world_peer(const weft_world *world, uint32_t rank,
+                            weft_peer *out)
+{
+    const wf_peer *p;
+
+    if (world == NULL || out == NULL || rank >= world->host->ranks) {
+        return wf_fail(WEFT_ERR_INVALID, "there is no rank %u", rank);
+    }
+    p = &world->host->peer[rank];
+    *out = (weft_peer){.rank = rank,
+                       .node = p->node,
+                       .pid = p->pid,
+                       .shares_memory =
+                           p->node == world->host->peer[world->host->rank].node,
+                       .host = p->host};
+    return WEFT_OK;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef WF_COMM_WORLD_H
+#define WF_COMM_WORLD_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <weft/world.h>
+
+#include "base/settings.h"
+#include "mem/host.h"
+#include "transport/transport.h"
+
+typedef struct wf_progress wf_progress;
+
+struct weft_world {
+    wf_host *host;
+    wf_settings settings;
+    weft_comm *comm; /* of all ranks */
+    _Atomic uint32_t users; /* the caller and each communicator */
+    _Atomic bool closed;
+
+    /* How waits behave here, see wait.h. */
+    uint64_t spin_ns;
+    uint64_t yield_ns;
+    uint32_t poll_mask; /* look at the clock once in so many polls, less 1 */
+
+    /* All communicators, for news that comes by mail. */
+    pthread_mutex_t comms_lock;
+    weft_comm *comms;
+    uint32_t comms_made;
+
+    /* Ports and queues are touched by the holder of this lock only. */
+    pthread_mutex_t drive;
+    wf_port *self_port;
+    wf_port *shm_port; /* NULL if this rank is alone on its host */
+    uint32_t seen_alarm;
+    bool *told; /* by local index: the ports know that it is gone */
+    weft_comm *busy; /* communicators with requests */
+    _Atomic uint32_t pending; /* requests that are not over */
+    wf_progress *progress;
+};
+
+void wf_world_acquire(weft_world *world);
+void wf_world_release(weft_world *world);
+
+/* The transport and port that lead to a rank of the job. */
+const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
+                                   wf_port **port);
+
+#endif

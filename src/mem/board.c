@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mem/board.h"
+
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/time.h"
+
+#define UNFENCED_NAP_NS WF_MS
+
+static long futex(_Atomic uint32_t *word, int op, uint32_t value,
+                  const struct timespec *timeout)
+{
+    return syscall(SYS_futex, word, op, value, timeout, NULL, 0);
+}
+
+void wf_board_wake(wf_board_rank *r)
+{
+    /* Pairs with the sleeper's read of the bell before its second look. */
+    atomic_fetch_add_explicit(&r->bell, 1, memory_order_release);
+    futex(&r->bell, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+bool wf_board_register_barrier(void)
+{
+    return syscall(SYS_membarrier,
+                   MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+uint32_t wf_board_drowse(wf_board *board, wf_board_rank *self)
+{
+    uint32_t bell = atomic_load_explicit(&self->bell, memory_order_acquire);
+
+    atomic_fetch_add_explicit(&self->asleep, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&board->unfenced, memory_order_relaxed) == 0) {
+        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+    }
+    return bell;
+}
+
+void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
+                    uint64_t until_ns)
+{
+    uint64_t now = wf_now_ns();
+    uint64_t nap;
+    struct timespec t;
+
+    if (now >= until_ns) {
+        return;
+    }
+    nap = until_ns - now;
+    if (atomic_load_explicit(&board->unfenced, memory_order_relaxed) != 0 &&
+        nap > UNFENCED_NAP_NS) {
+        nap = UNFENCED_NAP_NS;
+    }
+    t.tv_sec = (time_t)(nap / WF_SEC);
+    t.tv_nsec = (long)(nap % WF_SEC);
+    futex(&self->bell, FUTEX_WAIT, bell, &t);
+}
+
+void wf_board_awake(wf_board_rank *self)
+{
+    atomic_fetch_sub_explicit(&self->asleep, 1, memory_order_relaxed);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The board: one small segment for all ranks of a host. It says who is there,
+ * what each one is doing, and how to wake a rank that sleeps.
+ *
+ * A rank writes its own entry only, save that anybody may ring a bell and may
+ * mark a rank dead that it saw die. A process that dies half way leaves an
+ * entry in state HERE; whoever notices the death turns it to DEAD.
+ *
+ * Sleeping without losing a wake-up, and without a fence on the fast path:
+ *
+ *   sleeper                                 poster
+ *   asleep += 1                             store what the sleeper waits for
+ *   full barrier in all ranks (membarrier)  (compiler barrier only)
+ *   look again at what it waits for         load asleep; if it is not 0:
+ *   futex_wait(bell, value read before)         bell += 1, futex_wake
+ *
+ * Either the poster's store is seen by the second look, or the sleeper's
+ * `asleep` is seen by the poster: the barrier in the kernel orders the
+ * poster's store and load as a fence between them would. Where the kernel has
+ * no such barrier, `unfenced` is set and sleepers wake up by themselves every
+ * millisecond. */
+#ifndef WF_MEM_BOARD_H
+#define WF_MEM_BOARD_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WF_BOARD_MAGIC 0x54464557u /* "WEFT" */
+#define WF_BOARD_VERSION 1u
+
+enum wf_board_state {
+    WF_BOARD_EMPTY = 0,
+    WF_BOARD_HERE = 1,
+    WF_BOARD_LEFT = 2, /* it called weft_world_destroy */
+    WF_BOARD_DEAD = 3  /* it died, or went away without a word */
+};
+
+typedef struct wf_board_rank {
+    alignas(64) _Atomic uint32_t bell;
+    _Atomic uint32_t asleep; /* threads of this rank that sleep on the bell */
+    alignas(64) _Atomic uint32_t state;
+    uint32_t rank; /* in the job */
+    int32_t pid;
+    /* What it does, for people: written on every operation, read by dump. */
+    alignas(64) _Atomic uint64_t comm;  /* id of the communicator */
+    _Atomic uint64_t sequence;          /* number of the operation on it */
+    _Atomic uint64_t count;             /* elements */
+    _Atomic uint32_t what;              /* packed by src/comm */
+    _Atomic uint32_t phase;             /* 0 between operations, 1 inside */
+    _Atomic uint64_t since_ns;          /* when it began to wait for long */
+} wf_board_rank;
+_Static_assert(sizeof(wf_board_rank) == 192, "layout");
+
+typedef struct wf_board {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t ranks;
+    _Atomic uint32_t unfenced; /* 1: somebody here has no membarrier */
+    /* Bumped whenever a rank dies or leaves; waits look at it. */
+    alignas(64) _Atomic uint32_t alarm;
+    alignas(64) wf_board_rank rank[];
+} wf_board;
+_Static_assert(sizeof(wf_board) == 128, "layout");
+
+/* Wake a rank if it sleeps; called after storing what it waits for. */
+void wf_board_wake(wf_board_rank *r);
+static inline void wf_board_ring(wf_board_rank *r)
+{
+    /* The store before must not sink below this load in the compiler; the
+     * processor's order is the sleeper's business, see above. */
+    atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(
+            atomic_load_explicit(&r->asleep, memory_order_relaxed) != 0, 0)) {
+        wf_board_wake(r);
+    }
+}
+
+/* Announce that the caller is about to sleep; returns the bell's value to pass
+ * to wf_board_sleep after a second look. Ends with wf_board_awake. */
+uint32_t wf_board_drowse(wf_board *board, wf_board_rank *self);
+/* Sleep until the bell rings or `until_ns` (monotonic) passes. */
+void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
+                    uint64_t until_ns);
+void wf_board_awake(wf_board_rank *self);
+
+/* Let this process take part in the barrier above; false if it cannot. */
+bool wf_board_register_barrier(void);
+
+#endif

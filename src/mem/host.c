@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mem/host.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "mem/fork.h"
+#include "mem/join.h"
+#include "mem/link.h"
+#include "mem/mesh.h"
+#include "mem/watch.h"
+
+/* The lowest rank explains a failure; it needs a moment to do so. */
+#define EXPLAIN_NS (WF_SEC / 2)
+
+static size_t board_bytes(uint32_t count)
+{
+    return sizeof(wf_board) + (size_t)count * sizeof(wf_board_rank);
+}
+
+/* Number the nodes by their first rank, and the ranks of this host. */
+static weft_status place_ranks(wf_host *h, const wf_join_table *t)
+{
+    uint32_t nodes = 0;
+
+    for (uint32_t r = 0; r < h->ranks; r++) {
+        const wf_join_record *rec = &t->record[r];
+        wf_peer *p = &h->peer[r];
+        uint32_t first = 0;
+
+        snprintf(p->host, sizeof(p->host), "%s", rec->host);
+        p->pid = rec->pid;
+        while (!wf_join_same_node(&t->record[first], rec)) {
+            first++;
+        }
+        p->node = first == r ? nodes++ : h->peer[first].node;
+        p->local = WF_NOT_HERE;
+        if (wf_join_same_host(&t->record[h->rank], rec)) {
+            p->local = h->count++;
+            h->rank_of[p->local] = r;
+        }
+    }
+    h->self = h->peer[h->rank].local;
+    for (uint32_t r = 0; r < h->ranks; r++) {
+        if (h->peer[r].local == WF_NOT_HERE) {
+            return wf_fail(WEFT_ERR_UNSUPPORTED,
+                           "rank %u (on %s) cannot be reached from rank %u (on "
+                           "%s): another machine, user or namespace; several "
+                           "hosts are not supported yet",
+                           r, h->peer[r].host, h->rank, h->peer[h->rank].host);
+        }
+    }
+    return WEFT_OK;
+}
+
+static uint32_t count_cpus(const wf_host *h, const wf_join_table *t)
+{
+    uint32_t count = 0;
+
+    for (size_t byte = 0; byte < sizeof(t->record[0].cpus); byte++) {
+        unsigned any = 0;
+
+        for (uint32_t i = 0; i < h->count; i++) {
+            any |= t->record[h->rank_of[i]].cpus[byte];
+        }
+        count += (uint32_t)__builtin_popcount(any);
+    }
+    return count > 0 ? count : 1;
+}
+
+static weft_status host_alloc(const weft_boot *boot, wf_host **out)
+{
+    wf_host *h = wf_zalloc(sizeof(*h));
+
+    if (h != NULL) {
+        h->control.fd = -1;
+        h->rank = boot->rank;
+        h->ranks = boot->ranks;
+        h->peer = wf_zalloc(boot->ranks * sizeof(*h->peer));
+        h->rank_of = wf_zalloc(boot->ranks * sizeof(*h->rank_of));
+        h->link = wf_alloc(boot->ranks * sizeof(*h->link));
+    }
+    if (h == NULL || h->peer == NULL || h->rank_of == NULL || h->link == NULL) {
+        if (h != NULL) {
+            wf_free(h->peer);
+            wf_free(h->rank_of);
+            wf_free(h->link);
+        }
+        wf_free(h);
+        return wf_fail(WEFT_ERR_NOMEM, "a job of %u ranks", boot->ranks);
+    }
+    for (uint32_t i = 0; i < boot->ranks; i++) {
+        h->link[i] = -1;
+    }
+    *out = h;
+    return WEFT_OK;
+}
+
+static void host_free(wf_host *h)
+{
+    wf_watch_destroy(h->watch);
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (h->link[i] >= 0) {
+            close(h->link[i]);
+        }
+    }
+    wf_segment_close(&h->control);
+    wf_free(h->peer);
+    wf_free(h->rank_of);
+    wf_free(h->link);
+    wf_free(h);
+}
+
+/* While joining, the end of a link is a death that the board cannot tell. */
+static weft_status joining_fail(const wf_host *h, uint32_t local,
+                                weft_status st)
+{
+    const wf_peer *p = &h->peer[h->rank_of[local]];
+
+    if (st == WEFT_ERR_CLOSED || st == WEFT_ERR_TIMEOUT) {
+        return wf_fail(st == WEFT_ERR_CLOSED ? WEFT_ERR_PEER : st,
+                       "rank %u (pid %d on %s) %s while the job was forming",
+                       h->rank_of[local], p->pid, p->host,
+                       st == WEFT_ERR_CLOSED ? "went away" : "did not answer");
+    }
+    return st;
+}
+
+static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
+                          uint64_t deadline, wf_packet *p, int *fd)
+{
+    weft_status st = wf_link_recv(h->link[local], p, fd, deadline);
+
+    if (st != WEFT_OK) {
+        return joining_fail(h, local, st);
+    }
+    if (p->kind == WF_PACKET_FAILED) {
+        return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p->bytes,
+                       (const char *)p->data);
+    }
+    if (p->kind != kind) {
+        return wf_fail(WEFT_ERR_PROTOCOL, "packet %u instead of %u from rank "
+                                          "%u",
+                       p->kind, kind, h->rank_of[local]);
+    }
+    return WEFT_OK;
+}
+
+static weft_status tell(wf_host *h, uint32_t local, uint32_t kind,
+                        const void *data, size_t n, int fd, uint64_t deadline)
+{
+    wf_packet p = {.kind = kind,
+                   .from = h->rank,
+                   .to = h->rank_of[local],
+                   .bytes = (uint32_t)n};
+    weft_status st;
+
+    if (n > 0) {
+        memcpy(p.data, data, n);
+    }
+    st = wf_link_send(h->link[local], &p, fd, deadline);
+    return st == WEFT_OK ? st : joining_fail(h, local, st);
+}
+
+/* Write our entry. The board is shared from here on. */
+static void board_enter(wf_host *h)
+{
+    wf_board_rank *own = wf_host_own(h);
+
+    own->rank = h->rank;
+    own->pid = h->peer[h->rank].pid;
+    if (!wf_board_register_barrier()) {
+        atomic_store(&h->board->unfenced, 1);
+    }
+    atomic_store(&own->state, WF_BOARD_HERE);
+}
+
+static weft_status board_lead(wf_host *h, uint64_t deadline)
+{
+    uint64_t bytes = board_bytes(h->count);
+    wf_packet p;
+    weft_status st =
+        wf_segment_create("the board", bytes, WF_HUGE_OFF, &h->control);
+
+    if (st == WEFT_OK) {
+        st = wf_segment_populate(&h->control, 0, bytes);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    h->board = h->control.base;
+    h->board->magic = WF_BOARD_MAGIC;
+    h->board->version = WF_BOARD_VERSION;
+    h->board->ranks = h->count;
+    board_enter(h);
+    for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
+        st = tell(h, i, WF_PACKET_BOARD, &bytes, sizeof(bytes), h->control.fd,
+                  deadline);
+    }
+    for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
+        st = expect(h, i, WF_PACKET_READY, deadline, &p, NULL);
+    }
+    for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
+        st = tell(h, i, WF_PACKET_GO, NULL, 0, -1, deadline);
+    }
+    return st;
+}
+
+static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
+{
+    uint64_t bytes = 0;
+    weft_status st;
+
+    memcpy(&bytes, p->data, sizeof(bytes));
+    if (fd < 0 || bytes != board_bytes(h->count)) {
+        return wf_fail(WEFT_ERR_PROTOCOL, "the board came without its memory");
+    }
+    st = wf_segment_attach("the board", fd, bytes, true, &h->control);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    h->board = h->control.base;
+    if (h->board->magic != WF_BOARD_MAGIC ||
+        h->board->version != WF_BOARD_VERSION || h->board->ranks != h->count) {
+        return wf_fail(WEFT_ERR_PROTOCOL, "the board is not one of ours");
+    }
+    return WEFT_OK;
+}
+
+static weft_status board_follow(wf_host *h, uint64_t deadline)
+{
+    wf_packet p;
+    int fd = -1;
+    weft_status st = expect(h, 0, WF_PACKET_BOARD, deadline + EXPLAIN_NS, &p,
+                            &fd);
+
+    if (st == WEFT_OK) {
+        st = board_attach(h, &p, fd);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    board_enter(h);
+    st = tell(h, 0, WF_PACKET_READY, NULL, 0, -1, deadline);
+    if (st == WEFT_OK) {
+        st = expect(h, 0, WF_PACKET_GO, deadline + EXPLAIN_NS, &p, NULL);
+    }
+    return st;
+}
+
+/* Tell the others why there will be no job, as far as they still listen. */
+static void explain_failure(wf_host *h)
+{
+    char why[WF_DETAIL_MAX];
+
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    for (uint32_t i = 1; h->self == 0 && i < h->count; i++) {
+        if (h->link[i] >= 0) {
+            (void)tell(h, i, WF_PACKET_FAILED, why, strlen(why), -1,
+                       wf_now_ns() + EXPLAIN_NS);
+        }
+    }
+    wf_fail(WEFT_ERR_PEER, "%s", why);
+}
+
+static weft_status host_connect(wf_host *h, const wf_join_table *t,
+                                const wf_settings *settings, int listener,
+                                uint64_t deadline)
+{
+    weft_status st = place_ranks(h, t);
+
+    h->job = t->head.job;
+    h->cpus = count_cpus(h, t);
+    if (st == WEFT_OK) {
+        st = wf_mesh_connect(h, t, settings->mesh_ranks, listener, deadline);
+    }
+    if (st == WEFT_OK) {
+        st = h->self == 0 ? board_lead(h, deadline) : board_follow(h, deadline);
+    }
+    if (st != WEFT_OK) {
+        explain_failure(h);
+        return st;
+    }
+    wf_segment_close_fd(&h->control);
+    st = wf_watch_create(h, &h->watch);
+    if (st == WEFT_OK && h->count > 1) {
+        st = wf_watch_start(h->watch);
+    }
+    return st;
+}
+
+static weft_status boot_exchange(const weft_boot *boot,
+                                 const wf_settings *settings, uint64_t deadline,
+                                 int *listener, wf_join_table **out)
+{
+    wf_join_record own;
+    uint64_t name[2];
+    weft_status st = wf_random(name, sizeof(name));
+
+    if (st == WEFT_OK) {
+        st = wf_link_listen(name, listener);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    wf_join_describe(settings, boot->rank, name, &own);
+    return wf_join_exchange(boot, &own, deadline, out);
+}
+
+weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
+                         wf_host **out)
+{
+    uint64_t deadline = wf_now_ns() + settings->boot_timeout_ns;
+    wf_join_table *table = NULL;
+    wf_host *h = NULL;
+    int listener = -1;
+    weft_status st = host_alloc(boot, &h);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    st = boot_exchange(boot, settings, deadline, &listener, &table);
+    if (st == WEFT_OK) {
+        st = host_connect(h, table, settings, listener, deadline);
+    }
+    if (listener >= 0) {
+        close(listener);
+    }
+    wf_free(table);
+    if (st != WEFT_OK) {
+        host_free(h);
+        return st;
+    }
+    wf_fork_add(h);
+    *out = h;
+    return WEFT_OK;
+}
+
+void wf_host_goodbye(wf_host *h)
+{
+    wf_board_rank *own = wf_host_own(h);
+
+    if (atomic_load(&h->orphan) ||
+        atomic_exchange(&own->state, WF_BOARD_LEFT) == WF_BOARD_LEFT) {
+        return;
+    }
+    /* Publishes the goodbye before the sockets say the same less kindly. */
+    atomic_fetch_add_explicit(&h->board->alarm, 1, memory_order_release);
+    for (uint32_t i = 0; i < h->count; i++) {
+        wf_board_wake(&h->board->rank[i]);
+    }
+}
+
+void wf_host_leave(wf_host *h)
+{
+    if (h != NULL) {
+        wf_fork_remove(h);
+        wf_host_goodbye(h);
+        host_free(h);
+    }
+}
+
+weft_status wf_host_check(const wf_host *h, uint32_t rank)
+{
+    const wf_peer *p = &h->peer[rank];
+    uint32_t state = atomic_load_explicit(&wf_host_entry(h, rank)->state,
+                                          memory_order_acquire);
+
+    if (state == WF_BOARD_DEAD) {
+        return wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) died or exited "
+                                      "without leaving the job",
+                       rank, p->pid, p->host);
+    }
+    if (state == WF_BOARD_LEFT) {
+        return wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) has left the job",
+                       rank, p->pid, p->host);
+    }
+    return WEFT_OK;
+}

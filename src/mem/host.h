@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ranks of this host: who they are, a socket to each, the board they
+ * share, and mail: small messages that can carry a file descriptor.
+ *
+ * Joining, in order:
+ *   1. Each rank listens on an abstract Unix socket with a random name and
+ *      publishes a record of itself through the bootstrap table.
+ *   2. Rank 0 collects the records and publishes all of them with a secret.
+ *   3. Ranks with the same boot id, user and namespaces connect; both sides of
+ *      a connection prove the secret (a challenge each, a keyed hash back) and
+ *      the kernel vouches for the user.
+ *   4. The lowest rank of the host makes the board and mails it to the others;
+ *      each maps it, writes its entry and says so; when all have, it says go.
+ *
+ * From then on a thread watches the sockets (and pidfds, where they can be
+ * had): the end of one without a goodbye on the board is a death. It also
+ * collects the mail. Up to `mesh_ranks` ranks each is connected with every
+ * other; above that with its neighbours and with the lowest rank, which passes
+ * mail on. */
+#ifndef WF_MEM_HOST_H
+#define WF_MEM_HOST_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <weft/boot.h>
+#include <weft/status.h>
+
+#include "base/secret.h"
+#include "base/settings.h"
+#include "mem/board.h"
+#include "mem/segment.h"
+
+#define WF_MAIL_MAX 2048
+#define WF_NOT_HERE UINT32_MAX
+
+/* What every rank knows of every rank. */
+typedef struct wf_peer {
+    char host[64];
+    int32_t pid;
+    uint32_t node;  /* ranks with the same number may map each other's memory */
+    uint32_t local; /* index on this host, or WF_NOT_HERE */
+} wf_peer;
+
+typedef struct wf_mail wf_mail;
+typedef struct wf_watch wf_watch;
+
+typedef struct wf_host {
+    uint32_t rank; /* in the job */
+    uint32_t ranks;
+    uint32_t self; /* on this host */
+    uint32_t count;
+    uint32_t cpus; /* cores that the ranks of this host may use together */
+    wf_peer *peer;         /* by rank in the job */
+    uint32_t *rank_of;     /* local index -> rank in the job */
+    int *link;             /* local index -> socket, or -1 */
+    wf_segment control;    /* holds the board */
+    wf_board *board;
+    uint64_t job; /* random, the same on all ranks */
+    _Atomic bool orphan;   /* we are a forked child: hands off */
+    wf_watch *watch;
+    struct wf_host *next_host; /* list of src/mem/fork.c */
+} wf_host;
+
+/* Join the ranks that `boot` knows. Collective. */
+weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
+                         wf_host **out);
+
+/* Say goodbye on the board: from now on nobody takes our end for a death. */
+void wf_host_goodbye(wf_host *host);
+/* Let go of everything, with a goodbye if there was none. Takes NULL. */
+void wf_host_leave(wf_host *host);
+
+static inline wf_board_rank *wf_host_entry(const wf_host *host, uint32_t rank)
+{
+    return &host->board->rank[host->peer[rank].local];
+}
+
+/* The entry of the caller's own rank. */
+static inline wf_board_rank *wf_host_own(const wf_host *host)
+{
+    return &host->board->rank[host->self];
+}
+
+/* WEFT_OK, or WEFT_ERR_PEER with rank, pid, host and how it went. */
+weft_status wf_host_check(const wf_host *host, uint32_t rank);
+
+/* Send up to WF_MAIL_MAX bytes, and `fd` unless it is -1 (it stays the
+ * caller's), to a rank of this host. Returns when the kernel has it. */
+weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
+                         const void *data, size_t n, int fd);
+
+/* Wait for the oldest mail with `key` from rank `from`. `*n` comes in as the
+ * room at `data`. `fd`, if not NULL, becomes the caller's descriptor, or -1.
+ * WEFT_ERR_TIMEOUT at `deadline_ns` (monotonic; 0 means: do not wait at all),
+ * WEFT_ERR_PEER if `from` goes before sending it. */
+weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
+                         size_t *n, int *fd, uint64_t deadline_ns);
+
+/* Called by the watching thread for mail whose key has this bit, instead of
+ * keeping it; set before any such mail can be sent. */
+#define WF_MAIL_CALL (1ull << 63)
+typedef void wf_mail_fn(void *ctx, uint32_t from, uint64_t key,
+                        const void *data, size_t n);
+void wf_host_on_mail(wf_host *host, wf_mail_fn *fn, void *ctx);
+
+#endif

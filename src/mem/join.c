@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mem/join.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/status.h"
+#include "base/time.h"
+
+#define TABLE_KEY "weft/table"
+
+static void read_boot_id(char *out, size_t room)
+{
+    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, out, room - 1);
+
+    out[n > 0 ? n : 0] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
+static uint64_t namespace_id(const char *path)
+{
+    struct stat s;
+
+    return stat(path, &s) == 0 ? (uint64_t)s.st_ino : 0;
+}
+
+static void read_cpus(unsigned char *out, size_t room)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof(set), &set) != 0) {
+        return;
+    }
+    for (size_t i = 0; i < CPU_SETSIZE && i < room * 8; i++) {
+        if (CPU_ISSET(i, &set)) {
+            out[i / 8] |= (unsigned char)(1u << (i % 8));
+        }
+    }
+}
+
+void wf_join_describe(const wf_settings *settings, uint32_t rank,
+                      const uint64_t socket[2], wf_join_record *out)
+{
+    memset(out, 0, sizeof(*out));
+    out->magic = WF_JOIN_MAGIC;
+    out->version = WF_JOIN_VERSION;
+    out->rank = rank;
+    out->pid = (int32_t)getpid();
+    out->socket[0] = socket[0];
+    out->socket[1] = socket[1];
+    out->user = geteuid();
+    out->netns = namespace_id("/proc/self/ns/net");
+    out->userns = namespace_id("/proc/self/ns/user");
+    read_boot_id(out->boot_id, sizeof(out->boot_id));
+    gethostname(out->host, sizeof(out->host) - 1);
+    snprintf(out->node, sizeof(out->node), "%s", settings->node);
+    read_cpus(out->cpus, sizeof(out->cpus));
+}
+
+bool wf_join_same_host(const wf_join_record *a, const wf_join_record *b)
+{
+    return a->user == b->user && a->netns == b->netns &&
+           a->userns == b->userns && a->boot_id[0] != '\0' &&
+           strcmp(a->boot_id, b->boot_id) == 0;
+}
+
+bool wf_join_same_node(const wf_join_record *a, const wf_join_record *b)
+{
+    return wf_join_same_host(a, b) && strcmp(a->node, b->node) == 0;
+}
+
+static weft_status check_record(const wf_join_record *r, uint32_t rank)
+{
+    if (r->magic != WF_JOIN_MAGIC || r->version != WF_JOIN_VERSION) {
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "rank %u runs another version of weft", rank);
+    }
+    if (r->rank != rank || memchr(r->host, 0, sizeof(r->host)) == NULL ||
+        memchr(r->node, 0, sizeof(r->node)) == NULL ||
+        memchr(r->boot_id, 0, sizeof(r->boot_id)) == NULL) {
+        return wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",
+                       rank);
+    }
+    return WEFT_OK;
+}
+
+weft_status wf_join_check(const void *data, size_t n, uint32_t ranks)
+{
+    const wf_join_table *t = data;
+    weft_status st = WEFT_OK;
+
+    if (n < sizeof(t->head) || t->head.magic != WF_JOIN_MAGIC ||
+        t->head.version != WF_JOIN_VERSION) {
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "the job's table is not one of this version of weft");
+    }
+    if (t->head.failed != 0) {
+        return wf_fail(WEFT_ERR_PEER, "rank 0 could not form the job: %.*s",
+                       (int)(n - sizeof(t->head)),
+                       (const char *)data + sizeof(t->head));
+    }
+    if (t->head.ranks != ranks ||
+        n != sizeof(t->head) + (size_t)ranks * sizeof(t->record[0])) {
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "the job's table has %u ranks, this rank was told %u",
+                       t->head.ranks, ranks);
+    }
+    for (uint32_t r = 0; r < ranks && st == WEFT_OK; r++) {
+        st = check_record(&t->record[r], r);
+    }
+    return st;
+}
+
+static weft_status collect(const weft_boot *boot, const wf_join_record *own,
+                           uint64_t deadline_ns, wf_join_table *t)
+{
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 0; r < boot->ranks && st == WEFT_OK; r++) {
+        size_t n = sizeof(t->record[r]);
+        char key[32];
+
+        if (r == own->rank) {
+            t->record[r] = *own;
+            continue;
+        }
+        snprintf(key, sizeof(key), "weft/rank/%u", r);
+        st = boot->get(boot->ctx, key, &t->record[r], &n,
+                       (uint32_t)wf_ms_until(deadline_ns));
+        if (st == WEFT_ERR_TIMEOUT) {
+            st = wf_fail(st, "rank %u did not join in time", r);
+        } else if (st == WEFT_OK) {
+            st = n == sizeof(t->record[r])
+                     ? check_record(&t->record[r], r)
+                     : wf_fail(WEFT_ERR_PROTOCOL,
+                               "the record of rank %u is malformed", r);
+        }
+    }
+    return st;
+}
+
+/* So that the others need not wait for their own deadline. */
+static void publish_failure(const weft_boot *boot)
+{
+    struct {
+        wf_join_head head;
+        char text[512];
+    } note;
+    size_t n;
+
+    memset(&note, 0, sizeof(note));
+    note.head.magic = WF_JOIN_MAGIC;
+    note.head.version = WF_JOIN_VERSION;
+    note.head.failed = 1;
+    snprintf(note.text, sizeof(note.text), "%s", weft_error_detail());
+    n = sizeof(note.head) + strlen(note.text);
+    (void)boot->set(boot->ctx, TABLE_KEY, &note, n);
+}
+
+static weft_status lead(const weft_boot *boot, const wf_join_record *own,
+                        uint64_t deadline_ns, wf_join_table *t, size_t bytes)
+{
+    char why[512];
+    weft_status st = collect(boot, own, deadline_ns, t);
+
+    t->head = (wf_join_head){.magic = WF_JOIN_MAGIC,
+                             .version = WF_JOIN_VERSION,
+                             .ranks = boot->ranks};
+    if (st == WEFT_OK) {
+        st = wf_random(&t->head.secret, sizeof(t->head.secret));
+    }
+    if (st == WEFT_OK) {
+        st = wf_random(&t->head.job, sizeof(t->head.job));
+    }
+    if (st != WEFT_OK) {
+        snprintf(why, sizeof(why), "%s", weft_error_detail());
+        publish_failure(boot);
+        return wf_fail(st, "%s", why);
+    }
+    return boot->ranks == 1 ? WEFT_OK
+                            : boot->set(boot->ctx, TABLE_KEY, t, bytes);
+}
+
+static weft_status follow(const weft_boot *boot, const wf_join_record *own,
+                          uint64_t deadline_ns, wf_join_table *t, size_t bytes)
+{
+    char key[32];
+    weft_status st;
+
+    snprintf(key, sizeof(key), "weft/rank/%u", own->rank);
+    st = boot->set(boot->ctx, key, own, sizeof(*own));
+    if (st != WEFT_OK) {
+        return st;
+    }
+    /* A little longer than rank 0 waits, so that its explanation gets here. */
+    st = boot->get(boot->ctx, TABLE_KEY, t, &bytes,
+                   (uint32_t)wf_ms_until(deadline_ns + WF_SEC / 2));
+    if (st == WEFT_ERR_TIMEOUT) {
+        return wf_fail(st, "rank 0 did not form the job in time");
+    }
+    return st != WEFT_OK ? st : wf_join_check(t, bytes, boot->ranks);
+}
+
+weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
+                             uint64_t deadline_ns, wf_join_table **out)
+{
+    size_t bytes =
+        sizeof(wf_join_head) + (size_t)boot->ranks * sizeof(wf_join_record);
+    /* Room for rank 0's explanation even when the table is smaller. */
+    wf_join_table *t = wf_zalloc(bytes + 1024);
+    weft_status st;
+
+    if (t == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a table of %u ranks", boot->ranks);
+    }
+    st = own->rank == 0 ? lead(boot, own, deadline_ns, t, bytes)
+                        : follow(boot, own, deadline_ns, t, bytes + 1024);
+    if (st != WEFT_OK) {
+        wf_free(t);
+        return st;
+    }
+    *out = t;
+    return WEFT_OK;
+}

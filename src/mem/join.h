@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The records that ranks exchange through the bootstrap table, and what can be
+ * concluded from them. Pure functions, apart from filling in one's own. */
+#ifndef WF_MEM_JOIN_H
+#define WF_MEM_JOIN_H
+
+#include <stdbool.h>
+#include <weft/boot.h>
+
+#include "base/secret.h"
+#include "base/settings.h"
+
+#define WF_JOIN_MAGIC 0x4a464557u
+#define WF_JOIN_VERSION 1u
+
+/* What a rank says of itself. */
+typedef struct wf_join_record {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t rank;
+    int32_t pid;
+    uint64_t socket[2];  /* the name it listens on */
+    uint64_t user;
+    uint64_t netns;      /* sockets only meet inside one */
+    uint64_t userns;
+    char boot_id[40];    /* one per boot of a machine */
+    char host[64];
+    char node[64];       /* WEFT_NODE */
+    unsigned char cpus[128]; /* cores it may run on, a bit each */
+} wf_join_record;
+_Static_assert(sizeof(wf_join_record) == 352, "layout");
+
+/* What rank 0 publishes, followed by a record for each rank; or, with `failed`
+ * set, by a text that says why there is no job. */
+typedef struct wf_join_head {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t ranks;
+    uint32_t failed;
+    wf_secret secret;
+    uint64_t job;
+} wf_join_head;
+_Static_assert(sizeof(wf_join_head) == 40, "layout");
+
+typedef struct wf_join_table {
+    wf_join_head head;
+    wf_join_record record[];
+} wf_join_table;
+
+void wf_join_describe(const wf_settings *settings, uint32_t rank,
+                      const uint64_t socket[2], wf_join_record *out);
+
+/* Publish `own` and fetch everybody's. The caller frees `*out`. */
+weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
+                             uint64_t deadline_ns, wf_join_table **out);
+
+/* Is this a table of `ranks` records that may be used? */
+weft_status wf_join_check(const void *data, size_t n, uint32_t ranks);
+
+/* Could these two processes share memory and sockets? */
+bool wf_join_same_host(const wf_join_record *a, const wf_join_record *b);
+bool wf_join_same_node(const wf_join_record *a, const wf_join_record *b);
+
+#endif

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The higher rank of a pair connects. Nobody can wait in a circle: every rank
+ * first connects and says hello to all lower ones, which never blocks; then
+ * answers all higher ones; then reads the lower ones' answers; then checks the
+ * higher ones' proofs.
+ *
+ *   higher rank                          lower rank
+ *   HELLO  challenge a           ->
+ *                                <-      ANSWER challenge b, hash(a, b)
+ *   PROOF  hash(b, a)            ->
+ */
+#include "mem/mesh.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "mem/link.h"
+
+#define NEIGHBOURS 4 /* on each side, where not all are connected */
+
+typedef struct answer {
+    uint64_t challenge;
+    uint64_t proof;
+} answer;
+
+typedef struct mesh {
+    wf_host *host;
+    const wf_join_table *table;
+    uint64_t deadline;
+    uint64_t *mine;   /* by local index: the challenge we sent */
+    uint64_t *theirs; /* and the one we got */
+} mesh;
+
+bool wf_mesh_linked(uint32_t a, uint32_t b, uint32_t count, uint32_t limit)
+{
+    uint32_t gap = a < b ? b - a : a - b;
+
+    if (gap == 0) {
+        return false;
+    }
+    return count <= limit || a == 0 || b == 0 || gap <= NEIGHBOURS ||
+           gap >= count - NEIGHBOURS;
+}
+
+static uint64_t prove(const mesh *m, uint64_t theirs, uint64_t ours,
+                      uint32_t prover)
+{
+    uint64_t words[3] = {theirs, ours, prover};
+
+    return wf_keyed_hash(&m->table->head.secret, words, sizeof(words));
+}
+
+static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
+{
+    uint32_t rank = m->host->rank_of[local];
+    char why[256];
+
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    if (st == WEFT_ERR_CLOSED) {
+        return wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) went away while "
+                                      "the job was forming",
+                       rank, m->host->peer[rank].pid, m->host->peer[rank].host);
+    }
+    return wf_fail(st, "rank %u (pid %d on %s): %s", rank,
+                   m->host->peer[rank].pid, m->host->peer[rank].host, why);
+}
+
+static weft_status mesh_send(const mesh *m, uint32_t local, uint32_t kind,
+                             const void *data, size_t n)
+{
+    wf_packet p = {.kind = kind,
+                   .from = m->host->rank,
+                   .to = m->host->rank_of[local],
+                   .bytes = (uint32_t)n};
+    weft_status st;
+
+    memcpy(p.data, data, n);
+    st = wf_link_send(m->host->link[local], &p, -1, m->deadline);
+    return st == WEFT_OK ? st : mesh_fail(m, local, st);
+}
+
+static weft_status mesh_recv(const mesh *m, uint32_t local, uint32_t kind,
+                             void *data, size_t n)
+{
+    wf_packet p;
+    weft_status st = wf_link_recv(m->host->link[local], &p, NULL, m->deadline);
+
+    if (st == WEFT_OK && (p.kind != kind || p.bytes != n)) {
+        st = wf_fail(WEFT_ERR_PROTOCOL, "unexpected packet %u", p.kind);
+    }
+    if (st != WEFT_OK) {
+        return mesh_fail(m, local, st);
+    }
+    memcpy(data, p.data, n);
+    return WEFT_OK;
+}
+
+static weft_status say_hello(mesh *m, uint32_t local)
+{
+    const wf_join_record *r = &m->table->record[m->host->rank_of[local]];
+    weft_status st = wf_random(&m->mine[local], sizeof(m->mine[local]));
+
+    if (st == WEFT_OK) {
+        st = wf_link_connect(r->socket, &m->host->link[local]);
+    }
+    if (st != WEFT_OK) {
+        return mesh_fail(m, local, st);
+    }
+    return mesh_send(m, local, WF_PACKET_HELLO, &m->mine[local],
+                     sizeof(m->mine[local]));
+}
+
+/* Who is this? A higher rank that we expect, or a stranger: `*local` is then
+ * WF_NOT_HERE. */
+static void read_hello(const mesh *m, int fd, uint32_t mesh_limit,
+                       uint32_t *local)
+{
+    wf_host *h = m->host;
+    wf_packet p;
+    uint32_t i;
+
+    *local = WF_NOT_HERE;
+    if (wf_link_recv(fd, &p, NULL, m->deadline) != WEFT_OK ||
+        p.kind != WF_PACKET_HELLO || p.bytes != sizeof(m->theirs[0]) ||
+        p.from >= h->ranks) {
+        return;
+    }
+    i = h->peer[p.from].local;
+    if (i != WF_NOT_HERE && i > h->self && h->link[i] < 0 &&
+        wf_mesh_linked(i, h->self, h->count, mesh_limit)) {
+        memcpy(&m->theirs[i], p.data, sizeof(m->theirs[i]));
+        *local = i;
+    }
+}
+
+static weft_status missing_rank(const mesh *m, uint32_t mesh_limit)
+{
+    wf_host *h = m->host;
+
+    for (uint32_t i = h->self + 1; i < h->count; i++) {
+        if (wf_mesh_linked(i, h->self, h->count, mesh_limit) &&
+            h->link[i] < 0) {
+            wf_fail(WEFT_ERR_TIMEOUT, "did not connect in time");
+            return mesh_fail(m, i, WEFT_ERR_TIMEOUT);
+        }
+    }
+    return wf_fail(WEFT_ERR_TIMEOUT, "a rank did not connect in time");
+}
+
+static weft_status answer_one(mesh *m, int listener, uint32_t mesh_limit,
+                              bool *joined)
+{
+    answer a;
+    uint32_t local;
+    int fd;
+    weft_status st = wf_link_accept(listener, m->deadline, &fd);
+
+    *joined = false;
+    if (st != WEFT_OK) {
+        return st == WEFT_ERR_TIMEOUT ? missing_rank(m, mesh_limit) : st;
+    }
+    if (fd < 0) {
+        wf_log(WEFT_LOG_WARN, "turned away a connection of another user");
+        return WEFT_OK;
+    }
+    read_hello(m, fd, mesh_limit, &local);
+    if (local == WF_NOT_HERE) {
+        close(fd);
+        return WEFT_OK;
+    }
+    m->host->link[local] = fd;
+    *joined = true;
+    st = wf_random(&m->mine[local], sizeof(m->mine[local]));
+    if (st != WEFT_OK) {
+        return st;
+    }
+    a.challenge = m->mine[local];
+    a.proof = prove(m, m->theirs[local], a.challenge, m->host->rank);
+    return mesh_send(m, local, WF_PACKET_ANSWER, &a, sizeof(a));
+}
+
+static weft_status denied(const mesh *m, uint32_t local)
+{
+    wf_fail(WEFT_ERR_DENIED, "does not know this job's secret");
+    return mesh_fail(m, local, WEFT_ERR_DENIED);
+}
+
+static weft_status check_answer(mesh *m, uint32_t local)
+{
+    uint32_t rank = m->host->rank_of[local];
+    uint64_t proof;
+    answer a;
+    weft_status st = mesh_recv(m, local, WF_PACKET_ANSWER, &a, sizeof(a));
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (a.proof != prove(m, m->mine[local], a.challenge, rank)) {
+        return denied(m, local);
+    }
+    proof = prove(m, a.challenge, m->mine[local], m->host->rank);
+    return mesh_send(m, local, WF_PACKET_PROOF, &proof, sizeof(proof));
+}
+
+static weft_status check_proof(mesh *m, uint32_t local)
+{
+    uint64_t proof;
+    weft_status st =
+        mesh_recv(m, local, WF_PACKET_PROOF, &proof, sizeof(proof));
+
+    if (st == WEFT_OK && proof != prove(m, m->mine[local],
+                                        m->theirs[local],
+                                        m->host->rank_of[local])) {
+        st = denied(m, local);
+    }
+    return st;
+}
+
+static weft_status connect_all(mesh *m, uint32_t limit, int listener)
+{
+    wf_host *h = m->host;
+    weft_status st = WEFT_OK;
+    uint32_t expected = 0;
+
+    for (uint32_t i = 0; i < h->self && st == WEFT_OK; i++) {
+        if (wf_mesh_linked(i, h->self, h->count, limit)) {
+            st = say_hello(m, i);
+        }
+    }
+    for (uint32_t i = h->self + 1; i < h->count; i++) {
+        expected += wf_mesh_linked(i, h->self, h->count, limit);
+    }
+    while (expected > 0 && st == WEFT_OK) {
+        bool joined;
+
+        st = answer_one(m, listener, limit, &joined);
+        expected -= joined;
+    }
+    for (uint32_t i = 0; i < h->self && st == WEFT_OK; i++) {
+        if (h->link[i] >= 0) {
+            st = check_answer(m, i);
+        }
+    }
+    for (uint32_t i = h->self + 1; i < h->count && st == WEFT_OK; i++) {
+        if (h->link[i] >= 0) {
+            st = check_proof(m, i);
+        }
+    }
+    return st;
+}
+
+weft_status wf_mesh_connect(wf_host *host, const wf_join_table *table,
+                            uint32_t limit, int listener, uint64_t deadline_ns)
+{
+    mesh m = {host, table, deadline_ns, NULL, NULL};
+    weft_status st;
+
+    m.mine = wf_zalloc(2 * host->count * sizeof(*m.mine));
+    if (m.mine == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "connecting %u ranks", host->count);
+    }
+    m.theirs = m.mine + host->count;
+    st = connect_all(&m, limit, listener);
+    wf_free(m.mine);
+    return st;
+}

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Connecting the ranks of a host with each other, each side of a connection
+ * proving to the other that it knows the job's secret. */
+#ifndef WF_MEM_MESH_H
+#define WF_MEM_MESH_H
+
+#include "mem/host.h"
+#include "mem/join.h"
+
+/* Are the local indices a and b connected? Pure; `mesh` is the number of ranks
+ * up to which everybody is connected with everybody. */
+bool wf_mesh_linked(uint32_t a, uint32_t b, uint32_t count, uint32_t mesh);
+
+/* Fill host->link. `listener` is the socket whose name is in our record. On
+ * failure the links made so far are the caller's to close. */
+weft_status wf_mesh_connect(wf_host *host, const wf_join_table *table,
+                            uint32_t mesh, int listener, uint64_t deadline_ns);
+
+#endif

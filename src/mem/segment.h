@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory that other processes can map.
+ *
+ * A segment is a memfd: it has no name that could be left behind, and it is
+ * gone when the last process that holds it is. It is sealed against growing
+ * and shrinking, so that nobody who mapped it can meet a bus error. Whoever
+ * gets the descriptor from a peer checks size and seals before mapping it. */
+#ifndef WF_MEM_SEGMENT_H
+#define WF_MEM_SEGMENT_H
+
+#include <stdbool.h>
+#include <weft/status.h>
+
+#include "base/settings.h"
+
+typedef struct wf_segment {
+    int fd;      /* -1 once nobody needs to be sent it */
+    void *base;  /* where this process has it */
+    size_t bytes; /* whole pages */
+    bool writable;
+} wf_segment;
+
+/* Make a segment of at least `bytes`, all zero, mapped here. No page is
+ * allocated yet: each owner does that for its part with wf_segment_populate.
+ * WEFT_ERR_NOMEM if the host or this control group has no room for it. */
+weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
+                              wf_segment *out);
+
+/* Map the segment behind `fd`, which must have at least `bytes` and the seals.
+ * Takes `fd` over, also when it fails. A read-only mapping cannot be made
+ * writable later if the descriptor is read-only too. */
+weft_status wf_segment_attach(const char *what, int fd, size_t bytes,
+                              bool writable, wf_segment *out);
+
+/* A descriptor of the same memory that can only be mapped for reading. */
+weft_status wf_segment_readonly_fd(const wf_segment *seg, int *out);
+
+/* Allocate the pages of a range now, on the caller's NUMA node. Returns
+ * WEFT_ERR_NOMEM where a later touch would have been a bus error. */
+weft_status wf_segment_populate(const wf_segment *seg, size_t offset,
+                                size_t bytes);
+
+/* Keep the mapping, give the descriptor back. */
+void wf_segment_close_fd(wf_segment *seg);
+
+/* Unmap and close. Takes a zeroed segment, too. */
+void wf_segment_close(wf_segment *seg);
+
+/* Several segments in one flat range of addresses, in the order given. Each
+ * must be a multiple of wf_segment_page() long. The parts stay the caller's. */
+weft_status wf_flat_map(const wf_segment *parts, size_t count, bool writable,
+                        void **base, size_t *bytes);
+void wf_flat_unmap(void *base, size_t bytes);
+
+size_t wf_segment_page(void);
+size_t wf_round_up(size_t bytes, size_t unit);
+
+/* Bytes that can still be allocated on this host, by its free memory and by
+ * the limits of this process's control group. */
+uint64_t wf_memory_available(void);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The handlers of a port's active messages. */
+#ifndef WF_TRANSPORT_AM_H
+#define WF_TRANSPORT_AM_H
+
+#include "transport/transport.h"
+
+typedef struct wf_am_table {
+    struct {
+        wf_am_fn *fn;
+        void *ctx;
+    } at[WF_AM_IDS];
+} wf_am_table;
+
+/* One active message, in memory that no peer can change any more. */
+typedef struct wf_am_view {
+    uint32_t id;
+    const void *header;
+    size_t header_bytes;
+    const void *payload;
+    size_t payload_bytes;
+} wf_am_view;
+
+void wf_am_set(wf_am_table *table, uint32_t id, wf_am_fn *fn, void *ctx);
+
+/* WEFT_ERR_INVALID if an active message like this cannot be sent. */
+weft_status wf_am_check(uint32_t id, size_t header_bytes, size_t payload_bytes);
+
+/* Call the handler; a message without one is logged and dropped. */
+void wf_am_call(const wf_am_table *table, uint32_t from, const wf_am_view *am);
+
+#endif

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A large message coming in. Once a receive matches its offer, the receiver
+ * reads the sender's memory (process_vm_readv, "CMA") in slices, one for each
+ * progress(), so that none of these takes long. Where it may not, or where
+ * that fails later (memory of a device, say), it asks for a stream of pieces
+ * through the ring and begins anew. */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "transport/shm/shm.h"
+
+bool shm_large_offered(wf_port *port, shm_peer *peer, uint64_t tag,
+                       const wf_offer *offer)
+{
+    shm_large *large = wf_zalloc(sizeof(*large));
+    wf_msg *msg;
+
+    if (large == NULL) {
+        return false;
+    }
+    large->source = peer->slot;
+    large->address = offer->address;
+    large->token = offer->token;
+    large->arrival = (wf_arrival){.source = peer->slot,
+                                  .tag = tag,
+                                  .n = offer->n,
+                                  .kind = SHM_ARRIVED_LARGE};
+    msg = wf_match_take_posted(&port->match, peer->slot, tag);
+    if (msg != NULL) {
+        shm_large_match(port, large, msg);
+    } else {
+        wf_match_keep(&port->match, &large->arrival);
+    }
+    return true;
+}
+
+static void larges_push(shm_larges *list, shm_large *large)
+{
+    large->next = NULL;
+    if (list->head == NULL) {
+        list->head = large;
+    } else {
+        list->last->next = large;
+    }
+    list->last = large;
+}
+
+/* Take `large`, which comes after `before` (NULL: is the head), out. */
+static void larges_cut(shm_larges *list, shm_large *before, shm_large *large)
+{
+    if (before == NULL) {
+        list->head = large->next;
+    } else {
+        before->next = large->next;
+    }
+    if (list->last == large) {
+        list->last = before;
+    }
+}
+
+/* The answer to an offer; it may wait for room in the ring. */
+static void large_answer(wf_port *port, shm_peer *peer, shm_large *large,
+                         shm_state state)
+{
+    large->note = (wf_msg){.state = state};
+    shm_out_submit(port, peer, &large->note);
+}
+
+static void large_ask(wf_port *port, shm_peer *peer, shm_large *large)
+{
+    large->moved = 0;
+    larges_push(&peer->streamed, large);
+    large_answer(port, peer, large, SHM_SAY_SEND);
+}
+
+void shm_large_match(wf_port *port, shm_large *large, wf_msg *msg)
+{
+    shm_peer *peer = &port->peer[large->source];
+
+    wf_match_describe(msg, peer->rank, large->arrival.tag, large->arrival.n);
+    large->msg = msg;
+    large->want = wf_match_fits(msg, large->arrival.n);
+    if (large->want == 0) {
+        wf_match_finish(msg);
+        large_answer(port, peer, large, SHM_SAY_TAKEN);
+    } else if (peer->readable) {
+        larges_push(&port->pulls, large);
+    } else {
+        large_ask(port, peer, large);
+    }
+}
+
+/* --- streamed ------------------------------------------------------------ */
+
+bool shm_large_piece(shm_peer *peer, uint64_t token, const void *data, size_t n)
+{
+    shm_large *before = NULL;
+    shm_large *large = peer->streamed.head;
+
+    while (large != NULL && large->token != token) {
+        before = large;
+        large = large->next;
+    }
+    if (large == NULL || !large->answered || n > large->want - large->moved) {
+        return false;
+    }
+    if (large->msg != NULL) {
+        memcpy((unsigned char *)large->msg->buf + large->moved, data, n);
+        large->msg->moved += n;
+    }
+    large->moved += n;
+    if (large->moved == large->want) {
+        larges_cut(&peer->streamed, before, large);
+        if (large->msg != NULL) {
+            wf_match_finish(large->msg);
+        }
+        wf_free(large);
+    }
+    return true;
+}
+
+/* --- read from the sender ------------------------------------------------ */
+
+/* Bytes read, or -1 with errno. */
+static ssize_t large_read(const shm_peer *peer, void *to, uint64_t address,
+                          size_t n)
+{
+    struct iovec here = {to, n};
+    struct iovec there = {(void *)(uintptr_t)address, n};
+
+    if (peer->own_process) {
+        memcpy(to, there.iov_base, n);
+        return (ssize_t)n;
+    }
+    return process_vm_readv(peer->pid, &here, 1, &there, 1, 0);
+}
+
+/* Being allowed to is not enough: in another pid namespace the number may mean
+ * another process. So we read a random number whose value we were told. */
+bool shm_large_probe(const wf_port *port, const shm_peer *peer,
+                     uint64_t address, uint64_t value)
+{
+    uint64_t seen = 0;
+    struct iovec here = {&seen, sizeof(seen)};
+    struct iovec there = {(void *)(uintptr_t)address, sizeof(seen)};
+    ssize_t n = process_vm_readv(peer->pid, &here, 1, &there, 1, 0);
+
+    if (n == (ssize_t)sizeof(seen) && seen == value) {
+        return true;
+    }
+    wf_log(WEFT_LOG_INFO,
+           "rank %u cannot read the memory of rank %u (%s); large messages "
+           "from it go through the ring",
+           port->host->rank, peer->rank,
+           n < 0 ? strerror(errno) : "its pid means another process");
+    return false;
+}
+
+/* Reading failed: have it streamed, and later ones as well if the reason will
+ * not go away. */
+static void large_turn(wf_port *port, shm_peer *peer, shm_large *large, int why)
+{
+    if (why == EPERM || why == EACCES || why == ENOSYS) {
+        peer->readable = false;
+    }
+    wf_log(WEFT_LOG_INFO,
+           "reading %zu bytes from the memory of rank %u: %s; they go through "
+           "the ring instead",
+           large->want, peer->rank, why == 0 ? "no more" : strerror(why));
+    large_ask(port, peer, large);
+}
+
+static void large_read_slice(wf_port *port, shm_peer *peer, shm_large *large)
+{
+    size_t n = large->want - large->moved;
+    ssize_t got;
+
+    n = n < SHM_SLICE ? n : SHM_SLICE;
+    got = large_read(peer, (unsigned char *)large->msg->buf + large->moved,
+                     large->address + large->moved, n);
+    if (got <= 0) {
+        larges_cut(&port->pulls, NULL, large);
+        large_turn(port, peer, large, got < 0 ? errno : 0);
+        return;
+    }
+    large->moved += (size_t)got;
+    large->msg->moved = large->moved;
+}
+
+/* The end of a message is another call's business than its last slice: between
+ * the two, progress() sees whether the sender has withdrawn it. */
+unsigned shm_large_pull(wf_port *port)
+{
+    shm_large *large = port->pulls.head;
+    shm_peer *peer;
+
+    if (large == NULL) {
+        return 0;
+    }
+    peer = &port->peer[large->source];
+    if (large->moved < large->want) {
+        large_read_slice(port, peer, large);
+        return 1;
+    }
+    larges_cut(&port->pulls, NULL, large);
+    wf_match_finish(large->msg);
+    large_answer(port, peer, large, SHM_SAY_TAKEN);
+    return 1;
+}
+
+/* --- let go of ----------------------------------------------------------- */
+
+static wf_arrival *large_find_offer(const wf_port *port, const shm_peer *peer,
+                                    uint64_t token)
+{
+    wf_arrival *a = wf_match_walk(&port->match, peer->slot, NULL);
+
+    while (a != NULL && (a->kind != SHM_ARRIVED_LARGE ||
+                         ((const shm_large *)a)->token != token)) {
+        a = wf_match_walk(&port->match, peer->slot, a);
+    }
+    return a;
+}
+
+static shm_large *larges_find(const shm_larges *list, const shm_peer *peer,
+                              uint64_t token)
+{
+    shm_large *large = list->head;
+
+    while (large != NULL &&
+           (large->source != peer->slot || large->token != token)) {
+        large = large->next;
+    }
+    return large;
+}
+
+static shm_large *larges_find_msg(const shm_larges *list, const wf_msg *msg)
+{
+    shm_large *large = list->head;
+
+    while (large != NULL && large->msg != msg) {
+        large = large->next;
+    }
+    return large;
+}
+
+/* Take out `large` itself: a token is the peer's word, and it may lie. */
+static void larges_remove(shm_larges *list, shm_large *large)
+{
+    shm_large *before = NULL;
+
+    for (shm_large *l = list->head; l != large; l = l->next) {
+        before = l;
+    }
+    larges_cut(list, before, large);
+}
+
+/* The sender lets go; what came of the message is of no use. */
+void shm_large_withdrawn(wf_port *port, shm_peer *peer, uint64_t token)
+{
+    wf_arrival *a = large_find_offer(port, peer, token);
+    shm_larges *list = &port->pulls;
+    shm_large *large = larges_find(list, peer, token);
+
+    if (a != NULL) {
+        wf_match_drop(a);
+        wf_free(a);
+        return;
+    }
+    if (large == NULL) {
+        list = &peer->streamed;
+        large = larges_find(list, peer, token);
+    }
+    if (large == NULL) {
+        return;
+    }
+    larges_remove(list, large);
+    if (!large->answered) {
+        shm_out_forget(port, peer, &large->note);
+    }
+    if (large->msg != NULL) {
+        wf_msg_finish(large->msg, WEFT_ERR_ABORTED);
+    }
+    wf_free(large);
+}
+
+/* The receiver lets go: the sender is told that all is well, and pieces that
+ * are on their way are thrown away. */
+void shm_large_drop(wf_port *port, const wf_msg *msg)
+{
+    shm_large *large = larges_find_msg(&port->pulls, msg);
+
+    if (large != NULL) {
+        shm_peer *peer = &port->peer[large->source];
+
+        larges_remove(&port->pulls, large);
+        large_answer(port, peer, large, SHM_SAY_TAKEN);
+        return;
+    }
+    for (uint32_t i = 0; i < port->count && large == NULL; i++) {
+        large = larges_find_msg(&port->peer[i].streamed, msg);
+    }
+    if (large != NULL) {
+        large->msg = NULL;
+    }
+}
+
+/* --- the end of a peer --------------------------------------------------- */
+
+static void larges_fail(shm_larges *list, const shm_peer *peer,
+                        weft_status why)
+{
+    shm_large *before = NULL;
+    shm_large *next;
+
+    for (shm_large *large = list->head; large != NULL; large = next) {
+        next = large->next;
+        if (large->source == peer->slot) {
+            larges_cut(list, before, large);
+            if (large->msg != NULL) {
+                shm_finish(large->msg, why);
+            }
+            wf_free(large);
+        } else {
+            before = large;
+        }
+    }
+}
+
+/* Offers that no receive has matched are as if they had never come. */
+static void large_forget_offers(wf_port *port, const shm_peer *peer)
+{
+    wf_arrival *a = wf_match_walk(&port->match, peer->slot, NULL);
+
+    while (a != NULL) {
+        wf_arrival *next = wf_match_walk(&port->match, peer->slot, a);
+
+        if (a->kind == SHM_ARRIVED_LARGE) {
+            wf_match_drop(a);
+            wf_free(a);
+        }
+        a = next;
+    }
+}
+
+void shm_large_fail(wf_port *port, shm_peer *peer, weft_status why)
+{
+    larges_fail(&peer->streamed, peer, why);
+    larges_fail(&port->pulls, peer, why);
+    large_forget_offers(port, peer);
+}

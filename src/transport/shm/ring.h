@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A ring of records from one writer to one reader, in memory they share.
+ *
+ * The ring is made of lines of 64 bytes. A record takes one or more whole
+ * lines that follow each other without wrapping; what is left at the end is
+ * skipped by a record of its own.
+ *
+ *   byte 0   mark: 0 as long as nothing is here, else kind and length
+ *   byte 8   word: the tag of a message, or the token of a large one
+ *   byte 16  payload
+ *
+ * There is no shared tail. The reader polls the mark of the line that the next
+ * record will begin with, and the writer stores the mark last, with release:
+ * so a small message costs one cache line on its way, not two. That needs the
+ * first word of every free line to be 0, so the reader stores 0 there for all
+ * lines of a record it is done with. It is not only a price: a line that both
+ * sides write travels as a whole, while a line that the reader has only read
+ * must first be taken back from its cache at several times the cost.
+ *
+ * Then the reader tells its head, with release, and not for every record. A
+ * writer that finds no room sets `blocked`; the reader, having told its head,
+ * rings the writer's bell if that is set.
+ *
+ * Who writes what: the owner (the reader) makes the control block, and later
+ * stores `head` and zero marks; the writer stores `blocked`, records and marks.
+ * A writer that dies half way leaves a mark of 0, so its last record was never
+ * there. Whoever maps a segment keeps it alive, so a dead owner harms nobody.
+ *
+ * Neither side trusts the other: positions are private, and what is read from
+ * the shared memory is copied once and checked (record.h). */
+#ifndef WF_TRANSPORT_SHM_RING_H
+#define WF_TRANSPORT_SHM_RING_H
+
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <weft/status.h>
+
+#define WF_RING_MAGIC 0x474e4957u /* "WING" */
+#define WF_RING_VERSION 1u
+#define WF_RING_LINE 64u
+#define WF_RING_HEADER 16u
+#define WF_RING_BYTES_MIN 4096u
+#define WF_RING_BYTES_MAX (1u << 30)
+
+/* 128 and not 64: some CPUs fetch lines in pairs. */
+typedef struct wf_ring {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t lines;
+    uint32_t reader; /* index on the host */
+    uint32_t writer; /* index on the host */
+    alignas(128) _Atomic uint32_t blocked;
+    alignas(128) _Atomic uint64_t head; /* lines read since the beginning */
+} wf_ring;
+_Static_assert(sizeof(wf_ring) == 384, "layout");
+
+typedef struct wf_ring_reader {
+    unsigned char *at; /* where the next record will begin */
+    unsigned char *data;
+    wf_ring *ring;
+    uint64_t head;
+    uint64_t told;
+    uint32_t lines;
+} wf_ring_reader;
+
+typedef struct wf_ring_writer {
+    unsigned char *data;
+    wf_ring *ring;
+    uint64_t tail;
+    uint64_t head; /* as last seen */
+    uint32_t lines;
+    bool broken; /* the reader's head makes no sense */
+} wf_ring_writer;
+
+/* Begin a ring in zeroed memory; called by the owner before others see it. */
+void wf_ring_init(wf_ring *ring, uint32_t lines, uint32_t reader,
+                  uint32_t writer);
+/* WEFT_ERR_PROTOCOL unless `ring` is what wf_ring_init makes. */
+weft_status wf_ring_check(const wf_ring *ring, uint32_t lines, uint32_t reader,
+                          uint32_t writer);
+
+void wf_ring_read(wf_ring *ring, void *data, uint32_t lines,
+                  wf_ring_reader *out);
+void wf_ring_write(wf_ring *ring, void *data, uint32_t lines,
+                   wf_ring_writer *out);
+
+/* A quarter of the ring is the longest record, so that several are under way
+ * while a long message passes; and never more than half, so that there is room
+ * once all is read, wherever the tail stands. */
+static inline uint32_t wf_ring_record_lines(uint32_t lines)
+{
+    return lines / 4;
+}
+
+/* The most payload that one record carries. */
+static inline size_t wf_ring_payload_max(uint32_t lines)
+{
+    return (size_t)wf_ring_record_lines(lines) * WF_RING_LINE - WF_RING_HEADER;
+}
+
+static inline uint32_t wf_ring_lines_for(size_t payload)
+{
+    return (uint32_t)((WF_RING_HEADER + payload + WF_RING_LINE - 1) /
+                      WF_RING_LINE);
+}
+
+/* --- the reader ---------------------------------------------------------- */
+
+/* The mark of the next record, or 0. Pairs with the release in
+ * wf_ring_publish: the record behind a mark is whole. */
+static inline uint64_t wf_ring_poll(const wf_ring_reader *r)
+{
+    return atomic_load_explicit((_Atomic uint64_t *)r->at,
+                                memory_order_acquire);
+}
+
+/* Where in the ring the next record begins. */
+static inline uint32_t wf_ring_index(const wf_ring_reader *r)
+{
+    return (uint32_t)(r->head & (r->lines - 1));
+}
+
+/* Give back the `lines` that the current record took. */
+void wf_ring_consume(wf_ring_reader *r, uint32_t lines);
+
+/* True if enough has been read since the writer was last told. */
+static inline bool wf_ring_should_tell(const wf_ring_reader *r)
+{
+    return r->head - r->told >= r->lines / 8;
+}
+
+/* Tell the writer what was read; true if it waits for room: ring its bell. */
+bool wf_ring_tell(wf_ring_reader *r);
+
+/* --- the writer ---------------------------------------------------------- */
+
+/* Room for a record with this payload, which begins 16 bytes on, or NULL. The
+ * caller fills it in and publishes it before it claims another. */
+unsigned char *wf_ring_claim(wf_ring_writer *w, size_t payload);
+
+/* Let the reader have the claimed record. */
+void wf_ring_publish(wf_ring_writer *w, unsigned char *record, uint64_t mark,
+                     uint64_t word, size_t payload);
+
+/* Say that room is waited for, or no more. */
+void wf_ring_block(wf_ring_writer *w, bool blocked);
+
+#endif

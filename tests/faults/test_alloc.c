@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Fail the 1st, 2nd, 3rd... allocation in turn: each is told of, none leaks,
+ * none crashes, and the peers of the rank it hit are not left hanging. */
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_proc.h"
+
+/* Words of the board. */
+enum { OVER };
+
+/* Switch the hook off; true if it was still waiting for its allocation, so
+ * that the call before made fewer than `nth`. */
+static bool hook_was_left(unsigned nth)
+{
+    bool left = false;
+
+    for (unsigned i = 0; i < nth && !left; i++) {
+        void *p = wf_alloc(1);
+
+        left = p == NULL;
+        wf_free(p);
+    }
+    wf_alloc_fail_nth(0);
+    return left;
+}
+
+static void check_told(weft_status st, unsigned nth)
+{
+    if (st != WEFT_OK && st != WEFT_ERR_NOMEM) {
+        WT_FAIL("allocation %u: %s: %s", nth, weft_status_name(st),
+                weft_error_detail());
+    }
+}
+
+/* --- alone --------------------------------------------------------------- */
+
+static void alone_world_body(void)
+{
+    unsigned fds = wt_count_fds();
+    bool left = false;
+
+    for (unsigned nth = 1; !left; nth++) {
+        weft_world *world = NULL;
+        weft_status st;
+
+        wf_alloc_fail_nth(nth);
+        st = wt_join(NULL, nth, &world);
+        left = hook_was_left(nth);
+        check_told(st, nth);
+        WT_CHECK((st == WEFT_OK) == (world != NULL));
+        WT_CHECK(!left || st == WEFT_OK);
+        weft_world_destroy(world);
+        WT_CHECK(wt_count_fds() == fds);
+    }
+}
+
+static void making_a_world_survives_any_failed_allocation(void **state)
+{
+    (void)state;
+    wt_run_job_both(&(wt_job){.ranks = 1, .bare = alone_world_body});
+}
+
+enum { DUP, SPLIT, SUBSET, COMM_CALLS };
+
+static weft_status make_comm(weft_comm *comm, unsigned how, weft_comm **out)
+{
+    const uint32_t all[] = {0, 1, 2};
+
+    switch (how) {
+    case DUP:
+        return weft_comm_dup(comm, out);
+    case SPLIT:
+        return weft_comm_split(comm, 0, 0, out);
+    default:
+        return weft_comm_subset(comm, all, weft_comm_size(comm), out);
+    }
+}
+
+static void alone_comm_body(weft_world *world)
+{
+    for (unsigned how = 0; how < COMM_CALLS; how++) {
+        bool left = false;
+
+        for (unsigned nth = 1; !left; nth++) {
+            weft_comm *comm = NULL;
+            weft_status st;
+
+            wf_alloc_fail_nth(nth);
+            st = make_comm(weft_world_comm(world), how, &comm);
+            left = hook_was_left(nth);
+            check_told(st, nth);
+            WT_CHECK((st == WEFT_OK) == (comm != NULL));
+            if (comm != NULL) {
+                WT_OK(weft_barrier(comm));
+            }
+            weft_comm_destroy(comm);
+        }
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+}
+
+static void making_a_communicator_survives_any_failed_allocation(void **state)
+{
+    (void)state;
+    wt_run_both(1, NULL, alone_comm_body);
+}
+
+/* --- one rank of three --------------------------------------------------- */
+
+/* The peers end in time: with the world, or with an error. */
+static void joining_body(void)
+{
+    unsigned step = wt_full() ? 1 : 5;
+
+    for (unsigned nth = 1; atomic_load(wt_word(OVER)) == 0; nth += step) {
+        weft_world *world = NULL;
+        weft_status st;
+
+        if (wt_rank() == 1) {
+            wf_alloc_fail_nth(nth);
+        }
+        st = wt_join("BOOT_TIMEOUT=500ms", nth, &world);
+        if (wt_rank() == 1) {
+            bool left = hook_was_left(nth);
+
+            check_told(st, nth);
+            atomic_store(wt_word(OVER), left);
+        }
+        WT_CHECK((st == WEFT_OK) == (world != NULL));
+        weft_world_destroy(world);
+        wt_meet();
+    }
+}
+
+static void peers_of_a_rank_without_memory_end_in_time(void **state)
+{
+    (void)state;
+    wt_run_job_both(
+        &(wt_job){.ranks = 3, .bare = joining_body, .deadline = 120});
+}
+
+/* A fresh world for each try, since a communicator may be broken by it. */
+static void splitting_body(void)
+{
+    for (unsigned nth = 1; atomic_load(wt_word(OVER)) == 0; nth++) {
+        weft_world *world = NULL;
+        weft_comm *comm = NULL;
+        weft_status st;
+
+        WT_OK(wt_join("TIMEOUT=500ms", nth, &world));
+        if (wt_rank() == 1) {
+            wf_alloc_fail_nth(nth);
+        }
+        st = weft_comm_split(weft_world_comm(world), 0, 0, &comm);
+        if (wt_rank() == 1) {
+            bool left = hook_was_left(nth);
+
+            check_told(st, nth);
+            atomic_store(wt_word(OVER), left);
+        }
+        WT_CHECK((st == WEFT_OK) == (comm != NULL));
+        weft_comm_destroy(comm);
+        wt_meet();
+        weft_world_destroy(world);
+    }
+}
+
+static void peers_of_a_split_without_memory_end_in_time(void **state)
+{
+    (void)state;
+    wt_run_job_both(
+        &(wt_job){.ranks = 3, .bare = splitting_body, .deadline = 120});
+}
+
+/* --- requests ------------------------------------------------------------ */
+
+/* What failed for lack of memory did not happen, and can be done again. */
+static void requests_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    size_t sizes[] = {1, 1000, wt_scaled(300000)};
+    float *x = calloc(sizes[2], sizeof(*x));
+    bool left = false;
+
+    WT_CHECK(x != NULL);
+    for (unsigned i = 0; i < 3 * 12; i++) {
+        size_t n = sizes[i % 3];
+        weft_request *request = NULL;
+        weft_status st;
+
+        x[0] = 1;
+        if (weft_world_rank(world) == 1) {
+            wf_alloc_fail_nth(1 + i / 3);
+        }
+        st = weft_iallreduce(comm, x, x, n, WEFT_F32, WEFT_SUM, &request);
+        left = hook_was_left(1 + i / 3);
+        check_told(st, 1 + i / 3);
+        if (st != WEFT_OK) {
+            WT_CHECK(request == NULL);
+            WT_OK(weft_iallreduce(comm, x, x, n, WEFT_F32, WEFT_SUM, &request));
+        }
+        WT_OK(weft_request_wait(request, 0));
+        weft_request_release(request);
+        WT_CHECK(x[0] == (float)weft_world_size(world));
+    }
+    WT_CHECK(left || weft_world_rank(world) != 1);
+    free(x);
+}
+
+static void a_request_without_memory_can_be_made_again(void **state)
+{
+    (void)state;
+    wt_run_both(1, NULL, requests_body);
+    wt_run_both(3, NULL, requests_body);
+    wt_run_both(2, "ENGINE=message", requests_body);
+}
+
+/* Blocking calls allocate nothing, so that memory cannot run out in them. */
+static void blocking_body(weft_world *world)
+{
+    static const size_t n = 300000;
+    float *x = calloc(n, sizeof(*x));
+
+    WT_CHECK(x != NULL);
+    for (unsigned i = 0; i < 4; i++) {
+        wf_alloc_fail_nth(1);
+        WT_OK(weft_allreduce(weft_world_comm(world), x, x, i % 2 ? n : 2,
+                             WEFT_F32, WEFT_SUM));
+        WT_OK(weft_broadcast(weft_world_comm(world), x, i % 2 ? n : 2, WEFT_F32,
+                             0));
+        WT_OK(weft_barrier(weft_world_comm(world)));
+        WT_CHECK(hook_was_left(1));
+    }
+    free(x);
+}
+
+static void blocking_collectives_allocate_nothing(void **state)
+{
+    (void)state;
+    wt_run_both(1, NULL, blocking_body);
+    wt_run_both(3, NULL, blocking_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(making_a_world_survives_any_failed_allocation),
+        cmocka_unit_test(making_a_communicator_survives_any_failed_allocation),
+        cmocka_unit_test(peers_of_a_rank_without_memory_end_in_time),
+        cmocka_unit_test(peers_of_a_split_without_memory_end_in_time),
+        cmocka_unit_test(a_request_without_memory_can_be_made_again),
+        cmocka_unit_test(blocking_collectives_allocate_nothing),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Settings given in code are text from outside: nothing in it may do more than
+ * fail, and what is refused leaves the settings as they were. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/settings.h"
+#include "base/status.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
+
+static void must(int holds)
+{
+    if (!holds) {
+        abort();
+    }
+}
+
+static void try_overrides(const char *text)
+{
+    wf_settings before;
+    wf_settings s;
+
+    memset(&before, 0x5a, sizeof(before));
+    memcpy(&s, &before, sizeof(s));
+    if (wf_settings_load(text, &s) != WEFT_OK) {
+        must(memcmp(&s, &before, sizeof(s)) == 0);
+        must(weft_error_detail()[0] != '\0');
+        return;
+    }
+    must(memchr(s.node, '\0', sizeof(s.node)) != NULL);
+    must(memchr(s.engine, '\0', sizeof(s.engine)) != NULL);
+    must(s.log <= 4 && s.huge <= WF_HUGE_HUGETLB);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    char *text = malloc(n + 1);
+    uint64_t v = 0;
+
+    must(text != NULL);
+    memcpy(text, data, n);
+    text[n] = '\0';
+    (void)wf_parse_bytes(text, &v);
+    (void)wf_parse_duration(text, &v);
+    try_overrides(text);
+    free(text);
+    return 0;
+}

@@ -1,0 +1,361 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft bench`: its arithmetic without timing, and one tiny run for the form of its output."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from weft.bench import htmlpage, marks, report, results
+from weft.bench.build import BuildError, find_library
+from weft.bench.collectives import (
+    QUICK_SECONDS,
+    SIZES,
+    Options,
+    fits_memory,
+    plan,
+    quick_end,
+    takes_case,
+)
+from weft.bench.results import Block, Case, block_from, changes, paired_ratios, rows_of
+from weft.bench.systems import SYSTEMS, find_tools, launch_command, taking_part
+from weft.bench.units import format_size, format_time, parse_size
+from weft.cli import bench as command
+
+PAIR = Case("allreduce", 4, 2, 2)
+VALUE_KEYS = {"bench", "case", "system", "ranks", "bytes", "value", "unit", "low", "high"}
+MARK_KEYS = {"mark", "ratio", "goal", "direction", "met"}
+
+
+def block(system, turn, us, placement="near", case=PAIR):
+    return Block(case, system, turn, placement, us)
+
+
+def blocks_with_ratio(goal, placement, factor):
+    """Three rounds in which weft takes `factor` of what the goal allows against every opponent."""
+    bound = goal.at_most[placement]
+    found = []
+    for turn in range(marks.MIN_PAIRS):
+        for ours in ("weft", "weft-thp"):
+            found.append(block(ours, turn, bound * factor, placement, goal.case))
+        for systems in marks.opponents(goal.against).values():
+            found += [block(s.name, turn, 1.0, placement, goal.case) for s in systems]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("4", 4), ("64K", 65536), ("4MiB", 4 << 20), (" 1 g ", 1 << 30)]
+)
+def test_a_size_is_read_as_people_write_it(text, size):
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "-4", "4T", "1.5K", "x"])
+def test_what_is_not_a_size_is_refused(text):
+    with pytest.raises(ValueError, match="not a size"):
+        parse_size(text)
+
+
+def test_sizes_and_times_are_written_in_their_largest_unit():
+    assert [format_size(n) for n in (4, 1000, 1024, 4 << 20)] == [
+        "4 B",
+        "1000 B",
+        "1 KiB",
+        "4 MiB",
+    ]
+    assert [format_time(us) for us in (0.195, 15.8, 1930.0, 2.1e6)] == [
+        "195 ns",
+        "15.8 us",
+        "1.93 ms",
+        "2.10 s",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ns", "placement"), [(0, "any"), (25, "smt"), (48, "near"), (150, "near"), (240, "far")]
+)
+def test_a_probe_tells_the_placement(ns, placement):
+    assert results.placement_of(ns) == placement
+
+
+def test_a_block_is_as_slow_as_its_slowest_rank():
+    answers = [[55, 60, 100.0, 90, 200, 16], [55, 60, 300.0, 90, 200, 16]]
+    assert block_from(PAIR, "weft", 0, answers) == block("weft", 0, 0.3)
+
+
+def test_a_block_whose_probes_differ_is_dropped():
+    assert block_from(PAIR, "weft", 0, [[55, 240, 100.0, 90, 200, 16]] * 2) is None
+
+
+def test_ratios_pair_blocks_of_one_round_and_one_placement():
+    blocks = [
+        block("weft", 0, 1.0),
+        block("openmpi", 0, 4.0),
+        block("weft", 1, 1.0, "far"),
+        block("openmpi", 1, 2.0),
+        block("weft", 2, 3.0),
+        block("openmpi", 2, 2.0),
+        block("weft", 3, 9.0),
+    ]
+    assert paired_ratios(blocks, PAIR, "weft", "openmpi", "near") == [0.25, 1.5]
+    assert paired_ratios(blocks, PAIR, "weft", "openmpi", "far") == []
+
+
+def test_a_row_carries_the_median_and_the_spread_of_its_blocks():
+    (row,) = rows_of([block("weft", turn, us) for turn, us in enumerate((3.0, 1.0, 2.0))])
+    assert row.keys() >= VALUE_KEYS
+    assert (row["value"], row["low"], row["high"], row["unit"]) == (2.0, 1.0, 3.0, "us")
+    assert row["case"] == "allreduce near"
+
+
+def test_near_and_far_get_rows_of_their_own():
+    rows = rows_of([block("weft", 0, 1.0), block("weft", 1, 4.0, "far")])
+    assert [(row["case"], row["value"]) for row in rows] == [
+        ("allreduce near", 1.0),
+        ("allreduce far", 4.0),
+    ]
+
+
+def test_a_missing_system_has_a_row_without_a_value():
+    row = results.missing_row("mpich", "no mpicc")
+    assert row.keys() >= VALUE_KEYS
+    assert row["value"] is None
+
+
+@pytest.mark.parametrize("goal", marks.GOALS, ids=lambda g: f"{g.mark}-{g.against}-{g.case.bytes}")
+def test_a_goal_is_met_below_its_bound_and_not_above(goal):
+    for placement in goal.at_most:
+        below = marks.judge(goal, placement, blocks_with_ratio(goal, placement, 0.9), {})
+        above = marks.judge(goal, placement, blocks_with_ratio(goal, placement, 1.1), {})
+        assert (below.met, above.met) == (True, False)
+
+
+def test_a_mark_carries_the_worst_of_its_sizes():
+    factors = iter((0.5, 0.9, 0.7, 0.6, 0.8, 0.4))
+    goals = [goal for goal in marks.GOALS if goal.mark == "C1"]
+    blocks = [b for goal in goals for b in blocks_with_ratio(goal, "near", next(factors))]
+    row = next(r for r in marks.mark_rows(blocks, {}) if r["placement"] == "near")
+    assert row.keys() >= MARK_KEYS
+    assert (row["mark"], row["met"], row["case"]) == ("C1", True, "allreduce 64 B")
+    assert row["ratio"] == pytest.approx(0.9 * row["goal"])
+
+
+def test_against_the_better_peer_is_against_each_of_them():
+    goal = marks.GOALS[0]
+    blocks = [block("weft", turn, 0.3) for turn in range(3)]
+    blocks += [block("openmpi", turn, 0.5) for turn in range(3)]
+    blocks += [block("mpich", turn, 3.0) for turn in range(3)]
+    verdict = marks.judge(goal, "near", blocks, {})
+    assert (verdict.ratio, verdict.peer, verdict.met) == (0.6, "openmpi", False)
+
+
+def test_huge_pages_are_compared_with_huge_pages():
+    goal = next(g for g in marks.GOALS if g.against == "best")
+    blocks = blocks_with_ratio(goal, "near", 0.5)
+    blocks = [b for b in blocks if b.system not in ("weft-thp", "mpich", "openmpi")]
+    assert marks.judge(goal, "near", blocks, {}).ratio is None
+
+
+def test_a_goal_without_one_of_its_peers_can_fail_but_not_be_met():
+    goal = marks.GOALS[0]
+    for factor, met in ((0.9, None), (1.1, False)):
+        blocks = blocks_with_ratio(goal, "near", factor)
+        blocks = [b for b in blocks if b.system != "mpich"]
+        verdict = marks.judge(goal, "near", blocks, {"mpich": "no mpicc"})
+        assert verdict.met is met
+        assert verdict.reasons == (("missing", "mpich (no mpicc)"),)
+
+
+def test_a_placement_that_was_not_seen_is_not_judged():
+    blocks = blocks_with_ratio(marks.GOALS[0], "near", 0.5)
+    verdict = marks.judge(marks.GOALS[0], "far", blocks, {})
+    assert (verdict.met, verdict.ratio) == (None, None)
+    assert set(verdict.reasons) == {("not seen", "the far placement")}
+
+
+def test_too_few_pairs_are_not_judged():
+    blocks = [b for b in blocks_with_ratio(marks.GOALS[0], "near", 0.5) if b.turn]
+    verdict = marks.judge(marks.GOALS[0], "near", blocks, {})
+    assert verdict.met is None
+    assert verdict.reasons[0] == ("too few pairs", "2 with openmpi at allreduce 4 B with 2 ranks")
+
+
+def test_a_run_without_blocks_judges_nothing():
+    rows = marks.mark_rows([], {})
+    assert {row["mark"] for row in rows} == {"C1", "C2a", "C2b", "C3a", "C4"}
+    assert all(row["met"] is None for row in rows)
+    assert all(row["reason"].startswith("not measured: allreduce") for row in rows)
+    json.dumps(rows)
+
+
+def test_a_full_run_measures_every_case_that_a_mark_needs():
+    setups = plan(Options(), range(2))
+    planned = {case for setup in setups for case in setup.cases}
+    assert {goal.case for goal in marks.GOALS} <= planned
+    for goal in marks.GOALS:
+        setup = next(s for s in setups if goal.case in s.cases)
+        names = {s.name for s in setup.systems if takes_case(s, goal.case, False)}
+        for systems in marks.opponents(goal.against).values():
+            assert {s.name for s in systems} <= names
+
+
+def test_ranks_have_a_core_each_where_there_are_enough():
+    setups = plan(Options(ranks=(2, 8, 32)), range(16))
+    assert [(s.ranks, len(s.cores), s.crowded) for s in setups] == [
+        (2, 2, False),
+        (8, 8, False),
+        (32, 16, True),
+    ]
+
+
+def test_the_limit_is_for_two_ranks_and_yielding_for_crowds():
+    assert "limit" in {s.name for s in taking_part({"limit", "openmpi"}, 2, 2)}
+    assert "limit" not in {s.name for s in taking_part({"limit", "openmpi"}, 4, 4)}
+    assert [s.name for s in taking_part({"limit", "openmpi"}, 4, 2)] == ["openmpi-yield"]
+
+
+def test_a_quick_run_leaves_out_the_largest_size_and_ends_in_time():
+    setups = plan(Options(quick=True), range(2))
+    assert max(case.bytes for setup in setups for case in setup.cases) < SIZES[-1]
+    ends = [quick_end(number, 3) for number in range(3)]
+    assert ends == sorted(ends)
+    assert ends[-1] == quick_end(0, 1) == QUICK_SECONDS < 50
+
+
+def test_a_size_that_does_not_fit_is_left_out():
+    case = Case("allreduce", 1 << 30, 2, 2)
+    assert fits_memory(case, 2, 16 << 30)
+    assert not fits_memory(case, 2, 8 << 30)
+
+
+def test_systems_have_names_of_their_own():
+    assert len({system.name for system in SYSTEMS}) == len(SYSTEMS)
+
+
+def test_weft_runs_in_one_job_whatever_the_pages():
+    assert {system.job for system in SYSTEMS if system.family == "weft"} == {"weft"}
+
+
+def test_a_missing_tool_is_named(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert "mpicc" in (find_tools("openmpi").missing or "")
+    assert "compiler" in (find_tools("limit").missing or "")
+
+
+def test_openmpi_may_run_as_root_only_when_it_is_root(monkeypatch):
+    tools = find_tools("openmpi")
+    if tools.missing:
+        pytest.skip(tools.missing)
+    for uid, allowed in ((0, True), (1000, False)):
+        monkeypatch.setattr("os.geteuid", lambda uid=uid: uid)
+        assert ("--allow-run-as-root" in launch_command("openmpi", tools, 2)) is allowed
+
+
+def test_only_changes_beyond_the_spread_are_told():
+    def row(system, low, value, high):
+        one = rows_of([block(system, 0, value)])[0]
+        return one | {"low": low, "high": high}
+
+    old = [row("weft", 1, 2, 3), row("mpich", 1, 2, 3), row("gloo", 4, 5, 6)]
+    new = [row("weft", 4, 5, 6), row("mpich", 2, 3, 4), row("gloo", 1, 2, 3)]
+    assert [(r["system"], ratio) for r, ratio in changes(old, new)] == [
+        ("weft", 2.5),
+        ("gloo", 0.4),
+    ]
+    text = report.changes_text(changes(old, new))
+    assert "slower: weft" in text
+    assert "faster: gloo" in text
+    assert "nothing changed" in report.changes_text([])
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", "\x00"])
+def test_a_file_that_is_no_earlier_run_is_refused(tmp_path, content, capsys):
+    path = tmp_path / "old.json"
+    path.write_text(content)
+    assert command.main(["collectives", "--compare", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+def test_earlier_rows_come_back_without_marks_and_missing_systems(tmp_path):
+    value = rows_of([block("weft", 0, 1.0)])
+    path = tmp_path / "old.json"
+    rows = [*value, results.missing_row("gloo", "?"), *marks.mark_rows([], {})]
+    path.write_text(json.dumps(rows))
+    assert results.load_rows(path) == value
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nothing"],
+        ["collectives", "--sizes", "3"],
+        ["collectives", "--sizes", "many"],
+        ["collectives", "--ranks", "1"],
+        ["collectives", "--ranks", "two"],
+        ["collectives", "--systems", "weft,nccl"],
+        ["collectives", "--rounds", "0"],
+    ],
+)
+def test_a_bad_command_line_is_refused_with_status_2(arguments, capsys):
+    with pytest.raises(SystemExit) as raised:
+        command.main(arguments)
+    assert raised.value.code == 2
+    assert capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written_is_told_before_the_run(tmp_path, capsys):
+    where = tmp_path / "no" / "rows.json"
+    assert command.main(["collectives", "--json", str(where)]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_the_table_shows_medians_spread_and_ratios():
+    blocks = [block("weft", turn, us) for turn, us in enumerate((0.09, 0.1, 0.11))]
+    blocks += [block("openmpi", turn, 0.2) for turn in range(3)]
+    text = report.figures(blocks)
+    assert "2 ranks on 2 cores, near (3 rounds)" in text
+    assert "100 ns -10/+10%" in text
+    assert "0.500" in text
+
+
+def test_the_page_is_self_contained():
+    if htmlpage.available() is not None:
+        pytest.skip("matplotlib is not installed")
+    blocks = [block(name, 0, 0.1) for name in ("weft", "openmpi", "limit")]
+    rows = [*rows_of(blocks), results.missing_row("<mpich>", "&"), *marks.mark_rows(blocks, {})]
+    page = htmlpage.render(rows, "a <machine>")
+    assert "data:image/svg+xml;base64," in page
+    assert "http" not in page
+    assert "&lt;machine&gt;" in page
+    assert "<mpich>" not in page
+
+
+def test_a_tiny_run_has_the_form_of_a_large_one(tmp_path):
+    if find_tools("limit").missing:
+        pytest.skip("no C compiler")
+    try:
+        find_library()
+    except BuildError as error:
+        pytest.skip(str(error))
+    rows_file, page_file = tmp_path / "rows.json", tmp_path / "page.html"
+    html = [] if htmlpage.available() else ["--html", str(page_file)]
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "weft.cli.bench", "collectives"),
+            *("--systems", "weft,limit", "--ranks", "2", "--sizes", "4,64K"),
+            *("--rounds", "1", "--block-ms", "1", "--json", str(rows_file), *html),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads(rows_file.read_text())
+    values = [row for row in rows if row.get("value") is not None]
+    assert all(row.keys() >= VALUE_KEYS for row in rows if "mark" not in row)
+    assert all(row.keys() >= MARK_KEYS for row in rows if "mark" in row)
+    assert all(0 < row["low"] <= row["value"] <= row["high"] for row in values)
+    assert all(row["met"] is None for row in rows if "mark" in row)
+    assert "mark" in done.stdout
+    assert not html or "<img" in page_file.read_text()

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The same inputs, group and settings give the same bits on every rank, in
+ * every run and in every form of the call, also where rounding makes the order
+ * of additions visible. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wt.h"
+#include "wt_buffer.h"
+#include "wt_cmocka.h"
+#include "wt_data.h"
+
+static const weft_dtype types[] = {WEFT_F16, WEFT_BF16, WEFT_F32,
+                                   WEFT_F64, WEFT_C64,  WEFT_C128};
+static const weft_op_kind kinds[] = {WEFT_OP_SUM, WEFT_OP_AVG,
+                                     WEFT_OP_PREMUL_SUM};
+enum { TYPES = 6, KINDS = 3, SIZES = 4 };
+
+static size_t size_of(unsigned index)
+{
+    const size_t sizes[SIZES] = {1, 1023, 20011, wt_scaled(300007)};
+
+    return sizes[index];
+}
+
+static weft_op op_of(unsigned index)
+{
+    weft_op op = {kinds[index], 1.0 / 3};
+
+    return op;
+}
+
+/* --- forms of the call --------------------------------------------------- */
+
+enum { PLAIN, REQUEST, OUT_OF_PLACE, SHIFTED, FORMS };
+
+/* Reduce the same data in one of the forms; the caller frees the result. */
+static char *reduce_as(weft_world *world, unsigned form, weft_dtype type,
+                       weft_op op, size_t n)
+{
+    weft_comm *comm = weft_world_comm(world);
+    size_t elem = weft_dtype_size(type);
+    weft_request *request = NULL;
+    char *result = malloc(n * elem + 1);
+    wt_buffer src;
+    wt_buffer dst;
+    char *to;
+
+    WT_CHECK(result != NULL);
+    wt_buffer_init(&src, n * elem, form == SHIFTED ? elem : 0);
+    wt_buffer_init(&dst, n * elem, 0);
+    wt_fill_rough(src.data, n, type, n, weft_world_rank(world));
+    to = form == PLAIN || form == REQUEST ? src.data : dst.data;
+    if (form == REQUEST) {
+        WT_OK(weft_iallreduce(comm, src.data, to, n, type, op, &request));
+        WT_OK(weft_request_wait(request, 0));
+        weft_request_release(request);
+    } else {
+        WT_OK(weft_allreduce(comm, src.data, to, n, type, op));
+    }
+    memcpy(result, to, n * elem);
+    wt_buffer_fini(&src);
+    wt_buffer_fini(&dst);
+    return result;
+}
+
+static void forms_body(weft_world *world)
+{
+    for (unsigned i = 0; i < TYPES * KINDS * SIZES; i++) {
+        weft_dtype type = types[i % TYPES];
+        weft_op op = op_of(i / TYPES % KINDS);
+        size_t n = size_of(i / TYPES / KINDS);
+        size_t bytes = n * weft_dtype_size(type);
+        char *first = reduce_as(world, PLAIN, type, op, n);
+
+        wt_check_same(world, first, bytes);
+        for (unsigned form = REQUEST; form < FORMS; form++) {
+            char *other = reduce_as(world, form, type, op, n);
+
+            if (memcmp(first, other, bytes) != 0) {
+                WT_FAIL("%s of %zu %s: form %u gives other bits",
+                        weft_op_name(op.kind), n, weft_dtype_name(type), form);
+            }
+            free(other);
+        }
+        free(first);
+    }
+}
+
+static void all_ranks_and_all_forms_of_a_call_give_the_same_bits(void **state)
+{
+    (void)state;
+    wt_run_both(2, NULL, forms_body);
+    wt_run_both(3, NULL, forms_body);
+    wt_run_both(5, NULL, forms_body);
+    wt_run_both(3, "ENGINE=message", forms_body);
+}
+
+/* --- repeated runs ------------------------------------------------------- */
+
+/* One word for each case, left on the board for the parent. */
+static void hashes_body(weft_world *world)
+{
+    for (unsigned i = 0; i < TYPES * KINDS * SIZES; i++) {
+        weft_dtype type = types[i % TYPES];
+        weft_op op = op_of(i / TYPES % KINDS);
+        size_t n = size_of(i / TYPES / KINDS);
+        char *x = reduce_as(world, i % FORMS, type, op, n);
+
+        if (weft_world_rank(world) == 0) {
+            atomic_store(wt_word(i),
+                         (uint32_t)wt_hash(x, n * weft_dtype_size(type)));
+        }
+        free(x);
+    }
+}
+
+static void take_hashes(uint32_t *hash)
+{
+    for (unsigned i = 0; i < TYPES * KINDS * SIZES; i++) {
+        hash[i] = atomic_load(wt_word(i));
+    }
+}
+
+static void repeated_runs_give_the_same_bits(void **state)
+{
+    uint32_t first[TYPES * KINDS * SIZES];
+    uint32_t again[TYPES * KINDS * SIZES];
+
+    (void)state;
+    wt_run_threads(4, NULL, hashes_body);
+    take_hashes(first);
+    for (unsigned i = 0; i < 3; i++) {
+        wt_run_both(4, NULL, hashes_body);
+        take_hashes(again);
+        assert_memory_equal(first, again, sizeof(first));
+    }
+}
+
+/* How ranks wait must not show in the result. */
+static void patience_does_not_change_the_bits(void **state)
+{
+    uint32_t first[TYPES * KINDS * SIZES];
+    uint32_t again[TYPES * KINDS * SIZES];
+
+    (void)state;
+    wt_run_threads(3, "SPIN=0s YIELD=0s", hashes_body);
+    take_hashes(first);
+    wt_run_threads(3, "SPIN=1ms", hashes_body);
+    take_hashes(again);
+    assert_memory_equal(first, again, sizeof(first));
+}
+
+/* --- and they are right -------------------------------------------------- */
+
+/* Rough sums in f32 against sums in double: the error of adding a few numbers
+ * below 64 in any order is far below 1e-3. */
+static void accurate_body(weft_world *world)
+{
+    unsigned ranks = weft_world_size(world);
+    size_t n = 20011;
+    char *got = reduce_as(world, PLAIN, WEFT_F32, WEFT_SUM, n);
+    float *one = malloc(n * sizeof(*one));
+    double *sum = calloc(n, sizeof(*sum));
+    double re;
+    double im;
+
+    WT_CHECK(one != NULL && sum != NULL);
+    for (unsigned r = 0; r < ranks; r++) {
+        wt_fill_rough(one, n, WEFT_F32, n, r);
+        for (size_t i = 0; i < n; i++) {
+            sum[i] += (double)one[i];
+        }
+    }
+    for (size_t i = 0; i < n; i++) {
+        wt_get(got, i, WEFT_F32, &re, &im);
+        WT_CHECK(fabs(re - sum[i]) < 1e-3);
+    }
+    free(got);
+    free(one);
+    free(sum);
+}
+
+static void rounded_sums_are_close_to_the_exact_ones(void **state)
+{
+    (void)state;
+    wt_run_both(5, NULL, accurate_body);
+    wt_run_both(4, "ENGINE=message", accurate_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ranks_and_all_forms_of_a_call_give_the_same_bits),
+        cmocka_unit_test(repeated_runs_give_the_same_bits),
+        cmocka_unit_test(patience_does_not_change_the_bits),
+        cmocka_unit_test(rounded_sums_are_close_to_the_exact_ones),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several nodes, pretended with the setting NODE: who shares memory with whom,
+ * and that everything works between those who do not. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_data.h"
+
+/* The node of each rank, as a letter. Set before the ranks are forked. */
+static const char *nodes;
+static const char *more_settings;
+
+static const char *settings_of(unsigned rank)
+{
+    static _Thread_local char text[128];
+
+    snprintf(text, sizeof(text), "NODE=%c %s", nodes[rank], more_settings);
+    return text;
+}
+
+static void run_nodes(const char *layout, const char *more, wt_body *body)
+{
+    nodes = layout;
+    more_settings = more;
+    wt_run_job_both(&(wt_job){.ranks = (unsigned)strlen(layout),
+                              .settings_of = settings_of,
+                              .body = body});
+}
+
+static const char *const layouts[] = {"aabb", "abc", "aaabb", "abab", "abbcca"};
+
+enum { LAYOUTS = sizeof(layouts) / sizeof(layouts[0]) };
+
+/* --- who is where -------------------------------------------------------- */
+
+static void peers_body(weft_world *world)
+{
+    uint32_t me = weft_world_rank(world);
+    uint32_t ranks = weft_world_size(world);
+    weft_peer a;
+    weft_peer b;
+
+    for (uint32_t i = 0; i < ranks; i++) {
+        WT_OK(weft_world_peer(world, i, &a));
+        WT_CHECK(a.rank == i && a.host != NULL && a.host[0] != '\0');
+        WT_CHECK(a.pid > 0);
+        WT_CHECK((a.shares_memory != 0) == (nodes[i] == nodes[me]));
+        for (uint32_t k = 0; k < ranks; k++) {
+            WT_OK(weft_world_peer(world, k, &b));
+            WT_CHECK((a.node == b.node) == (nodes[i] == nodes[k]));
+        }
+    }
+}
+
+static void each_rank_knows_who_shares_memory_with_whom(void **state)
+{
+    (void)state;
+    run_nodes("aaa", "", peers_body);
+    for (unsigned i = 0; i < LAYOUTS; i++) {
+        run_nodes(layouts[i], "", peers_body);
+    }
+}
+
+/* --- operations between nodes -------------------------------------------- */
+
+/* Between nodes 16-bit sums are rounded at each hop unless EXACT is set, so
+ * that only then the reference is met. */
+static bool reference_holds(weft_dtype type)
+{
+    return (type != WEFT_F16 && type != WEFT_BF16) ||
+           strstr(more_settings, "EXACT=1") != NULL;
+}
+
+static void allreduce_case(weft_world *world, unsigned pair, weft_dtype type,
+                           weft_op op, size_t n)
+{
+    size_t bytes = n * weft_dtype_size(type);
+    char *x = malloc(bytes);
+    char *want = malloc(bytes);
+    size_t at;
+
+    WT_CHECK(x != NULL && want != NULL);
+    wt_fill(x, n, type, op.kind, pair, weft_world_rank(world));
+    wt_reference(want, n, type, op, pair, weft_world_size(world));
+    WT_OK(weft_allreduce(weft_world_comm(world), x, x, n, type, op));
+    at = wt_first_difference(x, want, n, type);
+    if (at != n && reference_holds(type)) {
+        WT_FAIL("%s of %zu %s: element %zu is wrong", weft_op_name(op.kind), n,
+                weft_dtype_name(type), at);
+    }
+    wt_check_same(world, x, bytes);
+    free(x);
+    free(want);
+}
+
+static void allreduce_body(weft_world *world)
+{
+    weft_dtype type;
+    weft_op op;
+
+    for (unsigned pair = 0; wt_type_and_op(pair, &type, &op); pair++) {
+        allreduce_case(world, pair, type, op, 1 + pair % 40);
+        if (wt_full() || pair % 6 == 0) {
+            allreduce_case(world, pair, type, op, wt_scaled(30011));
+        }
+    }
+}
+
+static void allreduce_gives_the_reference_between_nodes(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < LAYOUTS; i++) {
+        run_nodes(layouts[i], "", allreduce_body);
+    }
+    run_nodes("aabb", "EXACT=1", allreduce_body);
+    run_nodes("abc", "EXACT=1", allreduce_body);
+}
+
+static void rough_body(weft_world *world)
+{
+    static const weft_dtype types[] = {WEFT_BF16, WEFT_F16, WEFT_F32, WEFT_C64};
+    const size_t sizes[] = {1, 77, 5000, wt_scaled(200003)};
+
+    for (unsigned i = 0; i < 16; i++) {
+        size_t n = sizes[i / 4];
+        size_t bytes = n * weft_dtype_size(types[i % 4]);
+        char *x = malloc(bytes);
+
+        WT_CHECK(x != NULL);
+        wt_fill_rough(x, n, types[i % 4], i, weft_world_rank(world));
+        WT_OK(weft_allreduce(weft_world_comm(world), x, x, n, types[i % 4],
+                             i % 3 == 0 ? WEFT_AVG : WEFT_SUM));
+        wt_check_same(world, x, bytes);
+        free(x);
+    }
+}
+
+static void all_ranks_of_all_nodes_get_the_same_bits(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < LAYOUTS; i++) {
+        run_nodes(layouts[i], "", rough_body);
+    }
+    run_nodes("aabb", "EXACT=1", rough_body);
+}
+
+static void broadcast_body(weft_world *world)
+{
+    const size_t sizes[] = {0, 1, 1023, 70001, wt_scaled(1u << 20) + 3};
+
+    for (unsigned i = 0; i < 5; i++) {
+        for (uint32_t root = 0; root < weft_world_size(world); root++) {
+            size_t n = sizes[i];
+            char *x = malloc(n + 1);
+            char *want = malloc(n + 1);
+
+            WT_CHECK(x != NULL && want != NULL);
+            wt_fill_bytes(x, n, i, weft_world_rank(world));
+            wt_fill_bytes(want, n, i, root);
+            WT_OK(weft_broadcast(weft_world_comm(world), x, n, WEFT_U8, root));
+            WT_CHECK(memcmp(x, want, n) == 0);
+            free(x);
+            free(want);
+        }
+        WT_OK(weft_barrier(weft_world_comm(world)));
+    }
+}
+
+static void broadcast_and_barrier_work_between_nodes(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < LAYOUTS; i++) {
+        run_nodes(layouts[i], "", broadcast_body);
+    }
+}
+
+/* A ring of messages through all nodes, with the large ones crossing too. */
+static void message_body(weft_world *world)
+{
+    const size_t sizes[] = {0, 9, 8192, 100001, wt_scaled(1u << 20)};
+    weft_comm *comm = weft_world_comm(world);
+    uint32_t ranks = weft_comm_size(comm);
+    uint32_t me = weft_comm_rank(comm);
+    uint32_t before = (me + ranks - 1) % ranks;
+
+    for (unsigned i = 0; i < 5; i++) {
+        weft_request *request = NULL;
+        size_t n = sizes[i];
+        char *x = malloc(3 * n + 1);
+        size_t got = SIZE_MAX;
+
+        WT_CHECK(x != NULL);
+        wt_fill_bytes(x, n, i, me);
+        wt_fill_bytes(x + n, n, i, before);
+        WT_OK(weft_irecv(comm, x + 2 * n, n, before, i, &got, &request));
+        WT_OK(weft_send(comm, x, n, (me + 1) % ranks, i));
+        WT_OK(weft_request_wait(request, 0));
+        weft_request_release(request);
+        WT_CHECK(got == n && memcmp(x + n, x + 2 * n, n) == 0);
+        free(x);
+    }
+}
+
+static void messages_cross_nodes(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < LAYOUTS; i++) {
+        run_nodes(layouts[i], "", message_body);
+    }
+}
+
+/* One communicator for each node, and one of a member of each. */
+static void split_body(weft_world *world)
+{
+    weft_comm *node = NULL;
+    weft_comm *across = NULL;
+    uint32_t me = weft_world_rank(world);
+    weft_peer peer;
+    int64_t sum = 1;
+    int64_t total = 0;
+
+    WT_OK(weft_world_peer(world, me, &peer));
+    WT_OK(weft_comm_split(weft_world_comm(world), peer.node, 0, &node));
+    WT_OK(weft_comm_split(weft_world_comm(world), weft_comm_rank(node), 0,
+                          &across));
+    WT_OK(weft_allreduce(node, &sum, &sum, 1, WEFT_I64, WEFT_SUM));
+    WT_CHECK(sum == weft_comm_size(node));
+    total = weft_comm_rank(node) == 0 ? sum : 0;
+    WT_OK(weft_allreduce(across, &total, &total, 1, WEFT_I64, WEFT_SUM));
+    WT_OK(weft_broadcast(node, &total, 1, WEFT_I64, 0));
+    WT_CHECK(total == weft_world_size(world));
+    weft_comm_destroy(across);
+    weft_comm_destroy(node);
+}
+
+static void communicators_inside_and_across_nodes_work(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < LAYOUTS; i++) {
+        run_nodes(layouts[i], "", split_body);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_rank_knows_who_shares_memory_with_whom),
+        cmocka_unit_test(allreduce_gives_the_reference_between_nodes),
+        cmocka_unit_test(all_ranks_of_all_nodes_get_the_same_bits),
+        cmocka_unit_test(broadcast_and_barrier_work_between_nodes),
+        cmocka_unit_test(messages_cross_nodes),
+        cmocka_unit_test(communicators_inside_and_across_nodes_work),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "wt_fault.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_proc.h"
+
+/* Words of the board. */
+enum {
+    READY,  /* survivors that are where the phase wants them */
+    ROUNDS, /* of the victim's work */
+    STRUCK  /* milliseconds of the clock at the blow, plus one */
+};
+
+#define LARGE_COUNT (4u << 20)
+#define MESSAGE_BYTES 100000u
+
+/* Set before the ranks are forked. */
+static wt_fault the;
+
+double wt_death_bound(void)
+{
+    return 1.0 * WT_SLOWDOWN;
+}
+
+/* A stop must be told of by the deadline, a death long before it. */
+static double deadline(void)
+{
+    return the.blow == WT_BLOW_STOP ? 1.0 * WT_SLOWDOWN : 60;
+}
+
+static uint32_t milliseconds(void)
+{
+    return (uint32_t)(uint64_t)(1e3 * wt_now());
+}
+
+void wt_strike(wt_blow blow)
+{
+    switch (blow) {
+    case WT_BLOW_KILL:
+        kill(getpid(), SIGKILL);
+        break;
+    case WT_BLOW_STOP:
+        kill(getpid(), SIGSTOP);
+        break;
+    case WT_BLOW__EXIT:
+        _exit(0);
+    default:
+        exit(0);
+    }
+}
+
+static void strike_now(void)
+{
+    atomic_store(wt_word(STRUCK), milliseconds() | 1);
+    wt_strike(the.blow);
+}
+
+/* --- the work of each phase ---------------------------------------------- */
+
+static weft_status round_of_sums(weft_comm *comm, void *buf, size_t n)
+{
+    return weft_allreduce(comm, buf, buf, n, WEFT_F32, WEFT_SUM);
+}
+
+static weft_status round_of_messages(weft_comm *comm, char *buf)
+{
+    uint32_t size = weft_comm_size(comm);
+    uint32_t me = weft_comm_rank(comm);
+    weft_request *request = NULL;
+    weft_status st;
+    weft_status sent;
+
+    st = weft_irecv(comm, buf, MESSAGE_BYTES, (me + size - 1) % size, 1, NULL,
+                    &request);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    sent =
+        weft_send(comm, buf + MESSAGE_BYTES, MESSAGE_BYTES, (me + 1) % size, 1);
+    st = weft_request_wait(request, 0);
+    weft_request_release(request);
+    return st != WEFT_OK ? st : sent;
+}
+
+/* A small and a large request; neither can end without the victim. */
+static weft_status round_of_requests(weft_comm *comm, float *buf)
+{
+    weft_request *request[2] = {NULL, NULL};
+    weft_status st;
+    weft_status other = WEFT_OK;
+
+    st = weft_iallreduce(comm, buf, buf, 8, WEFT_F32, WEFT_SUM, &request[0]);
+    if (st == WEFT_OK) {
+        other = weft_iallreduce(comm, buf + 8, buf + 8, LARGE_COUNT - 8,
+                                WEFT_F32, WEFT_SUM, &request[1]);
+    }
+    wt_word_add(READY, 1);
+    if (other == WEFT_OK && request[1] != NULL) {
+        other = weft_request_wait(request[1], 0);
+        WT_CHECK(other != WEFT_OK);
+    }
+    st = request[0] != NULL ? weft_request_wait(request[0], 0) : st;
+    weft_request_release(request[0]);
+    weft_request_release(request[1]);
+    return st;
+}
+
+static weft_status work_once(weft_comm *comm, void *buf)
+{
+    switch (the.phase) {
+    case WT_SMALL:
+        return round_of_sums(comm, buf, 8);
+    case WT_LARGE:
+        return round_of_sums(comm, buf, LARGE_COUNT);
+    case WT_MESSAGE:
+        return round_of_messages(comm, buf);
+    case WT_PENDING:
+        return round_of_requests(comm, buf);
+    default:
+        return weft_barrier(comm);
+    }
+}
+
+/* Returns the first failure, and when the call that failed was made. */
+static weft_status work_until_error(weft_comm *comm, void *buf, double *began)
+{
+    weft_status st = WEFT_OK;
+
+    if (the.phase == WT_IDLE) {
+        wt_word_add(READY, 1);
+        wt_await_gone(the.victim);
+    }
+    while (st == WEFT_OK) {
+        *began = wt_now();
+        st = work_once(comm, buf);
+    }
+    return st;
+}
+
+/* --- the victim ---------------------------------------------------------- */
+
+static void *striker_main(void *arg)
+{
+    (void)arg;
+    wt_word_await(ROUNDS, the.strike_at);
+    strike_now();
+    return NULL;
+}
+
+static void keep_a_child(void)
+{
+    pid_t pid = fork();
+
+    WT_CHECK(pid >= 0);
+    if (pid == 0) {
+        /* In case nobody is left to kill us. */
+        alarm(600);
+        for (;;) {
+            pause();
+        }
+    }
+}
+
+static _Noreturn void victim_body(weft_comm *comm, void *buf)
+{
+    pthread_t striker;
+
+    if (the.with_child) {
+        keep_a_child();
+    }
+    if (the.phase == WT_IDLE || the.phase == WT_PENDING) {
+        wt_word_await(READY, the.ranks - 1);
+        strike_now();
+    } else {
+        WT_CHECK(pthread_create(&striker, NULL, striker_main, NULL) == 0);
+        while (work_once(comm, buf) == WEFT_OK) {
+            wt_word_add(ROUNDS, 1);
+        }
+    }
+    for (;;) {
+        pause();
+    }
+}
+
+/* --- the survivors ------------------------------------------------------- */
+
+static void check_in_time(double began)
+{
+    uint32_t now = milliseconds();
+    uint32_t struck = atomic_load(wt_word(STRUCK));
+    double since_blow = 1e-3 * (double)(int32_t)(now - struck);
+    double since_call = wt_now() - began;
+    double waited = since_blow < since_call ? since_blow : since_call;
+    double bound =
+        wt_death_bound() + (the.blow == WT_BLOW_STOP ? deadline() : 0);
+
+    WT_CHECK(struck != 0);
+    if (waited > bound) {
+        WT_FAIL("told of it after %.2f s, %.2f s since the call", since_blow,
+                since_call);
+    }
+}
+
+static void check_told(weft_comm *comm, weft_status st, double began)
+{
+    weft_status want =
+        the.blow == WT_BLOW_STOP ? WEFT_ERR_TIMEOUT : WEFT_ERR_PEER;
+    char text[1024];
+
+    snprintf(text, sizeof(text), "%s", weft_error_detail());
+    check_in_time(began);
+    WT_STATUS(st, want);
+    if (!wt_names_rank(text, the.victim)) {
+        WT_FAIL("does not name rank %u: %s", the.victim, text);
+    }
+    WT_STATUS(weft_barrier(comm), want);
+    if (strcmp(text, weft_error_detail()) != 0) {
+        WT_FAIL("first \"%s\", then \"%s\"", text, weft_error_detail());
+    }
+    WT_STATUS(weft_comm_error(comm), want);
+}
+
+static void go_on_without(weft_comm *others)
+{
+    int64_t x = 1;
+
+    /* One survivor may come a whole deadline after another. */
+    weft_comm_set_timeout(others, 30);
+    WT_OK(weft_allreduce(others, &x, &x, 1, WEFT_I64, WEFT_SUM));
+    WT_CHECK(x == the.ranks - 1);
+    WT_OK(weft_barrier(others));
+    weft_comm_destroy(others);
+}
+
+static void fault_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    bool struck = weft_world_rank(world) == the.victim;
+    float *buf = calloc(LARGE_COUNT, sizeof(*buf));
+    weft_comm *others = NULL;
+    double began = 0;
+    weft_status st;
+
+    WT_CHECK(buf != NULL);
+    WT_OK(weft_comm_split(comm, struck ? -1 : 0, 0, &others));
+    if (struck) {
+        victim_body(comm, buf);
+    }
+    st = work_until_error(comm, buf, &began);
+    check_told(comm, st, began);
+    go_on_without(others);
+    free(buf);
+}
+
+/* --- from outside -------------------------------------------------------- */
+
+void wt_fault_text(const wt_fault *fault, char *text, size_t room)
+{
+    static const char *const phases[WT_PHASES] = {"idle", "small", "large",
+                                                  "message", "pending"};
+    static const char *const blows[WT_BLOWS] = {"kill", "stop", "_exit",
+                                                "exit"};
+
+    snprintf(text, room, "%s of rank %u of %u in %s after %u rounds%s%s%s",
+             blows[fault->blow], fault->victim, fault->ranks,
+             phases[fault->phase], fault->strike_at,
+             fault->with_child ? ", with a child" : "",
+             fault->settings != NULL ? ", " : "",
+             fault->settings != NULL ? fault->settings : "");
+}
+
+void wt_expect_no_names(void)
+{
+    char left[4096];
+
+    wt_names_left(left, sizeof(left));
+    if (left[0] != '\0') {
+        fail_msg("left behind:\n%s", left);
+    }
+}
+
+void wt_fault_run(const wt_fault *fault)
+{
+    char settings[256];
+    char text[256];
+
+    the = *fault;
+    wt_fault_text(fault, text, sizeof(text));
+    snprintf(settings, sizeof(settings), "TIMEOUT=%gs %s", deadline(),
+             fault->settings != NULL ? fault->settings : "");
+    wt_note("%s", text);
+    wt_run_job(&(wt_job){.ranks = fault->ranks,
+                         .settings = settings,
+                         .body = fault_body,
+                         .doomed = 1u << fault->victim,
+                         .deadline = 30});
+    wt_expect_no_names();
+}

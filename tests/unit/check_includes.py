@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Check who includes whom.
+
+- A folder of src includes only itself, the folders below it and <weft/...>.
+- Nothing in src or include has heard of Python or of torch.
+- Each public header compiles alone, as C11 and as C++17.
+
+Prints one line for each breach and exits with 1 if there is any.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+# From low to high. agg is an engine that registers with coll; region and store
+# do not know it.
+LAYERS = ["base", "boot", "mem", "transport", "comm", "coll", "region", "store"]
+BELOW = {name: set(LAYERS[: i + 1]) for i, name in enumerate(LAYERS)}
+BELOW["agg"] = BELOW["coll"] | {"agg"}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+FOREIGN = re.compile(r"(^|/)(Python\.h|pybind11|torch|ATen|c10|numpy)(/|$)")
+
+
+def includes(path):
+    """Yield (line number, bracket, name) for each #include of a file."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+def breach_of(folder, bracket, name):
+    """Say what is wrong with one include in src/<folder>, or return None."""
+    if FOREIGN.search(name):
+        return f"{name}: the C core knows neither Python nor torch"
+    if bracket == "<":
+        return None
+    target = name.split("/")[0]
+    if "/" not in name or target == "..":
+        return f'"{name}": write the path from src, as in "{folder}/..."'
+    if target not in BELOW:
+        return f'"{name}": {target} is no folder of src'
+    if target not in BELOW[folder]:
+        return f'"{name}": {folder} lies below {target}'
+    return None
+
+
+def check_src(root):
+    src = root / "src"
+    for path in sorted([*src.rglob("*.c"), *src.rglob("*.h")]):
+        folder = path.relative_to(src).parts[0]
+        if folder not in BELOW:
+            yield f"{path.relative_to(root)}: src/{folder} is not a known folder"
+            continue
+        for number, bracket, name in includes(path):
+            breach = breach_of(folder, bracket, name)
+            if breach:
+                yield f"{path.relative_to(root)}:{number}: {breach}"
+
+
+def check_public(root):
+    for path in sorted((root / "include").rglob("*.h")):
+        for number, bracket, name in includes(path):
+            where = f"{path.relative_to(root)}:{number}"
+            if bracket == '"' or FOREIGN.search(name):
+                yield f"{where}: {name}: a public header includes <weft/...> and the C library only"
+
+
+def check_alone(root, compiler, standard, suffix):
+    flags = [f"-std={standard}", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only"]
+    with tempfile.TemporaryDirectory() as scratch:
+        for path in sorted((root / "include" / "weft").glob("*.h")):
+            source = pathlib.Path(scratch, "alone" + suffix)
+            source.write_text(f"#include <weft/{path.name}>\n")
+            command = [compiler, *flags, f"-I{root / 'include'}", str(source)]
+            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            if result.returncode != 0:
+                yield f"{path.name} does not compile alone as {standard}:\n{result.stderr.strip()}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parents[2])
+    parser.add_argument("--cc", default="cc")
+    parser.add_argument("--cxx", default="c++")
+    args = parser.parse_args()
+
+    breaches = [*check_src(args.root), *check_public(args.root)]
+    breaches += check_alone(args.root, args.cc, "c11", ".c")
+    if args.cxx.endswith("NOTFOUND"):
+        print("no C++ compiler here: the headers are checked as C11 only")
+    else:
+        breaches += check_alone(args.root, args.cxx, "c++17", ".cpp")
+    for breach in breaches:
+        print(breach)
+    return 1 if breaches else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,186 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Run test suites and end with a table of what passed and how long it took.
+
+usage: suites.py [checks|c|asan|tsan|fuzz|python|soak ...]
+"""
+
+import dataclasses
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+JOBS = str(os.cpu_count() or 1)
+# The tests themselves look at WT_FULL too, and run whole cross products.
+FULL = os.environ.get("WT_FULL") == "1"
+FUZZ_SECONDS = os.environ.get("FUZZ_SECONDS", "10")
+SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
+
+
+@dataclasses.dataclass
+class Result:
+    title: str
+    ok: bool
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    note: str = ""
+
+
+def run(command, **environment):
+    """Run a command in the project's root, its output shown as it comes."""
+    print("$", " ".join(map(str, command)), flush=True)
+    return subprocess.run(
+        command, cwd=ROOT, env={**os.environ, **environment}, check=False
+    ).returncode
+
+
+def build(folder, *settings, **environment):
+    """Configure and build; return whether both went well."""
+    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
+    common = ["-DWEFT_WERROR=ON", f"-DWEFT_FUZZ_SECONDS={FUZZ_SECONDS}"]
+    common.append(f"-DWEFT_TEST_PATIENCE={10 if FULL else 1}")
+    configure = ["cmake", "-S", ".", "-B", folder, *generator, *common, *settings]
+    return (
+        run([*configure, "--log-level=NOTICE"], **environment) == 0
+        and run(["cmake", "--build", folder, "--parallel", JOBS]) == 0
+    )
+
+
+def counted(title, code, report):
+    """A result out of the exit code and the JUnit report of a test run."""
+    result = Result(title, ok=code == 0)
+    try:
+        root = xml.etree.ElementTree.parse(report).getroot()
+    except (OSError, xml.etree.ElementTree.ParseError):
+        return dataclasses.replace(result, ok=False, note="left no report")
+    total = 0
+    for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
+        count = {k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")}
+        total += count["tests"]
+        result.failed += count["failures"] + count["errors"]
+        result.skipped += count["skipped"]
+    result.passed = total - result.failed - result.skipped
+    if total == 0:
+        return dataclasses.replace(result, ok=False, note="found no tests")
+    return result
+
+
+def ctest(title, folder, *choice):
+    report = ROOT / folder / "report.xml"
+    report.unlink(missing_ok=True)
+    command = ["ctest", "--test-dir", folder, "--output-on-failure", "--parallel", JOBS]
+    code = run([*command, "--output-junit", report, *choice])
+    return counted(title, code, report)
+
+
+def built_ctest(title, folder, settings, *choice, **environment):
+    if not build(folder, *settings, **environment):
+        return Result(title, ok=False, note="does not build")
+    return ctest(title, folder, *choice)
+
+
+def checks():
+    return built_ctest("includes, symbols", "build", [], "-L", "check")
+
+
+def c():
+    return built_ctest("C", "build", [], "-LE", "check|fuzz")
+
+
+def asan():
+    settings = ["-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"]
+    return built_ctest("C, ASan+UBSan", "build-asan", settings)
+
+
+def tsan():
+    settings = ["-DWEFT_SANITIZE=thread", "-DWEFT_BENCH=OFF"]
+    return built_ctest("C, TSan", "build-tsan", settings, "-LE", "fuzz")
+
+
+def fuzz():
+    if shutil.which("clang") is None:
+        result = built_ctest("fuzz", "build", [], "-L", "fuzz")
+        result.note = result.note or "no clang: seeds only"
+        return result
+    settings = ["-DWEFT_FUZZ=ON", "-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"]
+    return built_ctest(
+        f"fuzz, {FUZZ_SECONDS} s each", "build-fuzz", settings, "-L", "fuzz", CC="clang"
+    )
+
+
+def python():
+    venv_python = ROOT / ".venv" / "bin" / "python"
+    probe = subprocess.run([venv_python, "-c", "import pytest"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        return Result("Python", ok=True, note="skipped: no pytest")
+    report = ROOT / "build" / "pytest.xml"
+    report.unlink(missing_ok=True)
+    code = run([venv_python, "-m", "pytest", "-q", f"--junitxml={report}"])
+    return counted("Python", code, report)
+
+
+def soak():
+    """Repeat what involves several ranks until time is up or one fails."""
+    title = f"soak, {SOAK_MINUTES:g} min"
+    if not build("build"):
+        return Result(title, ok=False, note="does not build")
+    programs = sorted(ROOT.glob("build/tests/*_soak"))
+    end = time.monotonic() + SOAK_MINUTES * 60
+    total = Result(title, ok=True)
+    while total.ok and time.monotonic() < end:
+        once = ctest(title, "build", "-L", "conform|ranks|faults", "--schedule-random")
+        total = dataclasses.replace(once, passed=once.passed + total.passed)
+        for program in programs:
+            failed = run([program, "60"]) != 0
+            total.ok = total.ok and not failed
+            total.failed += failed
+            total.passed += not failed
+    return total
+
+
+SUITES = {f.__name__: f for f in (checks, c, asan, tsan, fuzz, python, soak)}
+
+
+def table(results):
+    head = ("suite", "result", "passed", "failed", "skipped", "time")
+    rows = [
+        (
+            r.title,
+            "ok" if r.ok else "FAILED",
+            str(r.passed),
+            str(r.failed),
+            str(r.skipped),
+            f"{r.seconds:.0f} s",
+        )
+        for r in results
+    ]
+    widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+    for row, note in zip([head, *rows], ["", *(r.note for r in results)], strict=True):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), note)
+    print(f"in all {sum(r.seconds for r in results):.0f} s")
+
+
+def main(names):
+    unknown = [name for name in names if name not in SUITES]
+    if unknown:
+        sys.exit(f"there is no suite {unknown[0]}; there are {', '.join(SUITES)}")
+    results = []
+    for name in names:
+        start = time.monotonic()
+        result = SUITES[name]()
+        result.seconds = time.monotonic() - start
+        print(f"== {result.title}: {result.seconds:.0f} s\n", flush=True)
+        results.append(result)
+    table(results)
+    return 0 if all(r.ok for r in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:] or ["checks", "c", "asan", "tsan", "fuzz", "python"]))
