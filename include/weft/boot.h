@@ -37,9 +37,9 @@ WEFT_API weft_status weft_boot_fail(weft_status status, const char *text);
 
 /**
  * A table over a directory that all ranks see; it must exist and be writable.
- * `key` separates jobs that share the directory. Each rank removes the files
- * it wrote in weft_boot_close, so the job leaves nothing behind once all have
- * closed it.
+ * `key` separates jobs that share the directory, and is used once. The last
+ * rank to call weft_boot_close removes all files, so the job leaves nothing
+ * behind once all have closed it.
  */
 WEFT_API weft_status weft_boot_open_dir(const char *path, const char *key,
                                         uint32_t rank, uint32_t ranks,

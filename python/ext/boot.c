@@ -5,25 +5,38 @@
 
 #include "args.h"
 
-/* Keep what was raised, tell the library its text, and pick a status. */
+/* Keep what was raised, if it is the first: the library may call once more, to
+ * tell the others. Tell it the text, and pick a status. */
 static weft_status boot_caught(wfp_boot *boot)
 {
     weft_status status = PyErr_ExceptionMatches(PyExc_TimeoutError)
                              ? WEFT_ERR_TIMEOUT
                              : WEFT_ERR_SYSTEM;
+    PyObject *type;
+    PyObject *value;
+    PyObject *trace;
     PyObject *text;
-    const char *utf8 = NULL;
+    const char *utf8;
 
-    wfp_boot_fini(boot);
-    PyErr_Fetch(&boot->type, &boot->value, &boot->trace);
-    PyErr_NormalizeException(&boot->type, &boot->value, &boot->trace);
-    text = boot->value == NULL ? NULL : PyObject_Str(boot->value);
-    if (text != NULL) {
-        utf8 = PyUnicode_AsUTF8AndSize(text, NULL);
+    PyErr_Fetch(&type, &value, &trace);
+    PyErr_NormalizeException(&type, &value, &trace);
+    text = PyObject_Str(value);
+    utf8 = text == NULL ? NULL : PyUnicode_AsUTF8AndSize(text, NULL);
+    if (utf8 == NULL || utf8[0] == '\0') {
+        utf8 = "the meeting object failed";
     }
-    status = weft_boot_fail(status, utf8 == NULL ? "the store failed" : utf8);
+    status = weft_boot_fail(status, utf8);
     Py_XDECREF(text);
     PyErr_Clear();
+    if (boot->value == NULL) {
+        boot->type = type;
+        boot->value = value;
+        boot->trace = trace;
+    } else {
+        Py_DECREF(type);
+        Py_DECREF(value);
+        Py_XDECREF(trace);
+    }
     return status;
 }
 
@@ -69,8 +82,8 @@ static weft_status boot_get(void *ctx, const char *key, void *value, size_t *n,
     PyGILState_STATE gil = PyGILState_Ensure();
     PyObject *result = PyObject_CallMethod(boot->object, "get", "sd", key,
                                            (double)timeout_ms / 1000);
-    weft_status status = result == NULL ? boot_caught(boot)
-                                        : boot_copy(boot, result, value, n);
+    weft_status status =
+        result == NULL ? boot_caught(boot) : boot_copy(boot, result, value, n);
 
     Py_XDECREF(result);
     PyGILState_Release(gil);

@@ -270,8 +270,7 @@ PyObject *wfp_comm_allreduce(PyObject *object, PyObject *const *args,
     }
     if (wfp_comm_enter(self) == 0) {
         Py_BEGIN_ALLOW_THREADS
-        status =
-            weft_allreduce(self->comm, r.src, r.dst, r.n, r.type, r.op);
+        status = weft_allreduce(self->comm, r.src, r.dst, r.n, r.type, r.op);
         Py_END_ALLOW_THREADS
         wfp_comm_leave(self);
         if (status != WEFT_OK) {

@@ -26,7 +26,7 @@ int wfp_comm_check(const wfp_comm *comm);
 int wfp_comm_enter(wfp_comm *comm);
 void wfp_comm_leave(wfp_comm *comm);
 
-/* The methods that communicate, from collectives.c and messages.c. */
+/* The methods that communicate, from collectives.c, messages.c and groups.c. */
 typedef PyObject *wfp_method(PyObject *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames);
 
@@ -40,5 +40,8 @@ wfp_method wfp_comm_send;
 wfp_method wfp_comm_isend;
 wfp_method wfp_comm_recv;
 wfp_method wfp_comm_irecv;
+wfp_method wfp_comm_split;
+PyObject *wfp_comm_dup(PyObject *self, PyObject *unused);
+PyObject *wfp_comm_subset(PyObject *self, PyObject *ranks);
 
 #endif

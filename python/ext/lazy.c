@@ -52,6 +52,20 @@ static void lazy_remember(size_t slot, PyObject *tensor, const void *data)
     seen[slot].data = data;
 }
 
+/* Is this the tensor that is remembered here? Python 3.13 deprecates the call
+ * because what it returns is borrowed; it is only compared here, and its
+ * successor is not in the limited API of 3.11. */
+static bool lazy_is_seen(size_t slot, const PyObject *tensor, const void *data)
+{
+    if (seen[slot].weak == NULL || seen[slot].data != data) {
+        return false;
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    return PyWeakref_GetObject(seen[slot].weak) == tensor;
+#pragma GCC diagnostic pop
+}
+
 /* Does this method without arguments return True? -1 with an exception. */
 static int lazy_ask(PyObject *tensor, PyObject *method)
 {
@@ -67,8 +81,7 @@ int wfp_lazy_bits(PyObject *tensor, const void *data, bool is_complex)
     size_t slot = lazy_slot(tensor);
     int bits;
 
-    if (seen[slot].weak != NULL && seen[slot].data == data &&
-        PyWeakref_GetObject(seen[slot].weak) == tensor) {
+    if (lazy_is_seen(slot, tensor, data)) {
         return 0;
     }
     bits = lazy_ask(tensor, name_is_neg);

@@ -196,7 +196,7 @@ static int op_add_constant(PyObject *module, int kind)
     if (op == NULL) {
         return -1;
     }
-    for (; text[i] != '\0' && i < sizeof(name) - 1; i++) {
+    for (; i < sizeof(name) - 1 && text[i] != '\0'; i++) {
         name[i] = (char)toupper((unsigned char)text[i]);
     }
     name[i] = '\0';

@@ -46,9 +46,8 @@ int wfp_operation_settle(wfp_operation *operation, weft_status status)
         return 0;
     }
     operation->settled = true;
-    if (status == WEFT_OK &&
-        (wfp_array_finish(&operation->array[0]) < 0 ||
-         wfp_array_finish(&operation->array[1]) < 0)) {
+    if (status == WEFT_OK && (wfp_array_finish(&operation->array[0]) < 0 ||
+                              wfp_array_finish(&operation->array[1]) < 0)) {
         result = -1;
     }
     if (operation->is_receive && status == WEFT_OK && result == 0) {
@@ -67,12 +66,13 @@ void wfp_operation_drop(wfp_operation *operation)
     wfp_request_sweep();
 }
 
-/* Is it over? A forked child owns none of its parent's operations. */
+/* Is it over? Nothing goes on once the world is closed, nor in a forked child,
+ * whose operations are its parent's. */
 static bool operation_is_over(wfp_operation *operation)
 {
     int done = 1;
 
-    if (!operation->settled && !operation->comm->world->forked) {
+    if (!operation->settled && operation->comm->world->world != NULL) {
         (void)weft_request_test(operation->request, &done);
     }
     return done != 0;

@@ -40,12 +40,14 @@ PyObject *wfp_request_started(wfp_operation *operation, weft_status status)
     return (PyObject *)self;
 }
 
+/* Once the world is gone, only what was seen to end before can be asked. */
 static wfp_operation *request_check(PyObject *self)
 {
     wfp_operation *operation = ((request_object *)self)->operation;
+    wfp_world *world = operation->comm->world;
 
-    if (operation->comm->world->forked) {
-        wfp_world_unusable(operation->comm->world);
+    if (world->forked || (world->world == NULL && !operation->settled)) {
+        wfp_world_unusable(world);
         return NULL;
     }
     return operation;
@@ -219,8 +221,7 @@ static int request_watch(request_object *self)
     self->watched = true;
     Py_INCREF((PyObject *)self);
     Py_BEGIN_ALLOW_THREADS
-    status =
-        weft_request_on_done(self->operation->request, request_over, self);
+    status = weft_request_on_done(self->operation->request, request_over, self);
     Py_END_ALLOW_THREADS
     if (status != WEFT_OK) {
         self->watched = false;

@@ -27,8 +27,8 @@ wfp_operation *wfp_operation_new(wfp_comm *comm);
 /* Give up an operation that the library never accepted. */
 void wfp_operation_free(wfp_operation *operation);
 
-/* The operation is over with `status`: copy its result back, once, and let go of
- * the memory. 0, or -1 with an exception set. */
+/* The operation is over with `status`: copy its result back, once, and let go
+ * of the memory. 0, or -1 with an exception set. */
 int wfp_operation_settle(wfp_operation *operation, weft_status status);
 
 /* Its Request is gone; free it as soon as it is over. */

@@ -87,12 +87,12 @@ static int tensor_dtype(const wfp_dl_tensor *t)
         uint8_t bits;
         weft_dtype dtype;
     } table[] = {
-        {WFP_DL_FLOAT, 32, WEFT_F32},    {WFP_DL_BFLOAT, 16, WEFT_BF16},
-        {WFP_DL_FLOAT, 64, WEFT_F64},    {WFP_DL_FLOAT, 16, WEFT_F16},
-        {WFP_DL_INT, 64, WEFT_I64},      {WFP_DL_INT, 32, WEFT_I32},
-        {WFP_DL_UINT, 8, WEFT_U8},       {WFP_DL_INT, 8, WEFT_I8},
-        {WFP_DL_INT, 16, WEFT_I16},      {WFP_DL_BOOL, 8, WEFT_BOOL},
-        {WFP_DL_COMPLEX, 64, WEFT_C64},  {WFP_DL_COMPLEX, 128, WEFT_C128},
+        {WFP_DL_FLOAT, 32, WEFT_F32},   {WFP_DL_BFLOAT, 16, WEFT_BF16},
+        {WFP_DL_FLOAT, 64, WEFT_F64},   {WFP_DL_FLOAT, 16, WEFT_F16},
+        {WFP_DL_INT, 64, WEFT_I64},     {WFP_DL_INT, 32, WEFT_I32},
+        {WFP_DL_UINT, 8, WEFT_U8},      {WFP_DL_INT, 8, WEFT_I8},
+        {WFP_DL_INT, 16, WEFT_I16},     {WFP_DL_BOOL, 8, WEFT_BOOL},
+        {WFP_DL_COMPLEX, 64, WEFT_C64}, {WFP_DL_COMPLEX, 128, WEFT_C128},
     };
 
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {

@@ -182,10 +182,10 @@ static PyObject *world_peer(const wfp_world *self, uint32_t rank)
     PyStructSequence_SetItem(row, 1, PyLong_FromUnsignedLong(peer.node));
     PyStructSequence_SetItem(row, 2, PyLong_FromLong(peer.pid));
     PyStructSequence_SetItem(row, 3, PyBool_FromLong(peer.shares_memory));
-    PyStructSequence_SetItem(
-        row, 4,
-        PyUnicode_DecodeUTF8(peer.host, (Py_ssize_t)strlen(peer.host),
-                             "replace"));
+    PyStructSequence_SetItem(row, 4,
+                             PyUnicode_DecodeUTF8(peer.host,
+                                                  (Py_ssize_t)strlen(peer.host),
+                                                  "replace"));
     if (PyErr_Occurred()) {
         Py_CLEAR(row);
     }
@@ -221,9 +221,8 @@ static PyObject *world_get_rank(PyObject *object, void *unused)
     wfp_world *self = world_check(object);
 
     (void)unused;
-    return self == NULL
-               ? NULL
-               : PyLong_FromUnsignedLong(weft_world_rank(self->world));
+    return self == NULL ? NULL
+                        : PyLong_FromUnsignedLong(weft_world_rank(self->world));
 }
 
 static PyObject *world_get_size(PyObject *object, void *unused)
@@ -231,9 +230,8 @@ static PyObject *world_get_size(PyObject *object, void *unused)
     wfp_world *self = world_check(object);
 
     (void)unused;
-    return self == NULL
-               ? NULL
-               : PyLong_FromUnsignedLong(weft_world_size(self->world));
+    return self == NULL ? NULL
+                        : PyLong_FromUnsignedLong(weft_world_size(self->world));
 }
 
 static PyObject *world_get_node(PyObject *object, void *unused)

@@ -41,15 +41,15 @@ def stage(x: Any, write: bool) -> Staged:
 
 
 def _stage_tensor(torch: Any, x: Any, write: bool) -> Staged:
+    plain = _plain_tensor(torch, x)
+    _check_place(torch, plain)
     if write and x.requires_grad and x.is_leaf and torch.is_grad_enabled():
         raise InvalidError(
             "the tensor is a leaf that requires grad, and the result would be written to it: "
             "do it under torch.no_grad(), or pass x.grad or x.detach()"
         )
-    x = _plain_tensor(torch, x)
-    _check_place(torch, x)
     with torch.no_grad():
-        x = x.detach()
+        x = plain.detach()
         if write:
             _check_overlap(x.shape, x.stride())
         packed = x.resolve_conj().resolve_neg().contiguous()

@@ -2,7 +2,9 @@
 import builtins
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, TypeVar, final
+from typing import Any, Final, TypeVar, final
+
+from _typeshed import structseq
 
 # Whatever has memory: torch.Tensor, numpy.ndarray, bytearray, memoryview, ...
 _Array = TypeVar("_Array")
@@ -43,12 +45,19 @@ LAND: Final[Op]
 LOR: Final[Op]
 LXOR: Final[Op]
 
-class Peer(NamedTuple):
-    rank: int
-    node: int
-    pid: int
-    shares_memory: bool
-    host: str
+@final
+class Peer(structseq[Any], tuple[int, int, int, bool, str]):
+    __match_args__: Final = ("rank", "node", "pid", "shares_memory", "host")
+    @property
+    def rank(self) -> int: ...
+    @property
+    def node(self) -> int: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def shares_memory(self) -> bool: ...
+    @property
+    def host(self) -> str: ...
 
 @final
 class Request:

@@ -32,7 +32,7 @@ weft_status wf_parse_bytes(const char *text, uint64_t *out)
 
     errno = 0;
     v = strtoull(text, &end, 10);
-    if (end == text || errno != 0 || text[0] == '-') {
+    if (!isdigit((unsigned char)text[0]) || errno != 0) {
         return wf_fail(WEFT_ERR_INVALID,
                        "'%s' is not a number of bytes (4096, 64K, 2M, 1G)",
                        text);
@@ -111,8 +111,8 @@ static weft_status parse_u32(const char *text, void *field)
 
     errno = 0;
     v = strtoul(text, &end, 10);
-    if (end == text || *end != '\0' || errno != 0 || v > UINT32_MAX ||
-        text[0] == '-') {
+    if (!isdigit((unsigned char)text[0]) || *end != '\0' || errno != 0 ||
+        v > UINT32_MAX) {
         return wf_fail(WEFT_ERR_INVALID, "'%s' is not a whole number", text);
     }
     *(uint32_t *)field = (uint32_t)v;
@@ -132,6 +132,22 @@ static weft_status parse_bool(const char *text, void *field)
         }
     }
     return wf_fail(WEFT_ERR_INVALID, "'%s' is neither 1 nor 0", text);
+}
+
+static weft_status parse_cma(const char *text, void *field)
+{
+    bool on = false;
+    weft_status st = WEFT_OK;
+
+    if (strcmp(text, "auto") == 0) {
+        *(uint32_t *)field = WF_CMA_AUTO;
+        return WEFT_OK;
+    }
+    st = parse_bool(text, &on);
+    if (st == WEFT_OK) {
+        *(uint32_t *)field = on ? WF_CMA_ON : WF_CMA_OFF;
+    }
+    return st;
 }
 
 static weft_status parse_name(const char *text, char *field, size_t room)
@@ -208,8 +224,9 @@ static const setting table[] = {
      "Ring between each two ranks for messages; a power of two"},
     {"SHM_EAGER", "8K", parse_bytes, AT(eager_bytes),
      "Messages up to this size are copied through the ring at once"},
-    {"SHM_CMA", "1", parse_bool, AT(cma),
-     "Read large messages straight from the sender, where the kernel lets us"},
+    {"SHM_CMA", "auto", parse_cma, AT(cma),
+     "Read large messages straight from the sender's memory, where the kernel "
+     "lets us: 1, 0, or auto: when ranks outnumber cores"},
     {"MESH_RANKS", "64", parse_u32, AT(mesh_ranks),
      "Up to so many ranks a host, each watches every other one"},
     {"FLAT_BYTES", "auto", parse_auto_bytes, AT(flat_bytes),
@@ -219,7 +236,7 @@ static const setting table[] = {
     {"EXACT", "0", parse_bool, AT(exact),
      "Carry f32 between hosts where f16 or bf16 are reduced"},
     {"CPU", "auto", NULL, 0,
-     "Vector unit of the reduce kernels: plain, avx2 or avx512"},
+     "Vector unit of the reduce kernels: auto, plain, avx2 or avx512"},
     {"RANK", "", NULL, 0, "This process's rank, when no launcher gives it"},
     {"RANKS", "", NULL, 0, "Number of ranks, when no launcher gives it"},
     {"JOB", "", NULL, 0, "Name that all ranks of one job share"},

@@ -15,6 +15,13 @@ typedef enum wf_huge {
     WF_HUGE_HUGETLB /* reserved huge pages, else WF_HUGE_THP */
 } wf_huge;
 
+/* Reading a sender's memory instead of having it send through a ring. */
+typedef enum wf_cma {
+    WF_CMA_OFF,
+    WF_CMA_ON,
+    WF_CMA_AUTO /* when the ranks of a host outnumber its cores */
+} wf_cma;
+
 typedef struct wf_settings {
     uint32_t log;
     uint64_t timeout_ns;
@@ -26,7 +33,7 @@ typedef struct wf_settings {
     uint32_t huge;
     uint64_t ring_bytes;
     uint64_t eager_bytes;
-    bool cma;
+    uint32_t cma; /* a wf_cma */
     uint32_t mesh_ranks;
     uint64_t flat_bytes; /* UINT64_MAX: chosen by the number of ranks */
     uint64_t chunk_bytes;

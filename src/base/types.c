@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is known of element types and of operations, without doing any. */
-#include <weft/types.h>
+#include "base/types.h"
+
+const uint8_t wf_dtype_bytes_table[WF_DTYPE_COUNT] = {
+#define DTYPE_SIZE(name, number, bytes, text) [number] = (bytes),
+    WEFT_DTYPE_TABLE(DTYPE_SIZE)
+#undef DTYPE_SIZE
+};
 
 size_t weft_dtype_size(weft_dtype type)
 {
-    switch (type) {
-#define DTYPE_SIZE(name, number, bytes, text)                                  \
-    case WEFT_##name:                                                          \
-        return bytes;
-        WEFT_DTYPE_TABLE(DTYPE_SIZE)
-#undef DTYPE_SIZE
-    }
-    return 0;
+    return wf_dtype_bytes(type);
 }
 
 const char *weft_dtype_name(weft_dtype type)
@@ -38,40 +37,30 @@ const char *weft_op_name(weft_op_kind kind)
     return "?";
 }
 
-static int is_complex(weft_dtype type)
-{
-    return type == WEFT_C64 || type == WEFT_C128;
-}
+#define BIT(type) (1u << WEFT_##type)
+enum {
+    ALL = (1u << WF_DTYPE_COUNT) - 1,
+    COMPLEX = BIT(C64) | BIT(C128),
+    INEXACT = BIT(F16) | BIT(BF16) | BIT(F32) | BIT(F64) | COMPLEX,
+};
 
-static int is_inexact(weft_dtype type)
-{
-    return type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32 ||
-           type == WEFT_F64 || is_complex(type);
-}
+const uint16_t wf_op_types[WF_OP_COUNT] = {
+    [WEFT_OP_SUM] = ALL,
+    [WEFT_OP_PROD] = ALL,
+    [WEFT_OP_MIN] = ALL & ~COMPLEX,
+    [WEFT_OP_MAX] = ALL & ~COMPLEX,
+    [WEFT_OP_AVG] = ALL & ~BIT(BOOL),
+    [WEFT_OP_BAND] = ALL & ~INEXACT,
+    [WEFT_OP_BOR] = ALL & ~INEXACT,
+    [WEFT_OP_BXOR] = ALL & ~INEXACT,
+    [WEFT_OP_LAND] = ALL & ~COMPLEX,
+    [WEFT_OP_LOR] = ALL & ~COMPLEX,
+    [WEFT_OP_LXOR] = ALL & ~COMPLEX,
+    [WEFT_OP_PREMUL_SUM] = INEXACT,
+};
+#undef BIT
 
 int weft_op_applies(weft_op_kind kind, weft_dtype type)
 {
-    if (weft_dtype_size(type) == 0) {
-        return 0;
-    }
-    switch (kind) {
-    case WEFT_OP_SUM:
-    case WEFT_OP_PROD:
-        return 1;
-    case WEFT_OP_MIN:
-    case WEFT_OP_MAX:
-    case WEFT_OP_LAND:
-    case WEFT_OP_LOR:
-    case WEFT_OP_LXOR:
-        return !is_complex(type);
-    case WEFT_OP_AVG:
-        return type != WEFT_BOOL;
-    case WEFT_OP_BAND:
-    case WEFT_OP_BOR:
-    case WEFT_OP_BXOR:
-        return !is_inexact(type);
-    case WEFT_OP_PREMUL_SUM:
-        return is_inexact(type);
-    }
-    return 0;
+    return wf_op_applies(kind, type) ? 1 : 0;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boot/boot.h"
 
+#include <stdio.h>
 #include <string.h>
-
-#include "base/status.h"
 
 weft_status weft_boot_fail(weft_status status, const char *text)
 {
@@ -13,10 +12,23 @@ weft_status weft_boot_fail(weft_status status, const char *text)
 void weft_boot_close(weft_boot *boot)
 {
     wf_boot *own = (wf_boot *)boot;
+    wf_boot_detail detail;
 
     if (own != NULL) {
+        wf_boot_detail_save(&detail);
         own->close(own);
+        wf_boot_detail_restore(&detail);
     }
+}
+
+void wf_boot_detail_save(wf_boot_detail *out)
+{
+    snprintf(out->text, sizeof(out->text), "%s", weft_error_detail());
+}
+
+void wf_boot_detail_restore(const wf_boot_detail *detail)
+{
+    wf_fail(WEFT_OK, "%s", detail->text);
 }
 
 weft_status wf_boot_check_place(uint32_t rank, uint32_t ranks, weft_boot **out)

@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <weft/boot.h>
 
+#include "base/status.h"
+
 /* Longest key, without the terminating zero. */
 #define WF_BOOT_KEY_MAX 127u
 
@@ -38,6 +40,15 @@ weft_status wf_boot_fail_room(const char *key, size_t have, size_t room);
  * or fail as above. */
 weft_status wf_boot_copy_out(const char *key, const void *from, size_t have,
                              void *value, size_t *n);
+
+/* done() and close() often follow a failure, and nothing that goes wrong in
+ * them may hide what it was. */
+typedef struct wf_boot_detail {
+    char text[WF_DETAIL_MAX];
+} wf_boot_detail;
+
+void wf_boot_detail_save(wf_boot_detail *out);
+void wf_boot_detail_restore(const wf_boot_detail *detail);
 
 /* A table for a job of one rank, in private memory. */
 weft_status wf_boot_open_alone(weft_boot **out);

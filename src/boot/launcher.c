@@ -214,7 +214,7 @@ static weft_status slurm_job(wf_boot_place *place)
  * at the end of the range. */
 static bool slurm_is_step(void)
 {
-    uint32_t step;
+    uint32_t step = 0;
 
     return wf_boot_env("SLURM_PROCID") != NULL &&
            wf_boot_env("SLURM_STEP_ID") != NULL &&
@@ -266,7 +266,7 @@ const char *weft_boot_launcher(void)
 
 static weft_status place_numbers(const launcher *l, wf_boot_place *place)
 {
-    uint32_t local;
+    uint32_t local = 0;
     weft_status st = env_number(l->rank, &place->rank);
 
     if (st == WEFT_OK) {

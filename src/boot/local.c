@@ -74,50 +74,50 @@ static weft_status local_check_peer(local *l, int fd)
     return st;
 }
 
-/* Try once. WEFT_ERR_TIMEOUT: rank 0 is not there yet. */
+static bool local_connected(const local *l)
+{
+    return l->conn.fd >= 0;
+}
+
+/* Try once. If rank 0 is not there yet, that is no failure. */
 static weft_status local_try_connect(local *l)
 {
-    weft_status st;
+    weft_status st = WEFT_OK;
     int fd;
 
-    if (l->conn.fd >= 0) {
+    if (local_connected(l)) {
         return WEFT_OK;
     }
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0) {
         return wf_fail_errno("boot socket");
     }
-    if (connect(fd, (struct sockaddr *)&l->address, l->address_n) != 0) {
+    if (connect(fd, (struct sockaddr *)&l->address, l->address_n) == 0) {
+        st = local_check_peer(l, fd);
+        if (st == WEFT_OK) {
+            l->conn.fd = fd;
+            return WEFT_OK;
+        }
+    } else if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
         /* EAGAIN: many ranks come at once, and the queue is full. */
-        bool later = errno == ECONNREFUSED || errno == EAGAIN || errno == EINTR;
-
-        st = later ? wf_fail(WEFT_ERR_TIMEOUT,
-                             "rank 0 of job '%s' did not come in time", l->name)
-                   : wf_fail_errno("connect to rank 0 of job '%s'", l->name);
-        goto close_fd;
+        st = wf_fail_errno("connect to rank 0 of job '%s'", l->name);
     }
-    st = local_check_peer(l, fd);
-    if (st != WEFT_OK) {
-        goto close_fd;
-    }
-    l->conn.fd = fd;
-    return WEFT_OK;
-
-close_fd:
     close(fd);
     return st;
 }
 
 static weft_status local_connect(local *l, uint64_t deadline)
 {
-    long pause_ns = 100000;
+    struct timespec pause = {.tv_nsec = 100000};
     weft_status st = local_try_connect(l);
 
-    while (st == WEFT_ERR_TIMEOUT && wf_now_ns() < deadline) {
-        struct timespec pause = {.tv_nsec = pause_ns};
-
+    while (st == WEFT_OK && !local_connected(l)) {
+        if (wf_now_ns() >= deadline) {
+            return wf_fail(WEFT_ERR_TIMEOUT,
+                           "rank 0 of job '%s' did not come in time", l->name);
+        }
         nanosleep(&pause, NULL);
-        pause_ns = pause_ns < 5000000 ? 2 * pause_ns : 10000000;
+        pause.tv_nsec = pause.tv_nsec < 5000000 ? 2 * pause.tv_nsec : 10000000;
         st = local_try_connect(l);
     }
     return st;
@@ -225,10 +225,7 @@ static weft_status local_set(void *ctx, const char *key, const void *value,
     }
     l->last_set = l->last_id;
     st = local_try_connect(l);
-    if (st == WEFT_ERR_TIMEOUT) {
-        return WEFT_OK;
-    }
-    if (st == WEFT_OK) {
+    if (st == WEFT_OK && local_connected(l)) {
         st = local_await(l, l->last_id, wf_now_ns() + ANSWER_NS, &answer);
     }
     l->gave_up = st != WEFT_OK;
@@ -256,7 +253,7 @@ static weft_status local_get(void *ctx, const char *key, void *value, size_t *n,
         st = local_await(l, l->last_id, deadline, &answer);
     }
     l->gave_up = st != WEFT_OK;
-    if (st == WEFT_ERR_TIMEOUT && l->conn.fd >= 0) {
+    if (st == WEFT_ERR_TIMEOUT && local_connected(l)) {
         return wf_fail(st, "nobody set boot key '%s' of job '%s' within %u ms",
                        key, l->name, timeout_ms);
     }
@@ -280,19 +277,13 @@ static void local_drain(local *l, uint64_t deadline)
 
 /* Deliver what is still to be delivered, then say DONE. Nobody is told if that
  * fails: whoever needs the values will miss them and say so. */
-static void local_done(void *ctx)
+static void local_say_done(local *l)
 {
-    local *l = ctx;
     wf_wire_msg answer;
     bool owes = l->last_set > l->last_acked && !l->gave_up;
     uint64_t now = wf_now_ns();
-    weft_status st;
+    weft_status st = local_connect(l, owes ? now + COME_NS : now);
 
-    if (l->done) {
-        return;
-    }
-    l->done = true;
-    st = local_connect(l, owes ? now + COME_NS : now);
     if (st == WEFT_OK && owes) {
         st = local_await(l, l->last_set, wf_now_ns() + ANSWER_NS, &answer);
     }
@@ -304,12 +295,27 @@ static void local_done(void *ctx)
     }
 }
 
+/* Rank 0 says it only if it got what it wanted. If it did not, the server is
+ * to see that the job is given up, and not to wait for ranks to come. */
+static void local_done(void *ctx)
+{
+    local *l = ctx;
+    wf_boot_detail detail;
+
+    if (l->done || (l->server != NULL && l->gave_up)) {
+        return;
+    }
+    l->done = true;
+    wf_boot_detail_save(&detail);
+    local_say_done(l);
+    wf_boot_detail_restore(&detail);
+}
+
 static void local_close(wf_boot *boot)
 {
     local *l = (local *)boot;
 
-    /* Rank 0 does not say DONE for a caller that did not: the server then knows
-     * that the job is given up. */
+    /* Nor does rank 0 say it for a caller that did not. */
     if (l->server == NULL) {
         local_done(l);
     }

@@ -55,6 +55,10 @@ static weft_status coll_attach(weft_comm *comm, void *area)
         wf_free(coll);
         return st;
     }
+    if (coll->engine->quick != NULL) {
+        coll->has_quick = true;
+        coll->quick_bytes = coll->engine->quick_bytes(comm, coll->state);
+    }
     comm->coll = coll;
     if (comm->rank == 0) {
         wf_log(WEFT_LOG_INFO,

@@ -4,6 +4,7 @@
 #include <weft/coll.h>
 
 #include "base/status.h"
+#include "base/types.h"
 #include "coll/agree.h"
 #include "coll/engine.h"
 #include "comm/request.h"
@@ -12,7 +13,7 @@
 static weft_status check_buffer(const weft_comm *comm, const void *buf,
                                 size_t n, weft_dtype type, size_t *bytes)
 {
-    size_t elem = weft_dtype_size(type);
+    size_t elem = wf_dtype_bytes(type);
 
     if (comm == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
@@ -31,6 +32,16 @@ static weft_status check_buffer(const weft_comm *comm, const void *buf,
     return WEFT_OK;
 }
 
+/* The kernel for this call; that there is one was checked before. */
+static void set_reducer(wf_coll_op *op)
+{
+    const wf_call *call = &op->op.call;
+    weft_op how = {(weft_op_kind)call->op, call->factor};
+
+    (void)wf_reducer_init(&op->reducer, (weft_dtype)call->type, how,
+                          op->op.comm->size);
+}
+
 static weft_status submit(const wf_coll_op *op, weft_request **out)
 {
     weft_comm *comm = op->op.comm;
@@ -45,8 +56,13 @@ static weft_status submit(const wf_coll_op *op, weft_request **out)
         return st;
     }
     *(wf_coll_op *)(void *)r->op = *op;
-    wf_comm_begin(comm, r->op);
+    wf_op_init(r->op);
+    r->op->sequence = comm->sequence++;
+    wf_comm_show(comm, r->op);
     coll->engine->begin((wf_coll_op *)(void *)r->op);
+    if (op->op.call.kind == WF_CALL_ALLREDUCE) {
+        set_reducer((wf_coll_op *)(void *)r->op);
+    }
     wf_request_submit(r, true);
     *out = r;
     return WEFT_OK;
@@ -64,12 +80,28 @@ static weft_status run_behind(wf_coll_op *op)
     return st;
 }
 
+/* The part of a blocking call that the fast path does without. */
+static weft_status run_to_end(wf_coll_op *op, bool begun)
+{
+    const wf_coll *coll = op->op.comm->coll;
+
+    if (!begun) {
+        wf_op_init(&op->op);
+        coll->engine->begin(op);
+    }
+    if (op->op.call.kind == WF_CALL_ALLREDUCE) {
+        set_reducer(op);
+    }
+    return wf_op_run(&op->op);
+}
+
 /* Run it on this thread, or, if non-blocking ones are under way here, behind
  * them. */
 static weft_status run(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
     const wf_coll *coll = comm->coll;
+    bool begun = false;
     weft_status st = wf_comm_check(comm);
 
     if (st != WEFT_OK) {
@@ -78,9 +110,17 @@ static weft_status run(wf_coll_op *op)
     if (atomic_load_explicit(&comm->queued, memory_order_acquire) != 0) {
         return run_behind(op);
     }
-    wf_comm_begin(comm, &op->op);
-    coll->engine->begin(op);
-    st = wf_op_run(&op->op);
+    op->op.sequence = comm->sequence++;
+    wf_comm_show(comm, &op->op);
+    st = WF_PENDING;
+    if (coll->has_quick && op->bytes <= coll->quick_bytes) {
+        st = coll->engine->quick(op);
+        begun = true;
+    }
+    if (st != WEFT_OK) {
+        st = st == WF_PENDING ? run_to_end(op, begun)
+                              : wf_comm_break(comm, st, weft_error_detail());
+    }
     wf_comm_end(comm, &op->op);
     return st;
 }
@@ -103,7 +143,8 @@ static weft_status barrier(weft_comm *comm, const wf_call *call,
     if (comm == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
     }
-    op.op = (wf_op){.comm = comm, .call = *call};
+    op.op.comm = comm;
+    op.op.call = *call;
     op.src = NULL;
     op.dst = NULL;
     op.bytes = 0;
@@ -146,11 +187,11 @@ static weft_status broadcast(weft_comm *comm, void *buf, size_t n,
         return wf_fail(WEFT_ERR_INVALID, "root %u is not among %u ranks", root,
                        comm->size);
     }
-    op.op = (wf_op){.comm = comm,
-                    .call = {.kind = WF_CALL_BROADCAST,
-                             .type = (uint8_t)type,
-                             .root = root,
-                             .count = n}};
+    op.op.comm = comm;
+    op.op.call = (wf_call){.kind = WF_CALL_BROADCAST,
+                           .type = (uint8_t)type,
+                           .root = root,
+                           .count = n};
     op.src = buf;
     op.dst = buf;
     return finish(&op, out);
@@ -191,19 +232,19 @@ static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
         st = wf_fail(WEFT_ERR_INVALID, "rank %u: src and dst overlap in part",
                      comm->rank);
     }
-    if (st == WEFT_OK) {
+    if (st == WEFT_OK && !wf_op_applies(how.kind, type)) {
         st = wf_reducer_init(&op.reducer, type, how, comm->size);
     }
     if (st != WEFT_OK) {
         return st;
     }
-    op.op = (wf_op){
-        .comm = comm,
-        .call = {.kind = WF_CALL_ALLREDUCE,
-                 .type = (uint8_t)type,
-                 .op = (uint8_t)how.kind,
-                 .count = n,
-                 .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0}};
+    op.op.comm = comm;
+    op.op.call = (wf_call){
+        .kind = WF_CALL_ALLREDUCE,
+        .type = (uint8_t)type,
+        .op = (uint8_t)how.kind,
+        .count = n,
+        .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0};
     op.src = src;
     op.dst = dst;
     return finish(&op, out);

@@ -20,6 +20,7 @@ typedef struct wf_shm_progress {
     bool posted;       /* our call is in its cell */
     bool checked;      /* everybody's call is the same as ours */
     uint32_t at;       /* members before this one have been checked */
+    uint32_t finished; /* operations that all of those had finished */
     uint32_t in_at;    /* members before it have brought the chunk `red` */
     uint32_t red_at;   /* members before it have reduced the chunk `out` */
     uint64_t base;     /* chunks that went through before this operation */
@@ -69,6 +70,12 @@ typedef struct wf_engine {
     /* Get `op` ready to be stepped: set op->op.step and its state. Its number
      * is known. Nothing may fail from here on but a step. */
     void (*begin)(wf_coll_op *op);
+    /* All of a blocking operation of up to wf_coll.quick_bytes in one go:
+     * WEFT_OK if the others were prompt; WF_PENDING, and then `op` is begun and
+     * ready to be stepped; or a failure. Only call, src, dst, bytes and number
+     * of `op` are filled in. Optional. */
+    weft_status (*quick)(wf_coll_op *op);
+    size_t (*quick_bytes)(const weft_comm *comm, const void *state);
 } wf_engine;
 
 extern const wf_engine wf_engine_alone;
@@ -78,7 +85,9 @@ extern const wf_engine wf_engine_message;
 /* What src/coll keeps with a communicator. */
 typedef struct wf_coll {
     const wf_engine *engine;
-    void *state; /* the engine's */
+    void *state;        /* the engine's */
+    bool has_quick;
+    size_t quick_bytes; /* how much engine->quick takes */
 } wf_coll;
 
 static inline void *wf_coll_state(const weft_comm *comm)

@@ -121,24 +121,20 @@ static void last_act(const weft_comm *comm, uint32_t member, char *text,
                      size_t room)
 {
     const wf_board_rank *e = comm->entry[member];
-    uint32_t what = atomic_load_explicit(&e->what, memory_order_relaxed);
-    wf_call call = {
-        .kind = (uint8_t)what,
-        .type = (uint8_t)(what >> 8),
-        .op = (uint8_t)(what >> 16),
-        .count = atomic_load_explicit(&e->count, memory_order_relaxed)};
+    uint64_t act = atomic_load_explicit(&e->act, memory_order_relaxed);
+    wf_call call = wf_call_unpacked(
+        act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
 
     wf_call_text(&call, name, sizeof(name));
-    snprintf(text, room, "%s %s (number %llu on communicator %llu)",
-             atomic_load_explicit(&e->phase, memory_order_relaxed) != 0
+    snprintf(text, room, "%s %s, number %llu on communicator %llu",
+             atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0
                  ? "it is in"
                  : "it was last in",
              name,
              (unsigned long long)atomic_load_explicit(&e->sequence,
                                                       memory_order_relaxed),
-             (unsigned long long)atomic_load_explicit(&e->comm,
-                                                      memory_order_relaxed));
+             (unsigned long long)(act >> 32));
 }
 
 static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)

@@ -111,22 +111,17 @@ static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
 {
     wf_board_rank *own = comm->own;
 
-    atomic_store_explicit(&own->comm, comm->id, memory_order_relaxed);
+    atomic_store_explicit(&own->act,
+                          wf_call_packed(&op->call) | (uint64_t)comm->id << 32,
+                          memory_order_relaxed);
     atomic_store_explicit(&own->sequence, op->sequence, memory_order_relaxed);
     atomic_store_explicit(&own->count, op->call.count, memory_order_relaxed);
-    atomic_store_explicit(&own->what,
-                          (uint32_t)op->call.kind |
-                              (uint32_t)op->call.type << 8 |
-                              (uint32_t)op->call.op << 16,
-                          memory_order_relaxed);
-    atomic_store_explicit(&own->phase, 1, memory_order_relaxed);
 }
 
-/* An operation begins: take its number, and show it on the board. */
-static inline void wf_comm_begin(weft_comm *comm, wf_op *op)
+/* It waits in the operation it has shown, or does so no more. */
+static inline void wf_comm_show_waiting(weft_comm *comm, bool waiting)
 {
-    op->sequence = comm->sequence++;
-    wf_comm_show(comm, op);
+    atomic_store_explicit(&comm->own->waiting, waiting, memory_order_relaxed);
 }
 
 /* It is over on this rank. */
@@ -137,7 +132,6 @@ static inline void wf_comm_end(weft_comm *comm, const wf_op *op)
         atomic_store_explicit(&comm->done[comm->rank].count, op->sequence + 1,
                               memory_order_release);
     }
-    atomic_store_explicit(&comm->own->phase, 0, memory_order_relaxed);
 }
 
 /* Wake all other members that sleep. */

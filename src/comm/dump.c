@@ -41,15 +41,12 @@ static const char *state_name(uint32_t state)
 
 static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
 {
-    uint32_t what = atomic_load_explicit(&e->what, memory_order_relaxed);
+    uint64_t act = atomic_load_explicit(&e->act, memory_order_relaxed);
     uint32_t asleep = atomic_load_explicit(&e->asleep, memory_order_relaxed);
     uint64_t since = atomic_load_explicit(&e->since_ns, memory_order_relaxed);
-    bool inside = atomic_load_explicit(&e->phase, memory_order_relaxed) != 0;
-    wf_call call = {
-        .kind = (uint8_t)what,
-        .type = (uint8_t)(what >> 8),
-        .op = (uint8_t)(what >> 16),
-        .count = atomic_load_explicit(&e->count, memory_order_relaxed)};
+    bool inside = atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0;
+    wf_call call = wf_call_unpacked(
+        act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
 
     wf_call_text(&call, name, sizeof(name));
@@ -60,8 +57,7 @@ static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
         add(t, ", number %llu on communicator %llu",
             (unsigned long long)atomic_load_explicit(&e->sequence,
                                                      memory_order_relaxed),
-            (unsigned long long)atomic_load_explicit(&e->comm,
-                                                     memory_order_relaxed));
+            (unsigned long long)(act >> 32));
     }
     if (inside && asleep != 0 && since != 0) {
         add(t, ", waiting for %.1f s", (double)(wf_now_ns() - since) / 1e9);

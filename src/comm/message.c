@@ -118,7 +118,6 @@ static weft_status message_run(weft_comm *comm, wf_call_kind kind, void *buf,
     }
     wf_comm_show(comm, &m.op);
     st = wf_op_run(&m.op);
-    atomic_store_explicit(&comm->own->phase, 0, memory_order_relaxed);
     return st;
 }
 

@@ -22,6 +22,9 @@ typedef weft_status wf_step_fn(wf_op *op);
 struct wf_op {
     weft_comm *comm;
     wf_step_fn *step;
+    /* Bring small data to the others right away, though earlier operations are
+     * still under way. Optional; runs under the same lock as step(). */
+    void (*early)(wf_op *op);
     /* Is it this member that the operation cannot go on without? Optional;
      * asked when a deadline passes. */
     bool (*awaits)(const wf_op *op, uint32_t member);
@@ -37,5 +40,18 @@ struct wf_op {
     bool lazy;
     wf_call call;
 };
+
+/* All but communicator, call and number: an operation that can be begun. */
+static inline void wf_op_init(wf_op *op)
+{
+    op->step = NULL;
+    op->early = NULL;
+    op->awaits = NULL;
+    op->drop = NULL;
+    op->moved = 0;
+    op->private_failure = false;
+    op->driven = false;
+    op->lazy = false;
+}
 
 #endif

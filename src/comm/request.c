@@ -267,6 +267,9 @@ void wf_request_submit(weft_request *r, bool ordered)
         append(r, &comm->loose_end);
     }
     busy_add(comm);
+    if (r->op->early != NULL) {
+        r->op->early(r->op);
+    }
     /* The first step is taken here and now, so that messages are posted in the
      * order of the calls, and small data has left the caller's buffer. */
     drive_and_unlock(world);

@@ -116,16 +116,21 @@ static void op_drop(wf_op *op)
 weft_status wf_op_run(wf_op *op)
 {
     wf_wait w;
-    weft_status st;
+    weft_status st = op_step(op);
 
+    if (st == WEFT_OK) {
+        return st;
+    }
     wf_wait_begin(&w, op->comm, op);
-    while ((st = op_step(op)) == WF_PENDING) {
+    wf_comm_show_waiting(op->comm, true);
+    while (st == WF_PENDING) {
         st = wf_wait_pause(&w);
-        if (st != WEFT_OK) {
-            break;
+        if (st == WEFT_OK) {
+            st = op_step(op);
         }
     }
     wf_wait_end(&w);
+    wf_comm_show_waiting(op->comm, false);
     if (st != WEFT_OK) {
         if (!op->private_failure) {
             st = wf_comm_break(op->comm, st, weft_error_detail());

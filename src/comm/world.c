@@ -209,6 +209,10 @@ void weft_world_destroy(weft_world *world)
         wf_comm_broken_by(c, WEFT_ERR_CLOSED, "the world was destroyed");
     }
     pthread_mutex_unlock(&world->comms_lock);
+    /* Before the ports go, nothing may be pending on them. */
+    for (weft_comm *c = world->comms; c != NULL; c = c->next) {
+        wf_requests_fail(c, WEFT_ERR_CLOSED, "the world was destroyed");
+    }
     if (world->comm != NULL) {
         wf_comm_close(world->comm);
     }

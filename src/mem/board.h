@@ -44,12 +44,11 @@ typedef struct wf_board_rank {
     uint32_t rank; /* in the job */
     int32_t pid;
     /* What it does, for people: written on every operation, read by dump. */
-    alignas(64) _Atomic uint64_t comm;  /* id of the communicator */
-    _Atomic uint64_t sequence;          /* number of the operation on it */
-    _Atomic uint64_t count;             /* elements */
-    _Atomic uint32_t what;              /* packed by src/comm */
-    _Atomic uint32_t phase;             /* 0 between operations, 1 inside */
-    _Atomic uint64_t since_ns;          /* when it began to wait for long */
+    alignas(64) _Atomic uint64_t act; /* communicator and call, by src/comm */
+    _Atomic uint64_t sequence;        /* number of the operation there */
+    _Atomic uint64_t count;           /* elements */
+    _Atomic uint64_t waiting;         /* 1 while it waits in that operation */
+    _Atomic uint64_t since_ns;        /* when it began to wait for long */
 } wf_board_rank;
 _Static_assert(sizeof(wf_board_rank) == 192, "layout");
 

@@ -93,8 +93,7 @@ wf_msg *wf_match_take_posted(wf_match *m, uint32_t source, uint64_t tag)
 
 bool wf_match_cancel(wf_match *m, wf_msg *msg)
 {
-    if (msg->done ||
-        (msg->peer != WF_SOURCE_ANY && msg->peer >= m->sources)) {
+    if (msg->done || (msg->peer != WF_SOURCE_ANY && msg->peer >= m->sources)) {
         return false;
     }
     return wf_queue_remove(match_queue(m, msg), msg);

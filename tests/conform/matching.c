@@ -256,6 +256,7 @@ static void peek_once(conform *c, size_t n)
     if (conform_sends(c)) {
         conform_wait_ok(c, &msg, 1);
     }
+    conform_meet(c);
     free(buf);
 }
 

@@ -10,11 +10,10 @@ static size_t sizes_of(const conform *c, size_t *sizes)
 {
     size_t eager = c->settings.eager_bytes;
     size_t ring = c->settings.ring_bytes;
-    const size_t all[] = {0,         1,        7,         8,
-                          47,        48,       49,        63,
-                          64,        65,       1000,      eager - 1,
-                          eager,     eager + 1, ring - 1, ring,
-                          ring + 1,  ((size_t)1 << 20) + 3};
+    const size_t all[] = {
+        0,     1,         7,        8,    47,       48,
+        49,    63,        64,       65,   1000,     eager - 1,
+        eager, eager + 1, ring - 1, ring, ring + 1, ((size_t)1 << 20) + 3};
     size_t n = sizeof(all) / sizeof(all[0]);
 
     for (size_t i = 0; i < n; i++) {
@@ -73,8 +72,9 @@ static void messages_of_all_sizes_arrive_whole(void **state)
 
 static void huge_body(conform *c)
 {
-    one_message(c, c->kind->slow ? (size_t)3 << 20
-                                 : wt_scaled((size_t)64 << 20), false);
+    one_message(c,
+                c->kind->slow ? (size_t)3 << 20 : wt_scaled((size_t)64 << 20),
+                false);
 }
 
 static void a_message_of_64_mib_arrives_whole(void **state)

@@ -215,7 +215,51 @@ static void a_request_without_memory_can_be_made_again(void **state)
     (void)state;
     wt_run_both(1, NULL, requests_body);
     wt_run_both(3, NULL, requests_body);
-    wt_run_both(2, "ENGINE=message", requests_body);
+}
+
+/* The message engine needs memory for partial results: without it the call
+ * fails, or the request and with it the communicator on all ranks. */
+static weft_status reduce_by_request(weft_comm *comm, float *x, size_t n)
+{
+    weft_request *request = NULL;
+    weft_status st =
+        weft_iallreduce(comm, x, x, n, WEFT_F32, WEFT_SUM, &request);
+
+    if (st == WEFT_OK) {
+        st = weft_request_wait(request, 0);
+        weft_request_release(request);
+    }
+    return st;
+}
+
+static void partial_results_body(weft_world *world)
+{
+    float x[1000] = {0};
+
+    for (unsigned nth = 1; nth <= 6; nth++) {
+        weft_comm *comm = NULL;
+        weft_status st;
+
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        weft_comm_set_timeout(comm, 0.3);
+        if (weft_world_rank(world) == 1) {
+            wf_alloc_fail_nth(nth);
+        }
+        st = nth % 2 == 0
+                 ? reduce_by_request(comm, x, 1000)
+                 : weft_allreduce(comm, x, x, 1000, WEFT_F32, WEFT_SUM);
+        wf_alloc_fail_nth(0);
+        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM ||
+                 st == WEFT_ERR_TIMEOUT);
+        weft_comm_destroy(comm);
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+}
+
+static void messages_without_memory_for_partial_results_fail(void **state)
+{
+    (void)state;
+    wt_run_both(3, "ENGINE=message", partial_results_body);
 }
 
 /* Blocking calls allocate nothing, so that memory cannot run out in them. */
@@ -252,6 +296,7 @@ int main(void)
         cmocka_unit_test(peers_of_a_rank_without_memory_end_in_time),
         cmocka_unit_test(peers_of_a_split_without_memory_end_in_time),
         cmocka_unit_test(a_request_without_memory_can_be_made_again),
+        cmocka_unit_test(messages_without_memory_for_partial_results_fail),
         cmocka_unit_test(blocking_collectives_allocate_nothing),
     };
 

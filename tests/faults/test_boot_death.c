@@ -117,7 +117,10 @@ static void survivor_joins(void)
     weft_status st = join_and_meet(&began);
     double took = wt_now() - began;
 
-    WT_CHECK(st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_PEER);
+    if (st != WEFT_ERR_TIMEOUT && st != WEFT_ERR_PEER) {
+        WT_FAIL("%s: %s", weft_status_name(st),
+                st != WEFT_OK ? weft_error_detail() : "no error");
+    }
     if (!wt_names_rank(weft_error_detail(), the.victim)) {
         WT_FAIL("does not name rank %u: %s", the.victim, weft_error_detail());
     }

@@ -56,7 +56,7 @@ class Job:
         name = secrets.token_hex(8)
         for number in range(size):
             own = {"WEFT_RANK": str(number), "WEFT_RANKS": str(size), "WEFT_JOB": name}
-            log = tempfile.TemporaryFile("w+", errors="replace")
+            log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (ends with us)
             process = subprocess.Popen(
                 child_command(body, *args),
                 env={**quiet_environment(), **own, **(environment or {})},

@@ -305,6 +305,10 @@ def test_arrays_of_other_libraries_are_read_through_dlpack(alone):
 
 
 def test_no_reference_is_lost_or_kept(alone):
+    def refused(*arguments):
+        with pytest.raises(weft.InvalidError):
+            alone.allreduce(*arguments)
+
     x, strided, n = torch.ones(3), torch.ones(3, 2)[:, 0], np.ones(3)
     calls = [
         lambda: alone.allreduce(x),
@@ -313,8 +317,8 @@ def test_no_reference_is_lost_or_kept(alone):
         lambda: alone.iallreduce(x, "max").wait(),
         lambda: alone.iallreduce(strided).wait(),
         lambda: alone.ibroadcast(n),
-        lambda: pytest.raises(weft.InvalidError, alone.allreduce, x, "no such op"),
-        lambda: pytest.raises(weft.InvalidError, alone.allreduce, x.expand(2, 3)),
+        lambda: refused(x, "no such op"),
+        lambda: refused(x.expand(2, 3)),
     ]
     for call in calls:
         call()
@@ -325,10 +329,23 @@ def test_no_reference_is_lost_or_kept(alone):
 
 
 def test_a_buffer_cannot_be_resized_under_a_pending_request(alone):
-    x = bytearray(8)
-    request = alone.ibroadcast(x)
-    request.wait()
-    x.extend(b"more")  # and once it is over, it can
+    x = bytearray(4)
+    request = alone.irecv(x, 0)
+    with pytest.raises(BufferError):
+        x.extend(b"more")
+    alone.send(b"data", 0)
+    assert request.wait(60) == 4
+    x.extend(b"more")
+    assert x == b"datamore"
+
+
+def test_a_tensor_can_be_dropped_or_moved_under_a_pending_request(alone):
+    x = torch.zeros(1000)
+    request = alone.irecv(x, 0)
+    x.data = torch.empty(0)  # the request holds the memory it was given
+    alone.send(torch.ones(1000), 0)
+    assert request.wait(60) == 1000
+    assert x.numel() == 0
 
 
 def test_importing_weft_imports_neither_torch_nor_numpy():

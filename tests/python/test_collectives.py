@@ -38,18 +38,18 @@ def data(kind, count, rank, op):
 
 
 def reference(op, parts):
-    wide = parts[0].dtype
-    if op in ("sum", "avg", "premul") and wide != bool:
+    kind = parts[0].dtype.kind
+    if op in ("sum", "avg", "premul") and kind != "b":
         total = functools.reduce(np.add, parts)
         if op == "premul":
             return total * FACTOR
-        if op == "avg" and wide.kind in "iu":
+        if op == "avg" and kind in "iu":
             return np.trunc(total / len(parts))
         return total / len(parts) if op == "avg" else total
     truth = [part.astype(bool) for part in parts]
     fold = {
         "sum": (np.logical_or, parts),  # of bool
-        "prod": (np.logical_and if wide == bool else np.multiply, parts),
+        "prod": (np.logical_and if kind == "b" else np.multiply, parts),
         "min": (np.minimum, parts),
         "max": (np.maximum, parts),
         "band": (np.bitwise_and, parts),

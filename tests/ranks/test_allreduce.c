@@ -10,12 +10,18 @@
 #include "wt_cmocka.h"
 #include "wt_data.h"
 
-static const unsigned rank_counts[] = {1, 2, 3, 4, 5, 8};
+/* The first ones are tried with all settings even in the short run. */
+static const unsigned rank_counts[] = {2, 5, 1, 3, 4, 8};
+
+enum { RANK_COUNTS = 6, SHORT_RANK_COUNTS = 2 };
 
 /* How one case passes its buffers. */
 enum { IN_PLACE, OUT_OF_PLACE, MISALIGNED, LAYOUTS };
 
 enum { SIZES = 6 };
+
+/* Set before the ranks are forked. */
+static bool by_messages;
 
 typedef struct allreduce_case {
     weft_dtype type;
@@ -82,6 +88,13 @@ static void compare(const allreduce_case *c, unsigned ranks, const void *got)
     free(want);
 }
 
+/* Messages carry 16-bit floats rounded, so that the result depends on the way
+ * they take; all other types give the reference on any way. */
+static bool reference_holds(const allreduce_case *c)
+{
+    return !by_messages || (c->type != WEFT_F16 && c->type != WEFT_BF16);
+}
+
 /* All ranks compare among themselves; all of a small case, but only one of a
  * large case, compute the reference, which is slow. */
 static void run_case(weft_world *world, const allreduce_case *c)
@@ -107,7 +120,7 @@ static void run_case(weft_world *world, const allreduce_case *c)
     WT_CHECK(wt_hash(src.data, src.bytes) == before);
     wt_buffer_check(&src);
     wt_buffer_check(&dst);
-    if (c->n <= 4096 || rank == c->seed % ranks) {
+    if (reference_holds(c) && (c->n <= 4096 || rank == c->seed % ranks)) {
         compare(c, ranks, dst.data);
     }
     wt_check_same(world, dst.data, dst.bytes);
@@ -155,9 +168,10 @@ static void all_cases(weft_world *world)
     }
 }
 
-static void run_all_cases(const char *settings)
+static void run_all_cases(const char *settings, unsigned counts)
 {
-    for (size_t i = 0; i < sizeof(rank_counts) / sizeof(rank_counts[0]); i++) {
+    by_messages = settings != NULL && strstr(settings, "message") != NULL;
+    for (unsigned i = 0; i < (wt_full() ? RANK_COUNTS : counts); i++) {
         wt_run_job_both(&(wt_job){.ranks = rank_counts[i],
                                   .settings = settings,
                                   .body = all_cases,
@@ -169,19 +183,19 @@ static void
 every_type_and_operation_gives_the_reference_on_all_ranks(void **state)
 {
     (void)state;
-    run_all_cases(NULL);
+    run_all_cases(NULL, RANK_COUNTS);
 }
 
 static void small_chunks_give_the_reference(void **state)
 {
     (void)state;
-    run_all_cases("FLAT_BYTES=64 CHUNK_BYTES=4K");
+    run_all_cases("FLAT_BYTES=64 CHUNK_BYTES=4K", SHORT_RANK_COUNTS);
 }
 
 static void the_message_engine_gives_the_reference(void **state)
 {
     (void)state;
-    run_all_cases("ENGINE=message");
+    run_all_cases("ENGINE=message", SHORT_RANK_COUNTS);
 }
 
 /* --- particular values --------------------------------------------------- */
@@ -293,6 +307,15 @@ static void sixteen_mebibytes_are_summed(void **state)
     wt_run_both(4, "ENGINE=message", large_body);
 }
 
+/* A wait that goes to sleep although there is something left that it could do
+ * by itself would take minutes here. */
+static void ranks_that_never_poll_sum_large_data_too(void **state)
+{
+    (void)state;
+    wt_run_both(3, "SPIN=0s YIELD=0s", large_body);
+    wt_run_both(3, "SPIN=0s YIELD=0s ENGINE=message", large_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -304,6 +327,7 @@ int main(void)
         cmocka_unit_test(sixteen_bit_sums_are_rounded_once),
         cmocka_unit_test(thousands_of_small_sums_in_a_row_are_right),
         cmocka_unit_test(sixteen_mebibytes_are_summed),
+        cmocka_unit_test(ranks_that_never_poll_sum_large_data_too),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

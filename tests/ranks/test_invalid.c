@@ -224,6 +224,7 @@ static void bad_world_body(void)
     bad.rank = 5;
     WT_STATUS(create_with_boot(&bad), WEFT_ERR_INVALID);
     bad = *boot;
+    bad.ranks = 2;
     bad.get = NULL;
     WT_STATUS(create_with_boot(&bad), WEFT_ERR_INVALID);
     bad = *boot;

@@ -115,6 +115,9 @@ static void what_was_sent_before_leaving_still_arrives(void **state)
 
 /* --- abort --------------------------------------------------------------- */
 
+/* A word of the board: ranks that wait. */
+enum { PENDING };
+
 static void abort_body(weft_world *world)
 {
     weft_comm *comm = NULL;
@@ -123,10 +126,12 @@ static void abort_body(weft_world *world)
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
     WT_OK(weft_barrier(comm));
     if (weft_world_rank(world) == 1) {
+        wt_word_await(PENDING, weft_world_size(world) - 1);
         weft_comm_abort(comm, "the loss is not a number");
         WT_STATUS(weft_barrier(comm), WEFT_ERR_ABORTED);
     } else {
         WT_OK(weft_ibarrier(comm, &request));
+        wt_word_add(PENDING, 1);
         WT_STATUS(weft_request_wait(request, 0), WEFT_ERR_ABORTED);
         weft_request_release(request);
     }

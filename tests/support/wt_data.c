@@ -214,7 +214,13 @@ void wt_fill(void *buf, size_t n, weft_dtype type, weft_op_kind kind,
 
 void wt_fill_bytes(void *buf, size_t n, uint64_t seed, unsigned rank)
 {
-    wt_fill(buf, n, WEFT_U8, WEFT_OP_SUM, seed, rank);
+    char *p = buf;
+
+    for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
+        uint64_t bits = wt_mix(seed, rank, i);
+
+        memcpy(p + i, &bits, n - i < sizeof(bits) ? n - i : sizeof(bits));
+    }
 }
 
 void wt_fill_rough(void *buf, size_t n, weft_dtype type, uint64_t seed,
@@ -222,10 +228,10 @@ void wt_fill_rough(void *buf, size_t n, weft_dtype type, uint64_t seed,
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t bits = wt_mix(seed, rank, i);
-        double re = ldexp((double)(bits >> 32), -32) - 0.5;
-        double im = ldexp((double)(bits & 0xffffffff), -32) - 0.5;
+        double re = (double)(bits >> 32) * 0x1p-32 - 0.5;
+        double im = (double)(bits & 0xffffffff) * 0x1p-32 - 0.5;
 
-        wt_put(buf, i, type, ldexp(re, (int)(bits % 8)), im);
+        wt_put(buf, i, type, re * (double)(1u << bits % 8), im);
     }
 }
 

@@ -206,6 +206,27 @@ static void get_waits_for_a_key_that_is_set_later(void **state)
     run_over_all(4, get_before_set);
 }
 
+/* Nobody set the key, and the end of the table does not hide that. */
+static void fail_and_leave(void)
+{
+    weft_boot *b = table(0);
+    char text[8];
+    char why[256];
+    size_t n = sizeof(text);
+
+    WT_STATUS(b->get(b->ctx, "never", text, &n, 1), WEFT_ERR_TIMEOUT);
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    table_end(b);
+    WT_CHECK(strcmp(weft_error_detail(), why) == 0);
+}
+
+static void the_end_of_a_table_keeps_the_reason_of_a_failure(void **state)
+{
+    (void)state;
+    run_over_all(1, fail_and_leave);
+    run_over_all(3, fail_and_leave);
+}
+
 /* The answer to the get that was given up must not be taken for that of the
  * next one. */
 static void give_up_and_go_on(void)
@@ -663,6 +684,7 @@ int main(void)
         cmocka_unit_test(close_alone_is_enough),
         cmocka_unit_test(get_waits_for_a_key_that_is_set_later),
         cmocka_unit_test(a_get_that_times_out_leaves_the_table_good),
+        cmocka_unit_test(the_end_of_a_table_keeps_the_reason_of_a_failure),
         cmocka_unit_test(values_of_all_sizes_arrive_whole),
         cmocka_unit_test(
             a_value_longer_than_the_room_is_told_and_can_be_had_again),

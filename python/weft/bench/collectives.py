@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from .build import BuildError, build
-from .job import Job, JobError, Program
+from .job import Job, JobError, JobTimeout, Program
 from .results import Block, Case, block_from
 from .systems import FAMILIES, System, find_tools, taking_part
 from .units import format_size
@@ -34,8 +34,8 @@ SLOT_BYTES = 32 * _MIB  # PAGE_SLOT of driver/page.h
 
 # A quick run ends within 50 s. The first setup has most of the cases; what remains after the last
 # is for stopping and reporting.
-QUICK_SECONDS = 44.0
-QUICK_FIRST_SETUP = 28.0
+QUICK_SECONDS = 42.0
+QUICK_FIRST_SETUP = 27.0
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,11 @@ class Runner:
         return max(2.0, min(seconds, self._end - time.monotonic()))
 
     def _drop(self, jobs: dict[str, Job], system: System, ranks: int, error: JobError) -> None:
-        self.outcome.failed[f"{system.job}, {ranks} ranks"] = str(error)
+        who = f"{system.job}, {ranks} ranks"
+        if self._options.quick and isinstance(error, JobTimeout):
+            self.outcome.notes.append(f"{who}: {error}; the time was up")
+        else:
+            self.outcome.failed[who] = str(error)
         jobs.pop(system.job).stop()
 
     def _ask(

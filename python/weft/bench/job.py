@@ -27,6 +27,10 @@ class JobError(Exception):
     """A job failed; the text says what it said last."""
 
 
+class JobTimeout(JobError):
+    """A job did not answer in time."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A family's driver and how to start it."""
@@ -98,13 +102,13 @@ class Job:
                     }
                 yield [str(program.path), *serve], env
 
-    def _failed(self, what: str) -> JobError:
+    def _failed(self, what: str, kind: type[JobError] = JobError) -> JobError:
         try:
             lines = self._log.read_text(errors="replace").strip().splitlines()
         except OSError:
             lines = []
         said = next((line for line in lines if line.strip(" -")), "")
-        return JobError(f"{what}{': ' + said if said else ''}")
+        return kind(f"{what}{': ' + said if said else ''}")
 
     def wait_ready(self, seconds: float) -> None:
         """Return when all ranks have said hello."""
@@ -112,7 +116,8 @@ class Job:
         while len(self._conns) < self.ranks:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise self._failed(f"only {len(self._conns)} of {self.ranks} ranks started")
+                what = f"only {len(self._conns)} of {self.ranks} ranks started"
+                raise self._failed(what, JobTimeout)
             watched = [self._listener, *self._waiting]
             ready, _, _ = select.select(watched, [], [], min(left, 0.2))
             for sock in ready:
@@ -145,7 +150,8 @@ class Job:
             left = deadline - time.monotonic()
             ready, _, _ = select.select(list(due), [], [], max(left, 0))
             if not ready:
-                raise self._failed(f"no answer within {seconds:.0f} s to {message!r}")
+                what = f"no answer within {seconds:.0f} s to {message!r}"
+                raise self._failed(what, JobTimeout)
             for conn in ready:
                 answers[due[conn]] = self._answer(conn, message)
         return [answers[rank] for rank in range(self.ranks)]

@@ -170,7 +170,9 @@ def judge(goal: Goal, placement: str, blocks: list[Block], missing: Mapping[str,
 def _why_not(
     goal: Goal, placement: str, blocks: list[Block], family: str, pairs: int
 ) -> tuple[str, str]:
-    what = f"{case_name(goal.case)} with {goal.case.ranks} ranks"
+    what = case_name(goal.case)
+    if goal.case.ranks > 2:
+        what += f" with {goal.case.ranks} ranks"
     if not any(block.case == goal.case for block in blocks):
         return "not measured", what
     if placement != "any" and not any(block.placement == placement for block in blocks):

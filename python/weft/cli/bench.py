@@ -150,7 +150,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(args: argparse.Namespace, about: str, outcome: Outcome, old: list[dict] | None) -> int:
     values = results.rows_of(outcome.blocks)
-    judged = marks.mark_rows(outcome.blocks, outcome.missing)
+    left_out = {family: "left out" for family in FAMILIES if family not in args.systems}
+    judged = marks.mark_rows(outcome.blocks, outcome.missing | left_out)
     absent = outcome.missing | outcome.failed
     rows = [
         *values,

@@ -71,8 +71,7 @@ def _memory() -> Fact:
 def cgroup_limit() -> int | None:
     """The smallest memory limit of the control groups this process is in."""
     limits = []
-    for line in read("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
+    for _, controllers, path in re.findall(r"(\d+):(.*?):(.*)", read("/proc/self/cgroup")):
         if controllers not in ("", "memory"):
             continue
         root = "/sys/fs/cgroup" + (f"/{controllers}" if controllers else "")

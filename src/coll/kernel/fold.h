@@ -130,7 +130,7 @@ WF_INLINE void fold(weft_dtype type, weft_op_kind op, const wf_reducer *r,
     size_t bytes = n * own.elem;
     size_t at = 0;
 
-    if (is_hot(type, op)) {
+    if (is_hot(type, op) && bytes >= BLOCK_BYTES) {
         at = fold_blocks(type, op, &own, dst, ndst, src, nsrc, bytes);
     }
     while (at < bytes) {

@@ -36,9 +36,10 @@ WF_INLINE raw half_one_nan(vec_u16 h, raw result, short infinity,
 
 /* The high half of an f32 is a bf16, and the low half says whether to round up:
  * if it is above one half, or at it and the bf16 is odd. The carry runs into
- * the exponent as it should, up to infinity. A NaN is one in its high half
- * alone, since an operation makes only quiet ones and so does widening a bf16;
- * rounding might carry it away, so it is looked for before. */
+ * the exponent as it should, up to infinity. A NaN is one by its high half
+ * alone: those that an operation makes are quiet, and those that were a bf16
+ * have nothing below. Rounding might carry it away, so it is looked for
+ * before. */
 WF_INLINE raw bf16_narrow(two_raw f)
 {
     vec_u32 a = (vec_u32)f.a;

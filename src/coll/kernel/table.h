@@ -5,14 +5,8 @@
 #define WF_COLL_KERNEL_TABLE_H
 
 #include "base/cpu.h"
+#include "base/types.h"
 #include "coll/kernel/reduce.h"
-
-#define WF_COUNT_ROW(...) +1
-enum {
-    WF_DTYPE_COUNT = 0 WEFT_DTYPE_TABLE(WF_COUNT_ROW),
-    WF_OP_COUNT = 0 WEFT_OP_TABLE(WF_COUNT_ROW),
-};
-#undef WF_COUNT_ROW
 
 /* NULL where the operation is not defined on the type. */
 typedef struct wf_kernels {

@@ -72,8 +72,19 @@ static __attribute__((noinline)) void copy_part(char *to, const char *from,
 #undef COPY_PIECE
 }
 
+/* One element of the usual types goes through a register: see load_part. */
 WF_INLINE void store_part(char *to, raw x, size_t bytes)
 {
+    uint64_t word = x[0];
+
+    if (bytes == 8) {
+        memcpy(to, &word, 8);
+        return;
+    }
+    if (bytes == 4 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__) {
+        memcpy(to, &word, 4);
+        return;
+    }
     copy_part(to, (const char *)&x, bytes);
 }
 
@@ -85,6 +96,16 @@ WF_INLINE void store_part(char *to, raw x, size_t bytes)
 
 WF_INLINE raw load_part(const char *from, size_t bytes)
 {
+    uint64_t word = 0;
+
+    if (bytes == 4) {
+        memcpy(&word, from, 4);
+        return (raw){word};
+    }
+    if (bytes == 8) {
+        memcpy(&word, from, 8);
+        return (raw){word};
+    }
     return (raw)_mm512_maskz_loadu_epi8((1ull << bytes) - 1, from);
 }
 

@@ -128,9 +128,7 @@ static bool all_brought(const wf_coll_op *op, const shm_state *s, uint32_t *at)
     const wf_shm_progress *p = &op->state.shm;
 
     for (; *at < op->op.comm->size; (*at)++) {
-        if (atomic_load_explicit(&shm_head_of(s, *at)->in.value,
-                                 memory_order_acquire) <
-            p->base + p->red + 1) {
+        if (!shm_reached(&shm_head_of(s, *at)->in, p->base + p->red + 1)) {
             return false;
         }
     }
@@ -142,9 +140,7 @@ static bool all_reduced(const wf_coll_op *op, const shm_state *s, uint32_t *at)
     const wf_shm_progress *p = &op->state.shm;
 
     for (; *at < op->op.comm->size; (*at)++) {
-        if (atomic_load_explicit(&shm_head_of(s, *at)->red.value,
-                                 memory_order_acquire) <
-            p->base + p->out + 1) {
+        if (!shm_reached(&shm_head_of(s, *at)->red, p->base + p->out + 1)) {
             return false;
         }
     }
@@ -171,7 +167,9 @@ weft_status shm_allreduce_step(wf_op *base)
             return st;
         }
     }
-    if (p->red < p->in && all_brought(op, s, &p->in_at)) {
+    /* Calls are posted after the first chunk is in, so for that one there is
+     * nothing more to look at: one line less that has to travel. */
+    if (p->red < p->in && (p->red == 0 || all_brought(op, s, &p->in_at))) {
         reduce_share(op, s);
         wf_comm_ring(base->comm);
     }

@@ -31,7 +31,9 @@
 #ifndef WF_COLL_SHM_AREA_H
 #define WF_COLL_SHM_AREA_H
 
+#include "base/time.h"
 #include "coll/engine.h"
+#include "coll/kernel/table.h"
 
 #define SHM_CELLS 4u
 #define SHM_SLOTS 2u
@@ -65,6 +67,7 @@ typedef struct shm_state {
     uint32_t free_until; /* cells may be written for operations before this */
     uint64_t chunks;    /* that all operations so far have used, see C3 */
     bool populated;     /* our slots have pages */
+    const wf_kernels *kernels; /* of this CPU */
     const void **src;   /* by rank, for folding */
     void **dst;
 } shm_state;
@@ -87,6 +90,35 @@ static inline unsigned char *shm_slot_of(const shm_state *s, uint32_t rank,
     return s->area + rank * s->block + s->slots_at + chunk % SHM_SLOTS * s->slot;
 }
 
+/* Looking a few times in a tight loop notices a hand-over of 50 ns in time,
+ * where the way around the general wait would not. */
+#define SHM_LOOKS 8u
+
+/* Has a counter come this far? Its chunk may be used then. */
+static inline bool shm_reached(const shm_counter *c, uint64_t value)
+{
+    for (unsigned i = 0; i < SHM_LOOKS; i++) {
+        if (atomic_load_explicit(&c->value, memory_order_acquire) >= value) {
+            return true;
+        }
+        wf_cpu_relax();
+    }
+    return false;
+}
+
+/* Has the call number `sequence` - 1 come? It may be read then. */
+static inline bool shm_has(const shm_cell *cell, uint32_t sequence)
+{
+    for (unsigned i = 0; i < SHM_LOOKS; i++) {
+        if (atomic_load_explicit(&cell->sequence, memory_order_acquire) ==
+            sequence) {
+            return true;
+        }
+        wf_cpu_relax();
+    }
+    return false;
+}
+
 /* Put our call and `bytes` of data into our cell: true, or false if the cell
  * is not free yet (C2). */
 bool shm_post(wf_coll_op *op, const void *data, size_t bytes);
@@ -100,6 +132,12 @@ void shm_claim(unsigned char *at, size_t bytes);
 
 /* Is it this member's call, or chunk, that is missing? */
 bool shm_awaits(const wf_op *op, uint32_t member);
+
+/* Post a flat operation, if its cell is free. */
+void shm_flat_early(wf_op *op);
+
+weft_status shm_quick(wf_coll_op *op);
+void shm_begin(wf_coll_op *op);
 
 /* The algorithms: steps of operations. */
 weft_status shm_flat_step(wf_op *op);

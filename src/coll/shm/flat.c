@@ -57,34 +57,23 @@ weft_status shm_check(wf_coll_op *op)
     for (; p->at < comm->size; p->at++) {
         const shm_cell *cell = shm_cell_of(s, p->at, op->op.sequence);
 
-        if (atomic_load_explicit(&cell->sequence, memory_order_acquire) !=
-            op->op.sequence + 1) {
+        if (!shm_has(cell, op->op.sequence + 1)) {
             return WF_PENDING;
         }
         if (!wf_call_equal(&cell->call, &op->op.call)) {
             return wf_coll_mismatch(op, p->at, &cell->call);
         }
+        if ((int32_t)(cell->finished - p->finished) < 0) {
+            p->finished = cell->finished;
+        }
         op->op.moved++;
+    }
+    /* C2: what everybody had finished was in the calls. */
+    if ((int32_t)(p->finished + SHM_CELLS - s->free_until) > 0) {
+        s->free_until = p->finished + SHM_CELLS;
     }
     p->checked = true;
     return WEFT_OK;
-}
-
-/* C2: what everybody had finished is in the calls we have just compared. */
-static void learn_finished(wf_coll_op *op, shm_state *s)
-{
-    uint32_t least = op->op.sequence;
-
-    for (uint32_t r = 0; r < op->op.comm->size; r++) {
-        uint32_t done = shm_cell_of(s, r, op->op.sequence)->finished;
-
-        if ((int32_t)(done - least) < 0) {
-            least = done;
-        }
-    }
-    if ((int32_t)(least + SHM_CELLS - s->free_until) > 0) {
-        s->free_until = least + SHM_CELLS;
-    }
 }
 
 void shm_claim(unsigned char *at, size_t bytes)
@@ -92,7 +81,7 @@ void shm_claim(unsigned char *at, size_t bytes)
     uintptr_t line = ((uintptr_t)at + 63) & ~(uintptr_t)63;
     uintptr_t end = (uintptr_t)at + bytes;
 
-    for (; line + 64 <= end; line += 64) {
+    for (; line < end; line += 64) {
         volatile uint64_t *word = (volatile uint64_t *)line;
 
         *word = *word;
@@ -130,6 +119,17 @@ static void flat_take(wf_coll_op *op, shm_state *s)
     }
 }
 
+void shm_flat_early(wf_op *base)
+{
+    wf_coll_op *op = (wf_coll_op *)(void *)base;
+    uint8_t kind = base->call.kind;
+    bool brings =
+        kind == WF_CALL_ALLREDUCE ||
+        (kind == WF_CALL_BROADCAST && base->call.root == base->comm->rank);
+
+    base->lazy = shm_post(op, op->src, brings ? op->bytes : 0);
+}
+
 weft_status shm_flat_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
@@ -139,14 +139,10 @@ weft_status shm_flat_step(wf_op *base)
     weft_status st;
 
     if (!p->posted) {
-        bool brings = kind == WF_CALL_ALLREDUCE ||
-                      (kind == WF_CALL_BROADCAST &&
-                       base->call.root == base->comm->rank);
-
-        if (!shm_post(op, op->src, brings ? op->bytes : 0)) {
+        shm_flat_early(base);
+        if (!p->posted) {
             return WF_PENDING;
         }
-        base->lazy = true;
     }
     st = shm_check(op);
     if (st != WEFT_OK) {
@@ -157,7 +153,6 @@ weft_status shm_flat_step(wf_op *base)
     } else if (kind == WF_CALL_BROADCAST && op->bytes > 0) {
         flat_take(op, s);
     }
-    learn_finished(op, s);
     return WEFT_OK;
 }
 

@@ -88,6 +88,7 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
     s->src = (const void **)(s + 1);
     s->dst = (void **)(s->src + comm->size);
     s->free_until = SHM_CELLS;
+    s->kernels = wf_kernels_of(wf_cpu_level_used());
     /* Everybody allocates its own cells, near to itself. */
     st = wf_segment_populate(
         &comm->segment,
@@ -133,7 +134,7 @@ static weft_status large_first_step(wf_op *base)
     return base->step(base);
 }
 
-static void shm_begin(wf_coll_op *op)
+void shm_begin(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
     shm_state *s = wf_coll_state(comm);
@@ -142,10 +143,12 @@ static void shm_begin(wf_coll_op *op)
     p->posted = false;
     p->checked = false;
     p->at = 0;
+    p->finished = op->op.sequence;
     op->op.awaits = shm_awaits;
     if (op->bytes <= s->payload) {
         p->chunks = 0;
         op->op.step = shm_flat_step;
+        op->op.early = shm_flat_early;
         return;
     }
     p->chunk = chunk_for(comm, op->bytes);
@@ -160,6 +163,12 @@ static void shm_begin(wf_coll_op *op)
     op->op.step = large_first_step;
 }
 
+static size_t shm_quick_bytes(const weft_comm *comm, const void *state)
+{
+    (void)comm;
+    return ((const shm_state *)state)->payload;
+}
+
 const wf_engine wf_engine_shm = {
     .name = "shm",
     .what = "memory that all members map",
@@ -168,4 +177,6 @@ const wf_engine wf_engine_shm = {
     .attach = shm_attach,
     .detach = shm_detach,
     .begin = shm_begin,
+    .quick = shm_quick,
+    .quick_bytes = shm_quick_bytes,
 };

@@ -93,12 +93,16 @@ static void self_close(wf_port *port)
 static weft_status self_check(const wf_port *port, uint32_t rank)
 {
     if (rank != port->rank) {
-        return wf_fail(WEFT_ERR_INVALID, "transport self of rank %u does not "
-                                         "reach rank %u", port->rank, rank);
+        return wf_fail(WEFT_ERR_INVALID,
+                       "transport self of rank %u does not "
+                       "reach rank %u",
+                       port->rank, rank);
     }
     if (port->gone) {
-        return wf_fail(WEFT_ERR_PEER, "rank %u, the caller itself, has been "
-                                      "declared gone", rank);
+        return wf_fail(WEFT_ERR_PEER,
+                       "rank %u, the caller itself, has been "
+                       "declared gone",
+                       rank);
     }
     return WEFT_OK;
 }
@@ -121,8 +125,8 @@ static weft_status self_keep(wf_port *port, const void *buf, wf_msg *msg)
         return wf_fail(WEFT_ERR_NOMEM, "keeping a message of %zu bytes",
                        msg->room);
     }
-    a->arrival = (wf_arrival){
-        .source = SELF_SOURCE, .tag = msg->tag, .n = msg->room};
+    a->arrival =
+        (wf_arrival){.source = SELF_SOURCE, .tag = msg->tag, .n = msg->room};
     a->send = copied ? NULL : msg;
     if (copied) {
         wf_copy(a->data, buf, msg->room);
@@ -170,8 +174,7 @@ static weft_status self_recv(wf_port *port, uint32_t from, uint64_t tag,
                              uint64_t mask, void *buf, size_t room, wf_msg *msg)
 {
     wf_arrival *a = wf_match_find(&port->match, SELF_SOURCE, tag, mask);
-    weft_status st =
-        self_check(port, from == WF_FROM_ANY ? port->rank : from);
+    weft_status st = self_check(port, from == WF_FROM_ANY ? port->rank : from);
 
     if (st != WEFT_OK && (st != WEFT_ERR_PEER || a == NULL)) {
         return st;

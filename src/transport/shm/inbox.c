@@ -50,7 +50,7 @@ void *shm_lines_at(const wf_segment *inbox, const shm_layout *layout,
 
 weft_status shm_inbox_create(wf_port *port, const wf_settings *settings)
 {
-    shm_layout layout;
+    shm_layout layout = {0};
     weft_status st = shm_layout_of(port->count, settings->ring_bytes, &layout);
 
     if (st == WEFT_OK) {
@@ -93,7 +93,7 @@ static weft_status inbox_send(wf_port *port, const wf_settings *settings)
 static weft_status inbox_attach(wf_port *port, shm_peer *peer,
                                 const inbox_hello *hello, int fd)
 {
-    shm_layout layout;
+    shm_layout layout = {0};
     weft_status st = shm_layout_of(port->count, hello->ring_bytes, &layout);
     wf_ring *ring;
 
@@ -115,6 +115,17 @@ static weft_status inbox_attach(wf_port *port, shm_peer *peer,
     wf_ring_write(ring, shm_lines_at(&peer->inbox, &layout, port->self),
                   layout.lines, &peer->out);
     return WEFT_OK;
+}
+
+/* With a core for each rank, sender and receiver copy at the same time, and the
+ * lines of the ring move cheaply, while a buffer that another core has read is
+ * slow to write again. Reading wins where the two share a core: one copy, and
+ * no turns to take (docs/design/0003-messages.md). */
+static bool inbox_wants_reading(const wf_port *port,
+                                const wf_settings *settings)
+{
+    return settings->cma == WF_CMA_ON || (settings->cma == WF_CMA_AUTO &&
+                                          port->host->count > port->host->cpus);
 }
 
 static weft_status inbox_take(wf_port *port, shm_peer *peer,
@@ -148,7 +159,7 @@ static weft_status inbox_take(wf_port *port, shm_peer *peer,
     peer->eager_bytes =
         settings->eager_bytes < most ? settings->eager_bytes : most;
     peer->readable =
-        settings->cma &&
+        inbox_wants_reading(port, settings) &&
         shm_large_probe(port, peer, hello.probe_address, hello.probe_value);
     return WEFT_OK;
 }

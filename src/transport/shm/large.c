@@ -311,8 +311,7 @@ void shm_large_drop(wf_port *port, const wf_msg *msg)
 
 /* --- the end of a peer --------------------------------------------------- */
 
-static void larges_fail(shm_larges *list, const shm_peer *peer,
-                        weft_status why)
+static void larges_fail(shm_larges *list, const shm_peer *peer, weft_status why)
 {
     shm_large *before = NULL;
     shm_large *next;

@@ -94,10 +94,10 @@ static bool out_am(shm_peer *peer, wf_msg *msg)
         }
         msg->moved += most;
     }
-    if (!out_record(peer,
-                    wf_record_am_mark(am->id, am->header_bytes,
-                                      msg->room - msg->moved),
-                    0, am->data + msg->moved, msg->room - msg->moved)) {
+    if (!out_record(
+            peer,
+            wf_record_am_mark(am->id, am->header_bytes, msg->room - msg->moved),
+            0, am->data + msg->moved, msg->room - msg->moved)) {
         return false;
     }
     wf_free(am);
@@ -215,6 +215,7 @@ static bool out_piece(shm_peer *peer, wf_msg *msg)
     size_t most = wf_ring_payload_max(peer->out.lines);
     size_t n = msg->room - msg->moved;
 
+    most = most < SHM_PIECE ? most : SHM_PIECE;
     n = n < most ? n : most;
     if (!out_record(peer, wf_record_mark(WF_RECORD_PIECE, n), msg->token,
                     (const unsigned char *)msg->buf + msg->moved, n)) {
@@ -224,13 +225,13 @@ static bool out_piece(shm_peer *peer, wf_msg *msg)
     return true;
 }
 
-/* What fits of the first stream, a ring full of it at most. */
+/* What fits of the first streams, but not for long. */
 static unsigned out_pump_streams(shm_peer *peer)
 {
     unsigned pieces = 0;
     wf_msg *msg;
 
-    while ((msg = peer->streams.head) != NULL && pieces < 4 &&
+    while ((msg = peer->streams.head) != NULL && pieces < SHM_PIECES &&
            out_piece(peer, msg)) {
         pieces++;
         if (msg->moved == msg->room) {

@@ -52,8 +52,8 @@ bool wf_record_parse(uint64_t mark, uint32_t index, uint32_t lines,
         !record_length_ok(&r) || !record_am_ok(&r)) {
         return false;
     }
-    r.lines = r.kind == WF_RECORD_SKIP ? lines - index
-                                       : wf_ring_lines_for(r.bytes);
+    r.lines =
+        r.kind == WF_RECORD_SKIP ? lines - index : wf_ring_lines_for(r.bytes);
     if (r.lines > lines - index) {
         return false;
     }

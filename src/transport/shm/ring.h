@@ -10,12 +10,12 @@
  *   byte 16  payload
  *
  * There is no shared tail. The reader polls the mark of the line that the next
- * record will begin with, and the writer stores the mark last, with release:
- * so a small message costs one cache line on its way, not two. That needs the
- * first word of every free line to be 0, so the reader stores 0 there for all
- * lines of a record it is done with. It is not only a price: a line that both
- * sides write travels as a whole, while a line that the reader has only read
- * must first be taken back from its cache at several times the cost.
+ * record will begin with, and the writer stores the mark last, with release.
+ * That needs the first word of every free line to be 0, so the reader stores 0
+ * there for all lines of a record it is done with. This is what makes the ring
+ * fast: a line that both sides write travels as a whole, while a line that the
+ * reader has only read must first be taken back from its cache by the writer,
+ * at several times the cost (docs/design/0003-messages.md).
  *
  * Then the reader tells its head, with release, and not for every record. A
  * writer that finds no room sets `blocked`; the reader, having told its head,
@@ -45,7 +45,8 @@
 #define WF_RING_BYTES_MIN 4096u
 #define WF_RING_BYTES_MAX (1u << 30)
 
-/* 128 and not 64: some CPUs fetch lines in pairs. */
+/* 128 and not 64: some CPUs fetch lines in pairs.
+ * NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): it is meant. */
 typedef struct wf_ring {
     uint32_t magic;
     uint32_t version;

@@ -29,7 +29,8 @@ static void shm_init_peers(wf_port *port)
         peer->own_process = peer->pid == (int32_t)getpid();
         peer->bell = &host->board->rank[i];
     }
-    /* Nobody should write to the ring from us to us; nothing is read from it. */
+    /* Nobody should write to the ring from us to us; nothing is read from it.
+     */
     port->peer[port->self].failed = WEFT_ERR_INVALID;
 }
 
@@ -103,10 +104,10 @@ void shm_port_destroy(wf_port *port)
 static weft_status shm_open(wf_host *host, const wf_settings *settings,
                             wf_port **out)
 {
-    wf_port *port;
+    wf_port *port = NULL;
     weft_status st = shm_port_create(host, &port);
 
-    if (st != WEFT_OK) {
+    if (port == NULL) {
         return st;
     }
     st = shm_inbox_create(port, settings);
@@ -147,20 +148,21 @@ static weft_status shm_fail_peer(const wf_port *port, const shm_peer *peer)
                    wrong ? "sent something malformed before" : "is gone");
 }
 
-/* Where a message to `rank` goes, unless nothing can. */
-static weft_status shm_target(const wf_port *port, uint32_t rank,
-                              shm_peer **out)
+/* Where a message to `rank` goes; NULL, and `*why`, if nothing can. */
+static shm_peer *shm_target(const wf_port *port, uint32_t rank,
+                            weft_status *why)
 {
     shm_peer *peer = shm_peer_of(port, rank);
 
     if (peer == NULL) {
-        return shm_fail_rank(port, rank);
+        *why = shm_fail_rank(port, rank);
+        return NULL;
     }
     if (peer->failed != WEFT_OK || peer->going) {
-        return shm_fail_peer(port, peer);
+        *why = shm_fail_peer(port, peer);
+        return NULL;
     }
-    *out = peer;
-    return WEFT_OK;
+    return peer;
 }
 
 void shm_peer_fail(wf_port *port, shm_peer *peer, weft_status why)
@@ -196,10 +198,10 @@ static void shm_gone(wf_port *port, uint32_t rank)
 static weft_status shm_send(wf_port *port, uint32_t to, uint64_t tag,
                             const void *buf, size_t n, wf_msg *msg)
 {
-    shm_peer *peer;
-    weft_status st = shm_target(port, to, &peer);
+    weft_status st = WEFT_OK;
+    shm_peer *peer = shm_target(port, to, &st);
 
-    if (st != WEFT_OK) {
+    if (peer == NULL) {
         return st;
     }
     *msg = (wf_msg){.tag = tag,
@@ -302,13 +304,10 @@ static weft_status shm_am_send(wf_port *port, uint32_t to, uint32_t id,
                                const void *payload, size_t payload_bytes)
 {
     wf_am_view am = {id, header, header_bytes, payload, payload_bytes};
-    shm_peer *peer;
     weft_status st = wf_am_check(id, header_bytes, payload_bytes);
+    shm_peer *peer = st == WEFT_OK ? shm_target(port, to, &st) : NULL;
 
-    if (st == WEFT_OK) {
-        st = shm_target(port, to, &peer);
-    }
-    if (st != WEFT_OK || shm_out_am(peer, &am)) {
+    if (peer == NULL || shm_out_am(peer, &am)) {
         return st;
     }
     return shm_out_am_later(port, peer, &am);

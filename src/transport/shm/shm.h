@@ -24,18 +24,23 @@
 
 /* Records of one peer that one progress() takes at most. */
 #define SHM_BATCH 64
+/* A piece of a stream, and how many of one peer's pieces one progress() writes
+ * at most. The receiver copies one piece out while the sender copies the next
+ * one in, so short ones overlap better, and long ones cost fewer records. */
+#define SHM_PIECE ((size_t)128 * WF_RING_LINE - WF_RING_HEADER)
+#define SHM_PIECES 8
 /* What one progress() reads from a sender's memory at most. */
 #define SHM_SLICE ((size_t)256 << 10)
 
 /* What a wf_msg in a peer's lists is (wf_msg.state). */
 typedef enum shm_state {
     SHM_RECEIVE = 0,
-    SHM_EAGER,     /* to be copied into the ring */
-    SHM_OFFER,     /* to be offered */
-    SHM_OFFERED,   /* waits for what the receiver says to that */
-    SHM_STREAM,    /* goes through the ring in pieces */
-    SHM_AM,        /* the front of a shm_am */
-    SHM_SAY_SEND,  /* these two: the note of a shm_large */
+    SHM_EAGER,    /* to be copied into the ring */
+    SHM_OFFER,    /* to be offered */
+    SHM_OFFERED,  /* waits for what the receiver says to that */
+    SHM_STREAM,   /* goes through the ring in pieces */
+    SHM_AM,       /* the front of a shm_am */
+    SHM_SAY_SEND, /* these two: the note of a shm_large */
     SHM_SAY_TAKEN,
     SHM_SAY_WITHDRAWN /* on its own; its token says of what */
 } shm_state;

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes of types, and which operation is defined on which, as tables that the
+ * fast path can look into without a call. */
+#ifndef WF_BASE_TYPES_H
+#define WF_BASE_TYPES_H
+
+#include <stdbool.h>
+#include <weft/types.h>
+
+#define WF_COUNT_ROW(...) +1
+enum {
+    WF_DTYPE_COUNT = 0 WEFT_DTYPE_TABLE(WF_COUNT_ROW),
+    WF_OP_COUNT = 0 WEFT_OP_TABLE(WF_COUNT_ROW),
+};
+#undef WF_COUNT_ROW
+
+extern const uint8_t wf_dtype_bytes_table[WF_DTYPE_COUNT];
+/* For each operation, a bit for each type. */
+extern const uint16_t wf_op_types[WF_OP_COUNT];
+
+static inline size_t wf_dtype_bytes(weft_dtype type)
+{
+    return (unsigned)type < WF_DTYPE_COUNT ? wf_dtype_bytes_table[type] : 0;
+}
+
+static inline bool wf_op_applies(weft_op_kind kind, weft_dtype type)
+{
+    return (unsigned)kind < WF_OP_COUNT && (unsigned)type < WF_DTYPE_COUNT &&
+           (wf_op_types[kind] >> type & 1) != 0;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The fast path: what flat.c does in steps, for a blocking call that finds the
+ * others prompt, in as few instructions as it can be done. Between the moment
+ * a peer's line arrives and the moment our next one is posted, every
+ * instruction counts double: it delays both. */
+#include <string.h>
+
+#include "coll/shm/area.h"
+
+/* The general way takes over after `at` members. */
+static weft_status give_up(wf_coll_op *op, bool posted, uint32_t at,
+                           uint32_t finished)
+{
+    wf_op_init(&op->op);
+    shm_begin(op);
+    op->state.shm.posted = posted;
+    op->state.shm.at = at;
+    op->state.shm.finished = finished;
+    return WF_PENDING;
+}
+
+static void copy_small(void *to, const void *from, size_t bytes)
+{
+    switch (bytes) {
+    case 0:
+        return;
+    case 4:
+        memcpy(to, from, 4);
+        return;
+    case 8:
+        memcpy(to, from, 8);
+        return;
+    default:
+        memcpy(to, from, bytes);
+        return;
+    }
+}
+
+static void quick_reduce(wf_coll_op *op, shm_state *s)
+{
+    weft_comm *comm = op->op.comm;
+    const wf_call *call = &op->op.call;
+    wf_reducer r = {.fold = s->kernels->fold[call->type][call->op],
+                    .factor = call->factor,
+                    .ranks = comm->size,
+                    .elem = wf_dtype_bytes_table[call->type]};
+
+    for (uint32_t i = 0; i < comm->size; i++) {
+        s->src[i] = shm_cell_of(s, i, op->op.sequence)->payload;
+    }
+    s->src[comm->rank] = op->src;
+    r.fold(&r, &op->dst, 1, s->src, comm->size, call->count);
+}
+
+/* All calls are there and equal ours: take what is ours. */
+static void quick_finish(wf_coll_op *op, shm_state *s)
+{
+    weft_comm *comm = op->op.comm;
+    uint32_t other = op->op.call.root;
+
+    if (op->bytes == 0) {
+        return;
+    }
+    if (op->op.call.kind == WF_CALL_ALLREDUCE) {
+        quick_reduce(op, s);
+        other = 1 - comm->rank;
+    } else if (other != comm->rank) {
+        copy_small(op->dst, shm_cell_of(s, other, op->op.sequence)->payload,
+                   op->bytes);
+    } else {
+        return;
+    }
+    if (comm->size == 2) {
+        shm_claim(shm_cell_of(s, other, op->op.sequence)->payload, op->bytes);
+    }
+}
+
+weft_status shm_quick(wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+    shm_state *s = wf_coll_state(comm);
+    uint32_t sequence = op->op.sequence;
+    shm_cell *own = shm_cell_of(s, comm->rank, sequence);
+    uint32_t finished = sequence;
+
+    if ((int32_t)(sequence - s->free_until) >= 0) {
+        return give_up(op, false, 0, sequence);
+    }
+    own->finished = sequence;
+    own->call = op->op.call;
+    if (op->op.call.kind == WF_CALL_ALLREDUCE ||
+        op->op.call.root == comm->rank) {
+        copy_small(own->payload, op->src, op->bytes);
+    }
+    /* Publishes call and data; pairs with the acquire in shm_has. */
+    atomic_store_explicit(&own->sequence, sequence + 1, memory_order_release);
+    wf_comm_ring(comm);
+    for (uint32_t r = 0; r < comm->size; r++) {
+        const shm_cell *cell = shm_cell_of(s, r, sequence);
+
+        if (r == comm->rank) {
+            continue;
+        }
+        if (!shm_has(cell, sequence + 1)) {
+            return give_up(op, true, r, finished);
+        }
+        if (!wf_call_equal(&cell->call, &op->op.call)) {
+            return wf_coll_mismatch(op, r, &cell->call);
+        }
+        if ((int32_t)(cell->finished - finished) < 0) {
+            finished = cell->finished;
+        }
+    }
+    if ((int32_t)(finished + SHM_CELLS - s->free_until) > 0) {
+        s->free_until = finished + SHM_CELLS;
+    }
+    quick_finish(op, s);
+    return WEFT_OK;
+}

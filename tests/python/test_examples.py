@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each example runs."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+import ranks
+import weft
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+
+
+def run(*command, **more):
+    done = subprocess.run(
+        [str(word) for word in command],
+        env={**ranks.quiet_environment(), **more},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_demo_trains_on_two_ranks_and_ends_with_a_table():
+    pytest.importorskip("torch")
+    text = run(sys.executable, EXAMPLES / "demo.py", "--ranks", 2, "--steps", 20)
+    assert "all ranks hold the same parameters" in text
+    assert "gloo / weft" in text or "no gloo" in text
+
+
+def test_the_demo_refuses_bad_numbers():
+    command = [sys.executable, EXAMPLES / "demo.py", "--ranks", "0"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+def test_the_c_program_compiles_and_adds_up_its_ranks(tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler here")
+    package = pathlib.Path(weft.__file__).parent
+    library = next(package.glob("libweft.so*"))
+    program = tmp_path / "allreduce"
+    run(
+        *(compiler, "-std=c11", "-Wall", "-Werror", f"-I{ROOT / 'include'}"),
+        *(EXAMPLES / "allreduce.c", library, f"-Wl,-rpath,{package}", "-o", program),
+    )
+    assert run(program) == "rank 0 of 1: the ranks add up to 0, and are 1\n"
+    common = {"WEFT_RANKS": "2", "WEFT_JOB": tmp_path.name}
+    other = subprocess.Popen(
+        [program],
+        env={**ranks.quiet_environment(), **common, "WEFT_RANK": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    text = run(program, **common, WEFT_RANK="0")
+    assert text == "rank 0 of 2: the ranks add up to 1, and are 2\n"
+    assert other.communicate(timeout=60)[0] == "rank 1 of 2: the ranks add up to 1, and are 2\n"

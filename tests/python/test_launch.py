@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks find one another: launchers, torch's Store, mpi4py, objects of our own."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import ranks
+import weft
+
+SECONDS = 90
+
+
+def launched(size, launcher):
+    assert weft._core.launcher() == launcher
+    world = weft.init()
+    assert world.size == size
+    assert world.comm.allreduce(np.array([world.rank]))[0] == sum(range(size))
+    assert all(peer.shares_memory for peer in world.peers)
+    weft.finalize()
+    print(f"rank {world_rank(launcher)} is well", flush=True)
+
+
+def world_rank(launcher):
+    names = {"torchrun": "RANK", "openmpi": "OMPI_COMM_WORLD_RANK", "mpich": "PMI_RANK"}
+    return os.environ[names[launcher]]
+
+
+def launch(command, body, *args):
+    """Run `body` under a launcher; what it printed, or the reason why it failed."""
+    done = subprocess.run(
+        [*command, *ranks.child_command(body, *args)],
+        env=ranks.quiet_environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def mpirun(size):
+    """The command of whichever MPI is called mpirun here, and its name in weft."""
+    path = shutil.which("mpirun")
+    if path is None:
+        pytest.skip("there is no mpirun here")
+    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    if "Open MPI" in version.stdout or "OpenRTE" in version.stdout:
+        return [path, "--allow-run-as-root", "--oversubscribe", "-n", str(size)], "openmpi"
+    return [path, "-n", str(size)], "mpich"
+
+
+def test_ranks_started_by_torchrun_find_one_another():
+    pytest.importorskip("torch")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"]
+    text = launch([*command, "--nproc-per-node=2"], launched, 2, "torchrun")
+    assert "rank 0 is well" in text and "rank 1 is well" in text
+
+
+def test_ranks_started_by_mpirun_find_one_another():
+    command, launcher = mpirun(3)
+    text = launch(command, launched, 3, launcher)
+    assert all(f"rank {rank} is well" in text for rank in range(3))
+
+
+def test_ranks_started_by_hydra_find_one_another():
+    path = shutil.which("mpiexec.hydra")
+    if path is None:
+        pytest.skip("there is no mpiexec.hydra (MPICH) here")
+    text = launch([path, "-n", "2"], launched, 2, "mpich")
+    assert "rank 0 is well" in text and "rank 1 is well" in text
+
+
+def over_mpi4py():
+    from mpi4py import MPI
+
+    mpi = MPI.COMM_WORLD
+    world = weft.init(comm=mpi)
+    assert (world.rank, world.size) == (mpi.rank, mpi.size)
+    assert world.comm.allreduce(np.array([1.0]))[0] == mpi.size
+    weft.finalize()
+    part = mpi.Split(mpi.rank % 2)  # any communicator is a job
+    world = weft.init(comm=part)
+    assert world.size == part.size
+    world.comm.barrier()
+    weft.finalize()
+
+
+def test_an_mpi4py_communicator_is_a_meeting_place():
+    command, _ = mpirun(3)
+    probe = [*command[:-1], "1", sys.executable, "-c", "from mpi4py import MPI"]
+    found = subprocess.run(probe, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if found.returncode != 0:
+        pytest.skip(f"mpi4py does not work here: {found.stderr.strip().splitlines()[-1:]}")
+    launch(command, over_mpi4py)
+
+
+def over_store(path):
+    import torch.distributed as dist
+
+    rank, size = int(os.environ.pop("WEFT_RANK")), int(os.environ.pop("WEFT_RANKS"))
+    store = dist.FileStore(path, size)
+    for _ in range(2):  # a store outlives the worlds that met in it
+        world = weft.init(store=store, rank=rank, size=size)
+        assert (world.rank, world.size) == (rank, size)
+        assert world.comm.allreduce(np.array([1]))[0] == size
+        weft.finalize()
+    dist.init_process_group(
+        "gloo", store=dist.PrefixStore("gloo", store), rank=rank, world_size=size
+    )
+    world = weft.init(store=store)  # who this is, torch.distributed knows
+    assert (world.rank, world.size) == (rank, size)
+    world.comm.barrier()
+    weft.finalize()
+    dist.destroy_process_group()
+
+
+def test_a_torch_store_is_a_meeting_place(tmp_path):
+    pytest.importorskip("torch")
+    ranks.run(2, over_store, str(tmp_path / "store"))
+
+
+def test_a_rank_that_never_comes_to_the_store_is_a_timeout():
+    dist = pytest.importorskip("torch.distributed")
+    with pytest.raises(TimeoutError) as caught:
+        weft.init(store=dist.HashStore(), rank=0, size=2, boot_timeout="300ms")
+    assert isinstance(caught.value, weft.TimeoutError)
+
+
+class Broken:
+    rank, size = 1, 2
+
+    def set(self, key, value):
+        raise PermissionError("the store is read-only")
+
+
+class Interrupted(Broken):
+    rank = 0  # which first waits for the others, and then tells them what went wrong
+
+    def get(self, key, timeout):
+        raise KeyboardInterrupt
+
+
+def test_what_a_meeting_object_raises_is_the_cause():
+    with pytest.raises(weft.Error, match="read-only") as caught:
+        weft.init(Broken())
+    assert isinstance(caught.value.__cause__, PermissionError)
+
+
+def test_ctrl_c_in_a_meeting_object_comes_through():
+    with pytest.raises(KeyboardInterrupt):
+        weft.init(Interrupted())
+
+
+def test_meeting_in_a_directory(tmp_path):
+    ranks.run(2, sum_of_ranks, environment={"WEFT_BOOT_DIR": str(tmp_path)})
+    assert not list(tmp_path.iterdir())
+
+
+def sum_of_ranks():
+    world = weft.init()
+    assert world.comm.allreduce(np.array([world.rank]))[0] == 1
+    weft.finalize()
+
+
+def pretended_nodes():
+    os.environ["WEFT_NODE"] = "ab"[int(os.environ["WEFT_RANK"]) % 2]
+    world = weft.init()
+    near = [peer.rank for peer in world.peers if peer.shares_memory]
+    assert near == [rank for rank in range(world.size) if rank % 2 == world.rank % 2]
+    assert world.comm.allreduce(np.array([world.rank]))[0] == sum(range(world.size))
+
+
+def test_ranks_with_different_node_names_share_no_memory_and_still_talk():
+    ranks.run(4, pretended_nodes)

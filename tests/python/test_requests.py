@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: waiting, timeouts, callbacks, signals, and other threads meanwhile."""
+
+import gc
+import signal
+import sys
+import threading
+
+import numpy as np
+import pytest
+import ranks
+import weft
+
+
+def overlapping():
+    comm = weft.init().comm
+    small = [np.full(3, i + comm.rank, "i4") for i in range(20)]
+    large = np.full(400_001, 1.0)
+    requests = [comm.iallreduce(x) for x in small]
+    requests.append(comm.iallreduce(large, "max"))
+    requests += [comm.ibroadcast(np.zeros(4), 1), comm.ibarrier()]
+    assert requests[-1].wait() is None
+    assert all(request.wait() is not None for request in requests[:-1])
+    assert all(request.done and request.test() for request in requests)
+    for i, x in enumerate(small):
+        assert x.tolist() == [comm.size * i + sum(range(comm.size))] * 3
+    out = np.empty(4)
+    assert comm.iallreduce(np.ones(4), out=out).wait() is out
+    assert out.tolist() == [comm.size] * 4
+
+
+def test_many_operations_can_be_under_way_at_once():
+    ranks.run(3, overlapping)
+
+
+def bounded_wait():
+    comm = weft.init().comm
+    x = np.zeros(1)
+    if comm.rank == 0:
+        request = comm.irecv(x, 1)
+        with pytest.raises(TimeoutError, match="goes on") as caught:
+            request.wait(0.05)
+        assert isinstance(caught.value, weft.TimeoutError)
+        assert not request.done and not request.test()
+        comm.send(x, 1)
+        assert request.wait(timeout=60) == 1
+        assert not comm.broken
+    else:
+        comm.recv(x, 0)
+        comm.send(x, 0)
+
+
+def test_a_wait_that_runs_out_leaves_the_operation_going():
+    ranks.run(2, bounded_wait)
+
+
+class Alarm(Exception):
+    pass
+
+
+def interrupted():
+    comm = weft.init().comm
+
+    def ring(*unused):
+        raise Alarm
+
+    if comm.rank == 0:
+        signal.signal(signal.SIGALRM, ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        request = comm.irecv(bytearray(1), 1)
+        with pytest.raises(Alarm):
+            request.wait()
+        comm.send(b"x", 1)
+        assert request.wait() == 1
+    else:
+        comm.recv(bytearray(1), 0)
+        comm.send(b"x", 0)
+
+
+def test_a_signal_handler_can_raise_out_of_a_wait():
+    ranks.run(2, interrupted)
+
+
+def callbacks():
+    comm = weft.init().comm
+    called = []
+    done = threading.Event()
+    x = np.ones(3)
+    request = comm.iallreduce(x)
+    request.add_done_callback(called.append)
+    request.add_done_callback(lambda r: done.set())
+    assert done.wait(60)  # the progress thread or this one's next call ends it
+    assert called == [request]
+    assert x.tolist() == [comm.size] * 3
+    request.add_done_callback(called.append)
+    assert called == [request, request]
+
+    problems = []
+    sys.unraisablehook = problems.append
+    request = comm.ibarrier()
+    request.add_done_callback(lambda r: 1 // 0)
+    request.wait()
+    request.add_done_callback(lambda r: done.clear())
+    assert isinstance(problems[0].exc_value, ZeroDivisionError)
+    assert not done.is_set()
+    with pytest.raises(TypeError, match="callable"):
+        request.add_done_callback(None)
+    strided = np.ones((3, 2))[:, 0]
+    seen = []
+    request = comm.iallreduce(strided)
+    request.add_done_callback(lambda r: seen.append(strided.tolist()))
+    request.wait()
+    while not seen:
+        request.test()
+    assert seen == [[comm.size] * 3]  # the result is in place before the call
+
+
+def test_callbacks_are_called_once_it_is_over_and_their_errors_go_nowhere():
+    ranks.run(2, callbacks)
+
+
+def dropped():
+    comm = weft.init().comm
+    for round_number in range(30):
+        x = np.full(100_000, float(comm.rank))
+        comm.iallreduce(x)  # nobody keeps the request, or the array
+        del x
+        if round_number % 10 == 0:
+            gc.collect()
+    comm.barrier()
+    assert comm.allreduce(np.ones(1))[0] == comm.size
+
+
+def test_a_dropped_request_keeps_its_array_until_it_is_over():
+    ranks.run(2, dropped)
+
+
+def other_threads_run():
+    comm = weft.init().comm
+    other = comm.dup()
+    token = np.zeros(1)
+    if comm.rank == 0:
+
+        def echo():
+            for _ in range(200):
+                other.recv(token, 1)
+                other.send(token, 1)
+
+        thread = threading.Thread(target=echo)
+        thread.start()
+        comm.recv(np.zeros(1), 1)  # ends only if the thread gets to run
+        thread.join()
+    else:
+        for _ in range(200):
+            other.send(token, 0)
+            other.recv(token, 0)
+        comm.send(np.zeros(1), 0)
+
+
+def test_other_threads_run_while_one_waits():
+    ranks.run(2, other_threads_run)
+
+
+def one_thread_at_a_time():
+    world = weft.init()
+    comm = world.comm
+    if comm.rank == 0:
+        inside = comm.dup()
+        thread = threading.Thread(target=inside.recv, args=(bytearray(1), 1))
+        thread.start()
+        with pytest.raises(weft.InvalidError, match="another thread"):
+            while True:  # until the thread has arrived
+                inside.send(b"", 0, 99)
+        with pytest.raises(weft.InvalidError, match="can be closed when"):
+            inside.close()
+        with pytest.raises(weft.InvalidError, match="threads are inside"):
+            world.close()
+        comm.send(b"x", 1)
+        thread.join()
+        inside.close()
+    else:
+        inside = comm.dup()
+        comm.recv(bytearray(1), 0)
+        inside.send(b"x", 0)
+    weft.finalize()
+
+
+def test_a_communicator_in_use_refuses_other_threads_and_cannot_be_closed():
+    ranks.run(2, one_thread_at_a_time)
+
+
+def pending_at_the_end():
+    comm = weft.init().comm
+    mine = comm.dup()
+    request = mine.irecv(bytearray(4), 1 - comm.rank)
+    comm.barrier()
+    weft.finalize()
+    with pytest.raises(weft.ClosedError):
+        request.wait()
+    with pytest.raises(weft.ClosedError):
+        mine.barrier()
+    weft.finalize()
+
+
+def test_what_is_pending_when_the_world_closes_ends_with_an_error():
+    ranks.run(2, pending_at_the_end)
