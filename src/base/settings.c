@@ -233,8 +233,6 @@ static const setting table[] = {
      "Up to this size every rank reduces all of an allreduce by itself"},
     {"CHUNK_BYTES", "auto", parse_auto_bytes, AT(chunk_bytes),
      "Piece in which a rank passes large data to the others"},
-    {"EXACT", "0", parse_bool, AT(exact),
-     "Carry f32 between hosts where f16 or bf16 are reduced"},
     {"CPU", "auto", NULL, 0,
      "Vector unit of the reduce kernels: auto, plain, avx2 or avx512"},
     {"RANK", "", NULL, 0, "This process's rank, when no launcher gives it"},

@@ -37,7 +37,6 @@ typedef struct wf_settings {
     uint32_t mesh_ranks;
     uint64_t flat_bytes; /* UINT64_MAX: chosen by the number of ranks */
     uint64_t chunk_bytes;
-    bool exact;
 } wf_settings;
 
 /* Defaults, then the environment, then `overrides` ("TIMEOUT=5s NODE=a", or

@@ -18,7 +18,7 @@
 #include "boot/table.h"
 
 /* Rule 5: how long the others may go on when rank 0 has closed the table. */
-#define LINGER_NS (10 * WF_SEC)
+#define LINGER_NS (1 * WF_SEC)
 
 /* Rule 3: how long a death goes unmentioned. */
 #define MOURN_NS (500 * WF_MS)

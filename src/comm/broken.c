@@ -180,13 +180,16 @@ weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
                          comm->rank, (double)waited_ns / 1e9, name,
                          op->sequence, comm->id);
     for (uint32_t r = 0; r < comm->size && n < sizeof(text) - 200; r++) {
-        if (r != comm->rank && op->awaits != NULL && op->awaits(op, r)) {
-            const wf_peer *p = &comm->world->host->peer[comm->member[r]];
+        const wf_peer *p = &comm->world->host->peer[comm->member[r]];
+        /* A rank that is stopped may keep us waiting through others. */
+        bool stopped = wf_host_stopped(comm->world->host, comm->member[r]);
 
+        if (r != comm->rank &&
+            (stopped || (op->awaits != NULL && op->awaits(op, r)))) {
             last_act(comm, r, name, sizeof(name));
             n += (size_t)snprintf(text + n, sizeof(text) - n,
-                                  " rank %u (pid %d on %s; %s)", r, p->pid,
-                                  p->host, name);
+                                  " rank %u (pid %d on %s%s; %s)", r, p->pid,
+                                  p->host, stopped ? ", stopped" : "", name);
         }
     }
     return wf_comm_break(comm, WEFT_ERR_TIMEOUT, text);

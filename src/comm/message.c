@@ -41,9 +41,6 @@ static weft_status message_step(wf_op *op)
         return st;
     }
     if (!m->msg.done) {
-        if (m->msg.moved != op->moved) {
-            op->moved = m->msg.moved;
-        }
         return WF_PENDING;
     }
     if (m->op.call.kind == WF_CALL_RECV && m->received != NULL) {

@@ -384,18 +384,24 @@ weft_status weft_request_wait(weft_request *r, double seconds)
 weft_status weft_request_on_done(weft_request *r, weft_request_fn *fn,
                                  void *ctx)
 {
+    bool second;
     bool now;
 
     if (r == NULL || fn == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "request or fn is NULL");
     }
     pthread_mutex_lock(&r->lock);
+    second = r->has_fn;
+    r->has_fn = true;
     now = request_done(r);
-    if (!now) {
+    if (!now && !second) {
         r->fn = fn;
         r->ctx = ctx;
     }
     pthread_mutex_unlock(&r->lock);
+    if (second) {
+        return wf_fail(WEFT_ERR_INVALID, "the request has a callback already");
+    }
     if (now) {
         fn(r, r->status, ctx);
     } else {

@@ -21,6 +21,7 @@ struct weft_request {
     weft_status status;
     char *text; /* the detail, if it failed */
     pthread_mutex_t lock; /* of the callback */
+    bool has_fn;          /* one was set, be it called already */
     weft_request_fn *fn;
     void *ctx;
     uint64_t moved;

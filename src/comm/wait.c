@@ -90,7 +90,9 @@ static weft_status op_step(wf_op *op)
     if (!op->driven) {
         return op->step(op);
     }
-    wf_world_drive(world);
+    if (wf_world_drive(world)) {
+        op->moved++; /* bytes of ours may have moved: do not go to sleep */
+    }
     pthread_mutex_lock(&world->drive);
     st = op->step(op);
     pthread_mutex_unlock(&world->drive);

@@ -308,7 +308,10 @@ static weft_status boot_exchange(const weft_boot *boot,
     if (st != WEFT_OK) {
         return st;
     }
-    wf_join_describe(settings, boot->rank, name, &own);
+    st = wf_join_describe(settings, boot->rank, name, &own);
+    if (st != WEFT_OK) {
+        return st;
+    }
     return wf_join_exchange(boot, &own, deadline, out);
 }
 
@@ -381,4 +384,26 @@ weft_status wf_host_check(const wf_host *h, uint32_t rank)
                        rank, p->pid, p->host);
     }
     return WEFT_OK;
+}
+
+bool wf_host_stopped(const wf_host *h, uint32_t rank)
+{
+    char path[64];
+    char line[256] = "";
+    char *state;
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", h->peer[rank].pid);
+    f = fopen(path, "re");
+    if (f == NULL) {
+        return false;
+    }
+    if (fgets(line, sizeof(line), f) == NULL) {
+        line[0] = '\0';
+    }
+    fclose(f);
+    /* "pid (name) state ...", and the name may contain anything. */
+    state = strrchr(line, ')');
+    return state != NULL && state[1] == ' ' &&
+           (state[2] == 'T' || state[2] == 't');
 }

@@ -84,6 +84,10 @@ static inline wf_board_rank *wf_host_own(const wf_host *host)
 /* WEFT_OK, or WEFT_ERR_PEER with rank, pid, host and how it went. */
 weft_status wf_host_check(const wf_host *host, uint32_t rank);
 
+/* Is the process of this rank stopped (SIGSTOP, a debugger)? False if that
+ * cannot be told. */
+bool wf_host_stopped(const wf_host *host, uint32_t rank);
+
 /* Send up to WF_MAIL_MAX bytes, and `fd` unless it is -1 (it stays the
  * caller's), to a rank of this host. Returns when the kernel has it. */
 weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,

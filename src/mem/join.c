@@ -14,16 +14,25 @@
 
 #define TABLE_KEY "weft/table"
 
-static void read_boot_id(char *out, size_t room)
+/* Two ranks may share memory only if this is the same for both, so it must not
+ * be guessed. */
+static weft_status read_boot_id(char *out, size_t room)
 {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    ssize_t n = fd < 0 ? -1 : read(fd, out, room - 1);
+    static const char path[] = "/proc/sys/kernel/random/boot_id";
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n;
 
-    out[n > 0 ? n : 0] = '\0';
-    out[strcspn(out, "\n")] = '\0';
-    if (fd >= 0) {
-        close(fd);
+    if (fd < 0) {
+        return wf_fail_errno("%s", path);
     }
+    n = read(fd, out, room - 1);
+    close(fd);
+    if (n <= 0) {
+        return wf_fail(WEFT_ERR_SYSTEM, "%s is empty", path);
+    }
+    out[n] = '\0';
+    out[strcspn(out, "\n")] = '\0';
+    return WEFT_OK;
 }
 
 static uint64_t namespace_id(const char *path)
@@ -48,8 +57,8 @@ static void read_cpus(unsigned char *out, size_t room)
     }
 }
 
-void wf_join_describe(const wf_settings *settings, uint32_t rank,
-                      const uint64_t socket[2], wf_join_record *out)
+weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
+                             const uint64_t socket[2], wf_join_record *out)
 {
     memset(out, 0, sizeof(*out));
     out->magic = WF_JOIN_MAGIC;
@@ -61,16 +70,16 @@ void wf_join_describe(const wf_settings *settings, uint32_t rank,
     out->user = geteuid();
     out->netns = namespace_id("/proc/self/ns/net");
     out->userns = namespace_id("/proc/self/ns/user");
-    read_boot_id(out->boot_id, sizeof(out->boot_id));
     gethostname(out->host, sizeof(out->host) - 1);
     snprintf(out->node, sizeof(out->node), "%s", settings->node);
     read_cpus(out->cpus, sizeof(out->cpus));
+    return read_boot_id(out->boot_id, sizeof(out->boot_id));
 }
 
 bool wf_join_same_host(const wf_join_record *a, const wf_join_record *b)
 {
     return a->user == b->user && a->netns == b->netns &&
-           a->userns == b->userns && a->boot_id[0] != '\0' &&
+           a->userns == b->userns &&
            strcmp(a->boot_id, b->boot_id) == 0;
 }
 
@@ -85,7 +94,7 @@ static weft_status check_record(const wf_join_record *r, uint32_t rank)
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "rank %u runs another version of weft", rank);
     }
-    if (r->rank != rank || memchr(r->host, 0, sizeof(r->host)) == NULL ||
+    if (r->rank != rank || r->boot_id[0] == '\0' || memchr(r->host, 0, sizeof(r->host)) == NULL ||
         memchr(r->node, 0, sizeof(r->node)) == NULL ||
         memchr(r->boot_id, 0, sizeof(r->boot_id)) == NULL) {
         return wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",

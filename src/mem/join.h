@@ -47,8 +47,9 @@ typedef struct wf_join_table {
     wf_join_record record[];
 } wf_join_table;
 
-void wf_join_describe(const wf_settings *settings, uint32_t rank,
-                      const uint64_t socket[2], wf_join_record *out);
+/* Fails only if the machine cannot be told from others. */
+weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
+                             const uint64_t socket[2], wf_join_record *out);
 
 /* Publish `own` and fetch everybody's. The caller frees `*out`. */
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,

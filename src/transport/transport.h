@@ -106,13 +106,14 @@ typedef struct wf_transport {
     unsigned (*progress)(wf_port *port);
     /* Is there something that leaves, or is read, only by further calls of
      * progress()? Before a rank leaves, it goes on until this is false. A
-     * waiter may sleep all the same once progress() has returned 0: it is woken
-     * when there is something to do. */
+     * waiter may sleep all the same: it is woken when there is something to
+     * do. */
     bool (*busy)(const wf_port *port);
     /* `rank` died or left. */
     void (*gone)(wf_port *port, uint32_t rank);
     /* A descriptor that polls readable when progress() may have work, or -1:
-     * then peers ring this rank's bell on the board. Optional. */
+     * then this rank's bell on the board rings, by a peer or by a progress()
+     * that did something and may have more to do. Optional. */
     int (*wake_fd)(wf_port *port);
 } wf_transport;
 

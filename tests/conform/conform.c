@@ -74,19 +74,6 @@ unsigned conform_times(const conform *c, unsigned n)
     return slow && n > 8 ? 8 + n / 8 : n;
 }
 
-/* Wait as a rank does that has nothing else to do. Whoever has something for
- * it rings; a bell that nobody rings lets the run's deadline pass. */
-static void conform_sleep(conform *c)
-{
-    wf_board_rank *own = wf_host_own(c->host);
-    uint32_t bell = wf_board_drowse(c->host->board, own);
-
-    if (c->t->progress(c->port) == 0) {
-        wf_board_sleep(c->host->board, own, bell, UINT64_MAX);
-    }
-    wf_board_awake(own);
-}
-
 void conform_step(conform *c)
 {
     if (c->t->progress(c->port) == 0) {
@@ -104,16 +91,28 @@ static bool all_done(const wf_msg *msgs, size_t n)
     return true;
 }
 
+/* Sleep as a rank does that has nothing else to do, having looked once more.
+ * Whoever has something for it rings, and so does its own progress() where it
+ * leaves work; a bell that nobody rings lets the run's deadline pass. */
+static void sleep_until_done(conform *c, const wf_msg *msgs, size_t n)
+{
+    wf_board_rank *own = wf_host_own(c->host);
+    uint32_t bell = wf_board_drowse(c->host->board, own);
+
+    c->t->progress(c->port);
+    if (!all_done(msgs, n)) {
+        wf_board_sleep(c->host->board, own, bell, UINT64_MAX);
+    }
+    wf_board_awake(own);
+}
+
 void conform_wait(conform *c, const wf_msg *msgs, size_t n)
 {
     while (!all_done(msgs, n)) {
-        if (c->t->progress(c->port) > 0 || all_done(msgs, n)) {
-            continue;
-        }
         if (c->kind->sleeps) {
-            conform_sleep(c);
+            sleep_until_done(c, msgs, n);
         } else {
-            sched_yield();
+            conform_step(c);
         }
     }
 }

@@ -114,8 +114,8 @@ static size_t change_seed(const struct input *seed, uint64_t *random,
     for (; changes > 0 && n > 0; changes--) {
         static const uint8_t edges[] = {0, 1, 0x7f, 0x80, 0xff};
         uint64_t r = next_random(random);
-        data[(r >> 16) % n] = r % 2 ? (uint8_t)(r >> 8)
-                                    : edges[(r >> 8) % sizeof(edges)];
+        data[(r >> 16) % n] =
+            r % 2 ? (uint8_t)(r >> 8) : edges[(r >> 8) % sizeof(edges)];
     }
     return n;
 }

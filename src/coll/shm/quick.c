@@ -7,6 +7,8 @@
 
 #include "coll/shm/area.h"
 
+#define QUICK_STEPS 16u
+
 /* The general way takes over after `at` members. */
 static weft_status give_up(wf_coll_op *op, bool posted, uint32_t at,
                            uint32_t finished)
@@ -36,20 +38,27 @@ static void copy_small(void *to, const void *from, size_t bytes)
     }
 }
 
+/* As wf_reducer_init, for a call that was checked before. */
+static wf_reducer quick_reducer(const wf_coll_op *op, const shm_state *s)
+{
+    const wf_call *call = &op->op.call;
+
+    return (wf_reducer){.fold = s->kernels->fold[call->type][call->op],
+                        .factor = call->factor,
+                        .ranks = op->op.comm->size,
+                        .elem = wf_dtype_bytes_table[call->type]};
+}
+
 static void quick_reduce(wf_coll_op *op, shm_state *s)
 {
     weft_comm *comm = op->op.comm;
-    const wf_call *call = &op->op.call;
-    wf_reducer r = {.fold = s->kernels->fold[call->type][call->op],
-                    .factor = call->factor,
-                    .ranks = comm->size,
-                    .elem = wf_dtype_bytes_table[call->type]};
+    wf_reducer r = quick_reducer(op, s);
 
     for (uint32_t i = 0; i < comm->size; i++) {
         s->src[i] = shm_cell_of(s, i, op->op.sequence)->payload;
     }
     s->src[comm->rank] = op->src;
-    r.fold(&r, &op->dst, 1, s->src, comm->size, call->count);
+    r.fold(&r, &op->dst, 1, s->src, comm->size, op->op.call.count);
 }
 
 /* All calls are there and equal ours: take what is ours. */
@@ -75,6 +84,24 @@ static void quick_finish(wf_coll_op *op, shm_state *s)
     }
 }
 
+/* More than fits into a cell: the usual steps, but no more than that. */
+static weft_status quick_large(wf_coll_op *op)
+{
+    const wf_call *call = &op->op.call;
+    shm_state *s = wf_coll_state(op->op.comm);
+    weft_status st = WF_PENDING;
+
+    wf_op_init(&op->op);
+    shm_begin(op);
+    if (call->kind == WF_CALL_ALLREDUCE) {
+        op->reducer = quick_reducer(op, s);
+    }
+    for (unsigned i = 0; i < QUICK_STEPS && st == WF_PENDING; i++) {
+        st = op->op.step(&op->op);
+    }
+    return st;
+}
+
 weft_status shm_quick(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
@@ -83,6 +110,9 @@ weft_status shm_quick(wf_coll_op *op)
     shm_cell *own = shm_cell_of(s, comm->rank, sequence);
     uint32_t finished = sequence;
 
+    if (op->bytes > s->payload) {
+        return quick_large(op);
+    }
     if ((int32_t)(sequence - s->free_until) >= 0) {
         return give_up(op, false, 0, sequence);
     }

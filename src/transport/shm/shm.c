@@ -362,6 +362,11 @@ static unsigned shm_progress(wf_port *port)
     if (port->going > 0) {
         events += shm_bury(port);
     }
+    /* Each call does a bounded amount of work, so where something happened
+     * there may be more: nobody here sleeps before having looked again. */
+    if (events > 0) {
+        wf_board_ring(port->peer[port->self].bell);
+    }
     return events;
 }
 
