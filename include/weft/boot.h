@@ -26,7 +26,8 @@ typedef struct weft_boot {
      * WEFT_ERR_TIMEOUT when it was not set in time. */
     weft_status (*get)(void *ctx, const char *key, void *value, size_t *n,
                        uint32_t timeout_ms);
-    /* This rank needs the table no more. Optional. */
+    /* This rank has joined and needs the table no more. Optional; not called
+     * if joining failed. */
     void (*done)(void *ctx);
 } weft_boot;
 

@@ -24,6 +24,7 @@ static void adopt_shared(weft_comm *comm)
 {
     wf_comm_shared *s = comm->shared;
     uint64_t until = wf_now_ns() + REASON_NS;
+    char text[WF_DETAIL_MAX];
 
     while (atomic_load_explicit(&s->broken, memory_order_acquire) != 2) {
         if (wf_now_ns() > until) {
@@ -33,8 +34,9 @@ static void adopt_shared(weft_comm *comm)
         }
         wf_cpu_relax();
     }
-    s->text[sizeof(s->text) - 1] = '\0';
-    adopt(comm, (weft_status)s->status, s->text);
+    /* Bounded, though whoever wrote it should have ended it. */
+    snprintf(text, sizeof(text), "%.*s", (int)sizeof(s->text) - 1, s->text);
+    adopt(comm, (weft_status)s->status, text);
 }
 
 static void publish(weft_comm *comm, weft_status status, const char *text)

@@ -170,7 +170,8 @@ static weft_status lead(build *b)
     char why[WF_DETAIL_MAX] = "";
     weft_status st = WEFT_OK;
 
-    comm->id = world->host->rank << 17 | (world->comms_made++ & 0xffff) << 1;
+    comm->id = world->host->rank << 17 |
+               (atomic_fetch_add(&world->comms_made, 1) & 0xffff) << 1;
     if (comm->one_node && comm->size > 1) {
         st = make_segment(comm);
     }

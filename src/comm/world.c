@@ -186,7 +186,7 @@ weft_status weft_world_create(const weft_world_options *options,
     if (st == WEFT_OK) {
         st = world_join(world, boot);
     }
-    if (boot != NULL && boot->done != NULL) {
+    if (st == WEFT_OK && boot->done != NULL) {
         boot->done(boot->ctx);
     }
     weft_boot_close(own_boot);

@@ -27,7 +27,7 @@ struct weft_world {
     /* All communicators, for news that comes by mail. */
     pthread_mutex_t comms_lock;
     weft_comm *comms;
-    uint32_t comms_made;
+    _Atomic uint32_t comms_made; /* led by this rank */
 
     /* Ports and queues are touched by the holder of this lock only. */
     pthread_mutex_t drive;

@@ -122,6 +122,9 @@ static weft_status joining_fail(const wf_host *h, uint32_t local,
 {
     const wf_peer *p = &h->peer[h->rank_of[local]];
 
+    if (st == WEFT_ERR_CLOSED && wf_link_last_words(h->link[local])) {
+        return WEFT_ERR_PEER;
+    }
     if (st == WEFT_ERR_CLOSED || st == WEFT_ERR_TIMEOUT) {
         return wf_fail(st == WEFT_ERR_CLOSED ? WEFT_ERR_PEER : st,
                        "rank %u (pid %d on %s) %s while the job was forming",
@@ -253,13 +256,14 @@ static weft_status board_follow(wf_host *h, uint64_t deadline)
     return st;
 }
 
-/* Tell the others why there will be no job, as far as they still listen. */
+/* Tell the others why there will be no job, as far as they listen: they would
+ * see us go, and take us for the cause. */
 static void explain_failure(wf_host *h)
 {
     char why[WF_DETAIL_MAX];
 
     snprintf(why, sizeof(why), "%s", weft_error_detail());
-    for (uint32_t i = 1; h->self == 0 && i < h->count; i++) {
+    for (uint32_t i = 0; i < h->count; i++) {
         if (h->link[i] >= 0) {
             (void)tell(h, i, WF_PACKET_FAILED, why, strlen(why), -1,
                        wf_now_ns() + EXPLAIN_NS);

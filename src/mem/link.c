@@ -77,7 +77,9 @@ weft_status wf_link_connect(const uint64_t name[2], int *out)
     }
     while (connect(fd, (struct sockaddr *)&address, n) != 0) {
         if (errno != EINTR) {
-            st = wf_fail_errno("connecting to a rank of this host");
+            st = errno == ECONNREFUSED
+                     ? wf_fail(WEFT_ERR_CLOSED, "the other side is gone")
+                     : wf_fail_errno("connecting to a rank of this host");
             close(fd);
             return st;
         }
@@ -243,4 +245,17 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
         *fd = came;
     }
     return st;
+}
+
+bool wf_link_last_words(int link)
+{
+    wf_packet p;
+
+    while (wf_link_recv(link, &p, NULL, 0) == WEFT_OK) {
+        if (p.kind == WF_PACKET_FAILED) {
+            wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes, (const char *)p.data);
+            return true;
+        }
+    }
+    return false;
 }

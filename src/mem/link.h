@@ -4,6 +4,7 @@
 #ifndef WF_MEM_LINK_H
 #define WF_MEM_LINK_H
 
+#include <stdbool.h>
 #include <weft/status.h>
 
 #define WF_PACKET_DATA 2048
@@ -31,6 +32,7 @@ typedef struct wf_packet {
 
 /* Listen on a name that only those who are told it can know. */
 weft_status wf_link_listen(const uint64_t name[2], int *out);
+/* WEFT_ERR_CLOSED when nobody listens there any more. */
 weft_status wf_link_connect(const uint64_t name[2], int *out);
 /* Accept one connection of the same user; -1 in `*out` if it was another's. */
 weft_status wf_link_accept(int listener, uint64_t deadline_ns, int *out);
@@ -43,6 +45,10 @@ weft_status wf_link_send(int link, const wf_packet *p, int fd,
  * one that nobody asked for is closed. WEFT_ERR_CLOSED when the other side is
  * gone. A deadline of 0 does not wait: WEFT_ERR_TIMEOUT means nothing there. */
 weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns);
+
+/* The other side is gone: did it say why? Then its text is in the detail.
+ * What else it sent is thrown away. */
+bool wf_link_last_words(int link);
 
 /* Is what came in a packet that may be used? Pure; the fuzzer calls it too. */
 weft_status wf_packet_check(const wf_packet *p, size_t received);

@@ -61,6 +61,10 @@ static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
     char why[256];
 
     snprintf(why, sizeof(why), "%s", weft_error_detail());
+    if (st == WEFT_ERR_CLOSED && m->host->link[local] >= 0 &&
+        wf_link_last_words(m->host->link[local])) {
+        return WEFT_ERR_PEER;
+    }
     if (st == WEFT_ERR_CLOSED) {
         return wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) went away while "
                                       "the job was forming",
@@ -90,6 +94,10 @@ static weft_status mesh_recv(const mesh *m, uint32_t local, uint32_t kind,
     wf_packet p;
     weft_status st = wf_link_recv(m->host->link[local], &p, NULL, m->deadline);
 
+    if (st == WEFT_OK && p.kind == WF_PACKET_FAILED) {
+        return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes,
+                       (const char *)p.data);
+    }
     if (st == WEFT_OK && (p.kind != kind || p.bytes != n)) {
         st = wf_fail(WEFT_ERR_PROTOCOL, "unexpected packet %u", p.kind);
     }

@@ -24,6 +24,12 @@ static uint64_t draw(uint64_t *state, uint64_t below)
     return wt_mix(seed, 0, (*state)++) % below;
 }
 
+/* How far the work may go before the blow. */
+static unsigned strike_limit(wt_phase phase)
+{
+    return phase == WT_LARGE ? 4 : phase == WT_JOINING ? 1000 : 500;
+}
+
 static wt_fault random_fault(uint64_t *state)
 {
     static const char *const settings[] = {NULL,
@@ -37,14 +43,20 @@ static wt_fault random_fault(uint64_t *state)
     wt_fault fault = {.ranks = 2 + (unsigned)draw(state, 7)};
 
     fault.victim = (unsigned)draw(state, fault.ranks);
-    fault.phase = (wt_phase)draw(state, WT_PHASES);
+    fault.phase = (wt_phase)draw(state, WT_JOINING + 1);
     /* A stop costs its whole deadline: few of them. */
     fault.blow = (wt_blow)draw(state, WT_BLOWS);
     if (fault.blow == WT_BLOW_STOP && draw(state, 4) != 0) {
         fault.blow = WT_BLOW_KILL;
     }
+    /* A rank that waits for a message from one that waits itself cannot know
+     * who is at the end of the chain; among three there is no chain. */
+    if (fault.blow == WT_BLOW_STOP && fault.phase == WT_MESSAGE) {
+        fault.ranks = 3;
+        fault.victim %= 3;
+    }
     fault.with_child = fault.blow != WT_BLOW_STOP && draw(state, 2) != 0;
-    fault.strike_at = (unsigned)draw(state, fault.phase == WT_LARGE ? 4 : 500);
+    fault.strike_at = (unsigned)draw(state, strike_limit(fault.phase));
     fault.settings = settings[draw(state, 8)];
     return fault;
 }

@@ -312,7 +312,7 @@ static void sixteen_mebibytes_are_summed(void **state)
 static void ranks_that_never_poll_sum_large_data_too(void **state)
 {
     (void)state;
-    wt_run_both(3, "SPIN=0s YIELD=0s", large_body);
+    wt_run_both(3, "SPIN=0s YIELD=0s CHUNK_BYTES=4K", large_body);
     wt_run_both(3, "SPIN=0s YIELD=0s ENGINE=message", large_body);
 }
 

@@ -11,20 +11,18 @@
 
 /* The node of each rank, as a letter. Set before the ranks are forked. */
 static const char *nodes;
-static const char *more_settings;
 
 static const char *settings_of(unsigned rank)
 {
     static _Thread_local char text[128];
 
-    snprintf(text, sizeof(text), "NODE=%c %s", nodes[rank], more_settings);
+    snprintf(text, sizeof(text), "NODE=%c", nodes[rank]);
     return text;
 }
 
-static void run_nodes(const char *layout, const char *more, wt_body *body)
+static void run_nodes(const char *layout, wt_body *body)
 {
     nodes = layout;
-    more_settings = more;
     wt_run_job_both(&(wt_job){.ranks = (unsigned)strlen(layout),
                               .settings_of = settings_of,
                               .body = body});
@@ -58,20 +56,18 @@ static void peers_body(weft_world *world)
 static void each_rank_knows_who_shares_memory_with_whom(void **state)
 {
     (void)state;
-    run_nodes("aaa", "", peers_body);
+    run_nodes("aaa", peers_body);
     for (unsigned i = 0; i < LAYOUTS; i++) {
-        run_nodes(layouts[i], "", peers_body);
+        run_nodes(layouts[i], peers_body);
     }
 }
 
 /* --- operations between nodes -------------------------------------------- */
 
-/* Between nodes 16-bit sums are rounded at each hop unless EXACT is set, so
- * that only then the reference is met. */
+/* Between nodes 16-bit sums are rounded at each hop. */
 static bool reference_holds(weft_dtype type)
 {
-    return (type != WEFT_F16 && type != WEFT_BF16) ||
-           strstr(more_settings, "EXACT=1") != NULL;
+    return type != WEFT_F16 && type != WEFT_BF16;
 }
 
 static void allreduce_case(weft_world *world, unsigned pair, weft_dtype type,
@@ -113,15 +109,8 @@ static void allreduce_gives_the_reference_between_nodes(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < LAYOUTS; i++) {
-        run_nodes(layouts[i], "", allreduce_body);
+        run_nodes(layouts[i], allreduce_body);
     }
-}
-
-static void sixteen_bit_sums_can_be_exact_between_nodes(void **state)
-{
-    (void)state;
-    run_nodes("aabb", "EXACT=1", allreduce_body);
-    run_nodes("abc", "EXACT=1", allreduce_body);
 }
 
 static void rough_body(weft_world *world)
@@ -147,9 +136,8 @@ static void all_ranks_of_all_nodes_get_the_same_bits(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < LAYOUTS; i++) {
-        run_nodes(layouts[i], "", rough_body);
+        run_nodes(layouts[i], rough_body);
     }
-    run_nodes("aabb", "EXACT=1", rough_body);
 }
 
 static void broadcast_body(weft_world *world)
@@ -178,7 +166,7 @@ static void broadcast_and_barrier_work_between_nodes(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < LAYOUTS; i++) {
-        run_nodes(layouts[i], "", broadcast_body);
+        run_nodes(layouts[i], broadcast_body);
     }
 }
 
@@ -213,7 +201,7 @@ static void messages_cross_nodes(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < LAYOUTS; i++) {
-        run_nodes(layouts[i], "", message_body);
+        run_nodes(layouts[i], message_body);
     }
 }
 
@@ -245,7 +233,7 @@ static void communicators_inside_and_across_nodes_work(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < LAYOUTS; i++) {
-        run_nodes(layouts[i], "", split_body);
+        run_nodes(layouts[i], split_body);
     }
 }
 
@@ -254,7 +242,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_rank_knows_who_shares_memory_with_whom),
         cmocka_unit_test(allreduce_gives_the_reference_between_nodes),
-        cmocka_unit_test(sixteen_bit_sums_can_be_exact_between_nodes),
         cmocka_unit_test(all_ranks_of_all_nodes_get_the_same_bits),
         cmocka_unit_test(broadcast_and_barrier_work_between_nodes),
         cmocka_unit_test(messages_cross_nodes),

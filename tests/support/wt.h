@@ -60,7 +60,8 @@ typedef struct wt_job {
      * rank its own instead. */
     const char *settings;
     const char *(*settings_of)(unsigned rank);
-    /* One of the two: `bare` runs without a world and may make its own. */
+    /* `bare`, if there is one, runs instead of `body`, without a world, and
+     * may make its own. */
     wt_body *body;
     void (*bare)(void);
     /* Bit r: rank r may end in any way. It and its children are killed once

@@ -265,12 +265,62 @@ static void fault_body(weft_world *world)
     free(work);
 }
 
+/* --- a job that is just forming ------------------------------------------ */
+
+static void *early_striker_main(void *arg)
+{
+    double until = wt_now() + 1e-5 * the.strike_at;
+
+    (void)arg;
+    while (wt_now() < until) {
+    }
+    strike_now();
+    return NULL;
+}
+
+static _Noreturn void victim_joins(void)
+{
+    weft_world *world = NULL;
+    pthread_t striker;
+
+    WT_CHECK(pthread_create(&striker, NULL, early_striker_main, NULL) == 0);
+    (void)wt_join("BOOT_TIMEOUT=1s", 0, &world);
+    for (;;) {
+        pause();
+    }
+}
+
+/* The job forms or it does not; if it does, the first operations tell. */
+static void joining_body(void)
+{
+    weft_world *world = NULL;
+    double began = wt_now();
+    weft_status st;
+
+    if (wt_rank() == the.victim) {
+        victim_joins();
+    }
+    st = wt_join("BOOT_TIMEOUT=1s TIMEOUT=1s", 0, &world);
+    while (st == WEFT_OK) {
+        began = wt_now();
+        st = weft_barrier(weft_world_comm(world));
+    }
+    if (!wt_names_rank(weft_error_detail(), the.victim)) {
+        WT_FAIL("does not name rank %u: %s", the.victim, weft_error_detail());
+    }
+    if (wt_now() - began > 1 + 2 * wt_death_bound()) {
+        WT_FAIL("told only after %.2f s: %s", wt_now() - began,
+                weft_error_detail());
+    }
+    weft_world_destroy(world);
+}
+
 /* --- from outside -------------------------------------------------------- */
 
 void wt_fault_text(const wt_fault *fault, char *text, size_t room)
 {
-    static const char *const phases[WT_PHASES] = {"idle", "small", "large",
-                                                  "message", "pending"};
+    static const char *const phases[WT_JOINING + 1] = {
+        "idle", "small", "large", "message", "pending", "joining"};
     static const char *const blows[WT_BLOWS] = {"kill", "stop", "_exit",
                                                 "exit"};
 
@@ -302,10 +352,12 @@ void wt_fault_run(const wt_fault *fault)
     snprintf(settings, sizeof(settings), "TIMEOUT=%gs %s", deadline(),
              fault->settings != NULL ? fault->settings : "");
     wt_note("%s", text);
-    wt_run_job(&(wt_job){.ranks = fault->ranks,
-                         .settings = settings,
-                         .body = fault_body,
-                         .doomed = 1u << fault->victim,
-                         .deadline = 30});
+    wt_run_job(
+        &(wt_job){.ranks = fault->ranks,
+                  .settings = settings,
+                  .body = fault_body,
+                  .bare = fault->phase == WT_JOINING ? joining_body : NULL,
+                  .doomed = 1u << fault->victim,
+                  .deadline = 30});
     wt_expect_no_names();
 }

@@ -12,12 +12,13 @@
 
 /* What the ranks are doing. */
 typedef enum wt_phase {
-    WT_IDLE,    /* nothing: the next call must tell */
-    WT_SMALL,   /* allreduces of a few bytes */
-    WT_LARGE,   /* allreduces of 16 MiB */
-    WT_MESSAGE, /* messages in a ring */
-    WT_PENDING, /* waiting for a request that needs the victim */
-    WT_PHASES
+    WT_IDLE,               /* nothing: the next call must tell */
+    WT_SMALL,              /* allreduces of a few bytes */
+    WT_LARGE,              /* allreduces of 16 MiB */
+    WT_MESSAGE,            /* messages in a ring */
+    WT_PENDING,            /* waiting for a request that needs the victim */
+    WT_PHASES,             /* of a job that has formed */
+    WT_JOINING = WT_PHASES /* forming it */
 } wt_phase;
 
 /* What happens to the victim. */
@@ -34,8 +35,9 @@ typedef struct wt_fault {
     unsigned victim;
     wt_phase phase;
     wt_blow blow;
-    bool with_child;      /* the victim has a forked child that lives on */
-    unsigned strike_at;   /* rounds of work before the blow */
+    bool with_child; /* the victim has a forked child that lives on */
+    /* Rounds of work before the blow; of WT_JOINING, units of 10 us. */
+    unsigned strike_at;
     const char *settings; /* besides TIMEOUT, or NULL */
 } wt_fault;
 
