@@ -93,7 +93,6 @@ int wfp_array_open(wfp_array *a, PyObject *object, unsigned access)
 {
     a->owner = NULL;
     a->back = NULL;
-    a->managed = NULL;
     a->has_view = false;
     switch (array_open_plain(a, object, access)) {
     case WFP_OPENED:
@@ -126,12 +125,6 @@ void wfp_array_close(wfp_array *a)
     if (a->has_view) {
         PyBuffer_Release(&a->view);
         a->has_view = false;
-    }
-    if (a->managed != NULL) {
-        wfp_dl_managed *managed = a->managed;
-
-        a->managed = NULL;
-        managed->deleter(managed);
     }
     Py_CLEAR(a->back);
     Py_CLEAR(a->owner);

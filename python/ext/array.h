@@ -34,9 +34,8 @@ typedef struct wfp_array {
     size_t item; /* bytes of one element */
     int dtype;   /* a weft_dtype, or WFP_NO_DTYPE: bytes without arithmetic */
     bool has_view;
-    PyObject *owner;         /* what was opened; NULL while closed */
-    PyObject *back;          /* copies the result to the caller's array */
-    wfp_dl_managed *managed; /* holds a tensor's memory, with WFP_KEEP */
+    PyObject *owner; /* holds the memory; NULL while closed */
+    PyObject *back;  /* copies the result to the caller's array */
     Py_buffer view;
 } wfp_array;
 

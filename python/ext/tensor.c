@@ -71,7 +71,7 @@ const wfp_dl_api *wfp_tensor_learn(PyTypeObject *type)
         return NULL;
     }
     api = tensor_find_table(type);
-    if (api == NULL) {
+    if (api == NULL || api->borrow_from_object == NULL) {
         return NULL;
     }
     wfp_lazy_learn(type);
@@ -152,42 +152,35 @@ static wfp_opened tensor_check_lazy(const wfp_array *a, PyObject *tensor,
     return rare < 0 ? WFP_RAISED : rare ? WFP_RARE : WFP_OPENED;
 }
 
-static const wfp_dl_tensor *tensor_export(wfp_array *a, PyObject *tensor,
-                                          const wfp_dl_api *api,
-                                          unsigned access, wfp_dl_tensor *room)
+/* Who holds the memory: the tensor itself during a call. For longer, a tensor
+ * of our own on the same storage, since the caller can give his another one
+ * (x.data = ...), or resize it, at any time. */
+static PyObject *tensor_holder(PyObject *tensor, unsigned access)
 {
-    if ((access & WFP_KEEP) == 0 && api->borrow_from_object != NULL) {
-        return api->borrow_from_object(tensor, room) == 0 ? room : NULL;
-    }
-    if (api->managed_from_object(tensor, &a->managed) != 0) {
-        a->managed = NULL;
-        return NULL;
-    }
-    return &a->managed->tensor;
+    return (access & WFP_KEEP) == 0
+               ? Py_NewRef(tensor)
+               : PyObject_CallMethod(tensor, "detach", NULL);
 }
 
 wfp_opened wfp_tensor_open(wfp_array *a, PyObject *tensor,
                            const wfp_dl_api *api, unsigned access)
 {
-    wfp_dl_tensor room;
-    const wfp_dl_tensor *t = tensor_export(a, tensor, api, access, &room);
+    PyObject *holder = tensor_holder(tensor, access);
     wfp_opened opened = WFP_RARE;
+    wfp_dl_tensor t;
 
-    if (t == NULL) {
-        PyErr_Clear(); /* weft._arrays knows a better text, or a way */
-        return WFP_RARE;
+    if (holder == NULL) {
+        return WFP_RAISED;
     }
-    if (tensor_describe(a, t)) {
+    if (api->borrow_from_object(holder, &t) != 0) {
+        PyErr_Clear(); /* weft._arrays knows a better text, or a way */
+    } else if (tensor_describe(a, &t)) {
         opened = tensor_check_lazy(a, tensor, access);
     }
     if (opened != WFP_OPENED) {
-        if (a->managed != NULL) {
-            a->managed->deleter(a->managed);
-            a->managed = NULL;
-        }
+        Py_DECREF(holder);
         return opened;
     }
-    Py_INCREF(tensor);
-    a->owner = tensor;
+    a->owner = holder;
     return WFP_OPENED;
 }

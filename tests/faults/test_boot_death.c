@@ -205,6 +205,22 @@ static void a_rank_that_exits_at_any_step_of_joining_is_named(void **state)
     strike_at_every_call(0, WT_BLOW_EXIT);
 }
 
+/* The survivors find out one after the other and give up: those who hear of it
+ * from them must not take them for the victim. */
+static void a_rank_killed_at_any_moment_of_joining_is_named(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < (wt_full() ? 100 : 20); i++) {
+        wt_fault fault = {.ranks = 5,
+                          .victim = i % 5,
+                          .phase = WT_JOINING,
+                          .blow = WT_BLOW_KILL,
+                          .strike_at = i * (wt_full() ? 4 : 20)};
+
+        wt_fault_run(&fault);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -212,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_rank_killed_at_any_step_of_joining_is_named),
         cmocka_unit_test(a_rank_stopped_at_any_step_of_joining_is_named),
         cmocka_unit_test(a_rank_that_exits_at_any_step_of_joining_is_named),
+        cmocka_unit_test(a_rank_killed_at_any_moment_of_joining_is_named),
     };
 
     if (WT_TSAN) {

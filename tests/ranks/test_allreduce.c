@@ -311,9 +311,13 @@ static void sixteen_mebibytes_are_summed(void **state)
  * by itself would take minutes here. */
 static void ranks_that_never_poll_sum_large_data_too(void **state)
 {
+    wt_job job = {.ranks = 3, .body = large_body, .deadline = 10};
+
     (void)state;
-    wt_run_both(3, "SPIN=0s YIELD=0s CHUNK_BYTES=4K", large_body);
-    wt_run_both(3, "SPIN=0s YIELD=0s ENGINE=message", large_body);
+    job.settings = "SPIN=0s YIELD=0s CHUNK_BYTES=4K";
+    wt_run_job_both(&job);
+    job.settings = "SPIN=0s YIELD=0s ENGINE=message";
+    wt_run_job_both(&job);
 }
 
 int main(void)
