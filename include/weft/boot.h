@@ -15,7 +15,7 @@ WEFT_BEGIN_DECLS
  * failure, and may describe it with weft_boot_fail().
  */
 typedef struct weft_boot {
-    size_t size;  /* sizeof(weft_boot) */
+    size_t size; /* sizeof(weft_boot) */
     uint32_t rank;
     uint32_t ranks;
     void *ctx; /* handed to each function */

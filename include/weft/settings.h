@@ -9,9 +9,9 @@
 WEFT_BEGIN_DECLS
 
 typedef struct weft_setting_info {
-    const char *name;   /* "WEFT_TIMEOUT" */
-    const char *value;  /* as it would be used by a world made now */
-    const char *source; /* "default" or "environment" */
+    const char *name;     /* "WEFT_TIMEOUT" */
+    const char *value;    /* as it would be used by a world made now */
+    const char *source;   /* "default" or "environment" */
     const char *fallback; /* the default value */
     const char *help;
 } weft_setting_info;

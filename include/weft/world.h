@@ -24,10 +24,10 @@ typedef struct weft_world_options {
 /** What is known of a rank. */
 typedef struct weft_peer {
     uint32_t rank;
-    uint32_t node;        /* ranks with the same number share memory */
-    int32_t pid;          /* on its own host */
-    int shares_memory;    /* with the caller */
-    const char *host;     /* its host's name; lives as long as the world */
+    uint32_t node;     /* ranks with the same number share memory */
+    int32_t pid;       /* on its own host */
+    int shares_memory; /* with the caller */
+    const char *host;  /* its host's name; lives as long as the world */
 } weft_peer;
 
 /**

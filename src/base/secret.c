@@ -49,10 +49,9 @@ static void sip_rounds(uint64_t v[4], unsigned rounds)
 
 uint64_t wf_keyed_hash(const wf_secret *key, const void *data, size_t n)
 {
-    uint64_t v[4] = {key->k[0] ^ 0x736f6d6570736575u,
-                     key->k[1] ^ 0x646f72616e646f6du,
-                     key->k[0] ^ 0x6c7967656e657261u,
-                     key->k[1] ^ 0x7465646279746573u};
+    uint64_t v[4] = {
+        key->k[0] ^ 0x736f6d6570736575u, key->k[1] ^ 0x646f72616e646f6du,
+        key->k[0] ^ 0x6c7967656e657261u, key->k[1] ^ 0x7465646279746573u};
     const unsigned char *p = data;
     size_t left = n;
     uint64_t word;

@@ -211,9 +211,11 @@ static const setting table[] = {
     {"BOOT_TIMEOUT", "5m", parse_duration, AT(boot_timeout_ns),
      "How long joining the job waits for the other ranks"},
     {"NODE", "", parse_node, AT(node),
-     "Ranks with different names map no memory of each other, even on one host"},
+     "Ranks with different names map no memory of each other, even on one "
+     "host"},
     {"ENGINE", "auto", parse_engine, AT(engine),
-     "The engine of all collectives, by name (shm, message), where it can serve"},
+     "The engine of all collectives, by name (shm, message), where it can "
+     "serve"},
     {"SPIN", "auto", parse_auto_duration, AT(spin_ns),
      "How long a wait polls before it gives its core away"},
     {"YIELD", "auto", parse_auto_duration, AT(yield_ns),
@@ -318,8 +320,8 @@ weft_status wf_settings_load(const char *overrides, wf_settings *out)
     for (size_t i = 0; i < SETTINGS; i++) {
         const char *env = setting_env(&table[i]);
 
-        st = setting_apply(&table[i], env != NULL ? env : table[i].fallback,
-                           &s);
+        st =
+            setting_apply(&table[i], env != NULL ? env : table[i].fallback, &s);
         if (st != WEFT_OK) {
             return st;
         }
@@ -344,8 +346,9 @@ void wf_settings_warn_unknown(void)
 
         if (strncmp(*e, "WEFT_", 5) == 0 && eq != NULL &&
             setting_find(*e + 5, (size_t)(eq - *e - 5)) == NULL) {
-            wf_log(WEFT_LOG_WARN, "there is no setting %.*s; weft doctor "
-                                  "--settings lists those there are",
+            wf_log(WEFT_LOG_WARN,
+                   "there is no setting %.*s; weft doctor "
+                   "--settings lists those there are",
                    (int)(eq - *e), *e);
         }
     }

@@ -206,8 +206,7 @@ weft_status weft_broadcast(weft_comm *comm, void *buf, size_t n,
 weft_status weft_ibroadcast(weft_comm *comm, void *buf, size_t n,
                             weft_dtype type, uint32_t root, weft_request **out)
 {
-    return out == NULL ? no_out()
-                       : broadcast(comm, buf, n, type, root, out);
+    return out == NULL ? no_out() : broadcast(comm, buf, n, type, root, out);
 }
 
 static bool overlap_in_part(const void *a, const void *b, size_t bytes)
@@ -239,12 +238,12 @@ static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
         return st;
     }
     op.op.comm = comm;
-    op.op.call = (wf_call){
-        .kind = WF_CALL_ALLREDUCE,
-        .type = (uint8_t)type,
-        .op = (uint8_t)how.kind,
-        .count = n,
-        .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0};
+    op.op.call =
+        (wf_call){.kind = WF_CALL_ALLREDUCE,
+                  .type = (uint8_t)type,
+                  .op = (uint8_t)how.kind,
+                  .count = n,
+                  .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0};
     op.src = src;
     op.dst = dst;
     return finish(&op, out);
@@ -260,6 +259,5 @@ weft_status weft_iallreduce(weft_comm *comm, const void *src, void *dst,
                             size_t n, weft_dtype type, weft_op op,
                             weft_request **out)
 {
-    return out == NULL ? no_out()
-                       : allreduce(comm, src, dst, n, type, op, out);
+    return out == NULL ? no_out() : allreduce(comm, src, dst, n, type, op, out);
 }

@@ -25,24 +25,24 @@ typedef struct wf_shm_progress {
     uint32_t red_at;   /* members before it have reduced the chunk `out` */
     uint64_t base;     /* chunks that went through before this operation */
     uint64_t chunks;
-    uint64_t in;       /* chunks that we have put into our slot */
-    uint64_t red;      /* chunks of which we have reduced our share */
-    uint64_t out;      /* chunks that we have taken out */
-    size_t chunk;      /* bytes, a multiple of the element size and of 64 */
+    uint64_t in;  /* chunks that we have put into our slot */
+    uint64_t red; /* chunks of which we have reduced our share */
+    uint64_t out; /* chunks that we have taken out */
+    size_t chunk; /* bytes, a multiple of the element size and of 64 */
 } wf_shm_progress;
 
 /* State of the algorithms of the message engine. */
 typedef struct wf_message_progress {
     uint32_t phase;
-    uint32_t mask;  /* how far apart the partners of this round are */
-    bool sent;      /* the round's messages are with the transport */
+    uint32_t mask; /* how far apart the partners of this round are */
+    bool sent;     /* the round's messages are with the transport */
     bool received;
-    uint32_t to;    /* members they go to and come from */
+    uint32_t to; /* members they go to and come from */
     uint32_t from;
     wf_msg send;
     wf_msg recv;
-    wf_call theirs; /* what the other side of a round called */
-    void *scratch;  /* room for another rank's partial result */
+    wf_call theirs;     /* what the other side of a round called */
+    void *scratch;      /* room for another rank's partial result */
     wf_reducer partial; /* folds two partial results */
 } wf_message_progress;
 
@@ -85,7 +85,7 @@ extern const wf_engine wf_engine_message;
 /* What src/coll keeps with a communicator. */
 typedef struct wf_coll {
     const wf_engine *engine;
-    void *state;        /* the engine's */
+    void *state; /* the engine's */
     bool has_quick;
     size_t quick_bytes; /* how much engine->quick takes */
 } wf_coll;

@@ -56,8 +56,7 @@ static void publish(weft_comm *comm, weft_status status, const char *text)
     wf_comm_ring(comm);
 }
 
-weft_status wf_comm_break(weft_comm *comm, weft_status status,
-                          const char *text)
+weft_status wf_comm_break(weft_comm *comm, weft_status status, const char *text)
 {
     pthread_mutex_lock(&comm->lock);
     if (!atomic_load(&comm->failed)) {
@@ -141,8 +140,8 @@ static void last_act(const weft_comm *comm, uint32_t member, char *text,
 
 static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)
 {
-    uint32_t count = atomic_load_explicit(&comm->done[member].count,
-                                          memory_order_acquire);
+    uint32_t count =
+        atomic_load_explicit(&comm->done[member].count, memory_order_acquire);
 
     return (int32_t)(count - op->sequence) > 0;
 }

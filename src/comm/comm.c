@@ -106,10 +106,9 @@ static void use_segment(weft_comm *comm)
 
 static weft_status attach_layers(weft_comm *comm)
 {
-    void *area = comm->shared == NULL
-                     ? NULL
-                     : (char *)comm->segment.base + WF_COMM_PAGE +
-                           done_bytes(comm);
+    void *area = comm->shared == NULL ? NULL
+                                      : (char *)comm->segment.base +
+                                            WF_COMM_PAGE + done_bytes(comm);
 
     return wf_coll_hooks.attach(comm, area);
 }
@@ -117,9 +116,9 @@ static weft_status attach_layers(weft_comm *comm)
 static weft_status make_segment(weft_comm *comm)
 {
     size_t bytes = segment_bytes(comm);
-    weft_status st = wf_segment_create(
-        "a communicator", bytes, (wf_huge)comm->world->settings.huge,
-        &comm->segment);
+    weft_status st =
+        wf_segment_create("a communicator", bytes,
+                          (wf_huge)comm->world->settings.huge, &comm->segment);
 
     if (st == WEFT_OK) {
         st = wf_segment_populate(&comm->segment, 0,
@@ -236,8 +235,8 @@ static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
                        "communicator",
                        comm->member[0], comm->member[comm->rank]);
     }
-    st = wf_segment_attach("a communicator", fd, t->bytes, true,
-                           &comm->segment);
+    st =
+        wf_segment_attach("a communicator", fd, t->bytes, true, &comm->segment);
     if (st != WEFT_OK) {
         return st;
     }

@@ -47,14 +47,14 @@ struct weft_comm {
     weft_world *world;
     uint32_t rank;
     uint32_t size;
-    uint32_t *member;        /* rank here -> rank in the job */
-    wf_board_rank **entry;   /* rank here -> entry on the board */
-    wf_board_rank *own;      /* ours */
-    uint32_t id;             /* unique among the communicators of a rank; even */
+    uint32_t *member;      /* rank here -> rank in the job */
+    wf_board_rank **entry; /* rank here -> entry on the board */
+    wf_board_rank *own;    /* ours */
+    uint32_t id;           /* unique among the communicators of a rank; even */
     bool one_node;
     uint64_t timeout_ns;
-    uint32_t sequence;       /* number of the next collective operation */
-    void *coll;              /* what src/coll keeps here */
+    uint32_t sequence; /* number of the next collective operation */
+    void *coll;        /* what src/coll keeps here */
 
     wf_segment segment;
     wf_comm_shared *shared; /* NULL: no segment */

@@ -70,8 +70,8 @@ static weft_status send_wish(weft_comm *comm, uint64_t key, uint64_t deadline,
 
     for (uint32_t i = 0; i < comm->size && st == WEFT_OK;
          i += WISHES_A_LETTER) {
-        size_t count = comm->size - i < WISHES_A_LETTER ? comm->size - i
-                                                        : WISHES_A_LETTER;
+        size_t count =
+            comm->size - i < WISHES_A_LETTER ? comm->size - i : WISHES_A_LETTER;
         size_t n = count * sizeof(wish);
 
         st = wf_host_take(comm->world->host, comm->member[0], key, &all[i], &n,
@@ -133,7 +133,8 @@ static weft_status split(weft_comm *comm, wish *all, uint32_t *members,
     *out = NULL;
     n = pick(comm, all, colour, members);
     if (colour >= 0) {
-        st = wf_comm_build(comm->world, members, n, salt, comm->timeout_ns, out);
+        st =
+            wf_comm_build(comm->world, members, n, salt, comm->timeout_ns, out);
     }
     return st;
 }
@@ -199,10 +200,10 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
         }
         here = here || ranks[i] == comm->rank;
     }
-    return here ? WEFT_OK
-                : wf_fail(WEFT_ERR_INVALID,
-                          "rank %u is not among the ranks it named",
-                          comm->rank);
+    return here
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_INVALID,
+                         "rank %u is not among the ranks it named", comm->rank);
 }
 
 weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,

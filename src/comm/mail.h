@@ -17,8 +17,8 @@ void wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text);
 
 /* A key for mail between the members of a communicator to be made. */
 enum wf_mail_step {
-    WF_MAIL_TICKET = 0, /* the first member: id, and the segment */
-    WF_MAIL_REPLY = 1,  /* a member: ready, or why not */
+    WF_MAIL_TICKET = 0,  /* the first member: id, and the segment */
+    WF_MAIL_REPLY = 1,   /* a member: ready, or why not */
     WF_MAIL_VERDICT = 2, /* the first member: all are ready, or why not */
     WF_MAIL_COLOURS = 3  /* split: everybody's colour and key */
 };

@@ -55,9 +55,9 @@ static weft_status message_step(wf_op *op)
     if (m->msg.status == WEFT_ERR_PEER) {
         /* The transport knows that it went, the board how. */
         st = wf_host_check(op->comm->world->host, m->peer);
-        return st != WEFT_OK ? st
-                             : wf_fail(WEFT_ERR_PEER, "rank %u went away",
-                                       op->call.root);
+        return st != WEFT_OK
+                   ? st
+                   : wf_fail(WEFT_ERR_PEER, "rank %u went away", op->call.root);
     }
     return m->msg.status;
 }

@@ -20,7 +20,7 @@ struct wf_progress {
     pthread_t thread;
     bool started;
     bool stop;
-    bool wanted;    /* something pending needs a driver */
+    bool wanted;      /* something pending needs a driver */
     unsigned waiters; /* callers that drive by themselves */
 };
 

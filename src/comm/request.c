@@ -317,8 +317,7 @@ static weft_status request_status(const weft_request *r)
 {
     if (r->status != WEFT_OK) {
         return wf_fail(r->status, "%s",
-                       r->text != NULL ? r->text
-                                       : weft_status_text(r->status));
+                       r->text != NULL ? r->text : weft_status_text(r->status));
     }
     return WEFT_OK;
 }

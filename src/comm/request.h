@@ -19,7 +19,7 @@ struct weft_request {
     _Atomic uint32_t users; /* the caller, and the queue while it is pending */
     _Atomic uint32_t done;
     weft_status status;
-    char *text; /* the detail, if it failed */
+    char *text;           /* the detail, if it failed */
     pthread_mutex_t lock; /* of the callback */
     bool has_fn;          /* one was set, be it called already */
     weft_request_fn *fn;

@@ -25,11 +25,11 @@ typedef struct wf_wait {
     uint32_t mask;
     uint32_t bell;
     bool drowsy;
-    bool looked;    /* at the members, when the board's alarm was `alarm` */
+    bool looked; /* at the members, when the board's alarm was `alarm` */
     uint32_t alarm;
-    uint64_t moved;       /* op->moved when it last changed */
-    uint64_t since_ns;    /* when that was; 0: the clock was not read yet */
-    uint64_t until_ns;    /* the caller wants to look again then; 0: never */
+    uint64_t moved;    /* op->moved when it last changed */
+    uint64_t since_ns; /* when that was; 0: the clock was not read yet */
+    uint64_t until_ns; /* the caller wants to look again then; 0: never */
 } wf_wait;
 
 static inline void wf_wait_begin(wf_wait *w, weft_comm *comm, const wf_op *op)

@@ -15,7 +15,7 @@
  * costs some 25 us, so it pays to poll about as long before sleeping. Where
  * ranks outnumber cores polling only keeps the others from running: hand the
  * core over at once, and for longer before sleeping, since a turn of all the
- * others takes a while. */
+ * others takes a while; but if yielding does not reach the others, sleep. */
 #define SPIN_NS 20000u
 #define YIELD_NS 50000u
 #define CROWDED_YIELD_NS (2 * WF_MS)
@@ -29,13 +29,15 @@ static void choose_waiting(weft_world *world)
     world->spin_ns = s->spin_ns != UINT64_MAX ? s->spin_ns
                      : crowded                ? 0
                                               : SPIN_NS;
-    world->yield_ns = s->yield_ns != UINT64_MAX ? s->yield_ns
-                      : crowded                 ? CROWDED_YIELD_NS
-                                                : YIELD_NS;
+    world->yield_ns = s->yield_ns != UINT64_MAX        ? s->yield_ns
+                      : crowded && world->host->yields ? CROWDED_YIELD_NS
+                      : crowded                        ? 0
+                                                       : YIELD_NS;
     world->poll_mask = world->spin_ns == 0 ? 0 : POLL_MASK;
     if (world->host->rank == 0) {
-        wf_log(WEFT_LOG_INFO, "%u ranks here on %u cores: polling for %llu us, "
-                              "yielding for %llu us, then sleeping",
+        wf_log(WEFT_LOG_INFO,
+               "%u ranks here on %u cores: polling for %llu us, "
+               "yielding for %llu us, then sleeping",
                world->host->count, world->host->cpus,
                (unsigned long long)(world->spin_ns / 1000),
                (unsigned long long)(world->yield_ns / 1000));
@@ -169,8 +171,7 @@ weft_status weft_world_create(const weft_world_options *options,
     weft_world *world = NULL;
     weft_status st;
 
-    if (out == NULL ||
-        (options != NULL && options->size < sizeof(*options))) {
+    if (out == NULL || (options != NULL && options->size < sizeof(*options))) {
         return wf_fail(WEFT_ERR_INVALID, "out is NULL, or options.size is not "
                                          "sizeof(weft_world_options)");
     }

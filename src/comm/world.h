@@ -15,7 +15,7 @@ typedef struct wf_progress wf_progress;
 struct weft_world {
     wf_host *host;
     wf_settings settings;
-    weft_comm *comm; /* of all ranks */
+    weft_comm *comm;        /* of all ranks */
     _Atomic uint32_t users; /* the caller and each communicator */
     _Atomic bool closed;
 
@@ -34,7 +34,7 @@ struct weft_world {
     wf_port *self_port;
     wf_port *shm_port; /* NULL if this rank is alone on its host */
     uint32_t seen_alarm;
-    bool *told; /* by local index: the ports know that it is gone */
+    bool *told;      /* by local index: the ports know that it is gone */
     weft_comm *busy; /* communicators with requests */
     _Atomic uint32_t pending; /* requests that are not over */
     wf_progress *progress;

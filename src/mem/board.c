@@ -26,8 +26,8 @@ void wf_board_wake(wf_board_rank *r)
 
 bool wf_board_register_barrier(void)
 {
-    return syscall(SYS_membarrier,
-                   MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0,
+                   0) == 0;
 }
 
 uint32_t wf_board_drowse(wf_board *board, wf_board_rank *self)
@@ -35,7 +35,8 @@ uint32_t wf_board_drowse(wf_board *board, wf_board_rank *self)
     uint32_t bell = atomic_load_explicit(&self->bell, memory_order_acquire);
 
     atomic_fetch_add_explicit(&self->asleep, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&board->unfenced, memory_order_relaxed) == 0) {
+    if (self->fence == 0 &&
+        atomic_load_explicit(&board->unfenced, memory_order_relaxed) == 0) {
         syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
     }
     return bell;
@@ -52,7 +53,8 @@ void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
         return;
     }
     nap = until_ns - now;
-    if (atomic_load_explicit(&board->unfenced, memory_order_relaxed) != 0 &&
+    if (self->fence == 0 &&
+        atomic_load_explicit(&board->unfenced, memory_order_relaxed) != 0 &&
         nap > UNFENCED_NAP_NS) {
         nap = UNFENCED_NAP_NS;
     }

@@ -18,7 +18,11 @@
  * `asleep` is seen by the poster: the barrier in the kernel orders the
  * poster's store and load as a fence between them would. Where the kernel has
  * no such barrier, `unfenced` is set and sleepers wake up by themselves every
- * millisecond. */
+ * millisecond.
+ *
+ * Where ranks outnumber cores they sleep often, and a fence costs little next
+ * to a change of process: there the poster fences (`fence`), and the sleeper
+ * does without the kernel's barrier. */
 #ifndef WF_MEM_BOARD_H
 #define WF_MEM_BOARD_H
 
@@ -40,6 +44,7 @@ enum wf_board_state {
 typedef struct wf_board_rank {
     alignas(64) _Atomic uint32_t bell;
     _Atomic uint32_t asleep; /* threads of this rank that sleep on the bell */
+    uint32_t fence; /* 1: posters fence, this rank needs no barrier to sleep */
     alignas(64) _Atomic uint32_t state;
     uint32_t rank; /* in the job */
     int32_t pid;
@@ -70,6 +75,9 @@ static inline void wf_board_ring(wf_board_rank *r)
     /* The store before must not sink below this load in the compiler; the
      * processor's order is the sleeper's business, see above. */
     atomic_signal_fence(memory_order_seq_cst);
+    if (__builtin_expect(r->fence != 0, 0)) {
+        atomic_thread_fence(memory_order_seq_cst);
+    }
     if (__builtin_expect(
             atomic_load_explicit(&r->asleep, memory_order_relaxed) != 0, 0)) {
         wf_board_wake(r);

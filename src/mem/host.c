@@ -73,6 +73,17 @@ static uint32_t count_cpus(const wf_host *h, const wf_join_table *t)
     return count > 0 ? count : 1;
 }
 
+static bool one_session(const wf_host *h, const wf_join_table *t)
+{
+    for (uint32_t i = 1; i < h->count; i++) {
+        if (t->record[h->rank_of[i]].session !=
+            t->record[h->rank_of[0]].session) {
+            return false;
+        }
+    }
+    return true;
+}
+
 static weft_status host_alloc(const weft_boot *boot, wf_host **out)
 {
     wf_host *h = wf_zalloc(sizeof(*h));
@@ -147,8 +158,9 @@ static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
                        (const char *)p->data);
     }
     if (p->kind != kind) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "packet %u instead of %u from rank "
-                                          "%u",
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "packet %u instead of %u from rank "
+                       "%u",
                        p->kind, kind, h->rank_of[local]);
     }
     return WEFT_OK;
@@ -177,6 +189,7 @@ static void board_enter(wf_host *h)
 
     own->rank = h->rank;
     own->pid = h->peer[h->rank].pid;
+    own->fence = h->count > h->cpus;
     if (!wf_board_register_barrier()) {
         atomic_store(&h->board->unfenced, 1);
     }
@@ -239,8 +252,8 @@ static weft_status board_follow(wf_host *h, uint64_t deadline)
 {
     wf_packet p;
     int fd = -1;
-    weft_status st = expect(h, 0, WF_PACKET_BOARD, deadline + EXPLAIN_NS, &p,
-                            &fd);
+    weft_status st =
+        expect(h, 0, WF_PACKET_BOARD, deadline + EXPLAIN_NS, &p, &fd);
 
     if (st == WEFT_OK) {
         st = board_attach(h, &p, fd);
@@ -280,6 +293,7 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
 
     h->job = t->head.job;
     h->cpus = count_cpus(h, t);
+    h->yields = one_session(h, t);
     if (st == WEFT_OK) {
         st = wf_mesh_connect(h, t, settings->mesh_ranks, listener, deadline);
     }
@@ -379,8 +393,9 @@ weft_status wf_host_check(const wf_host *h, uint32_t rank)
                                           memory_order_acquire);
 
     if (state == WF_BOARD_DEAD) {
-        return wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) died or exited "
-                                      "without leaving the job",
+        return wf_fail(WEFT_ERR_PEER,
+                       "rank %u (pid %d on %s) died or exited "
+                       "without leaving the job",
                        rank, p->pid, p->host);
     }
     if (state == WF_BOARD_LEFT) {

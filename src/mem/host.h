@@ -49,14 +49,15 @@ typedef struct wf_host {
     uint32_t ranks;
     uint32_t self; /* on this host */
     uint32_t count;
-    uint32_t cpus; /* cores that the ranks of this host may use together */
-    wf_peer *peer;         /* by rank in the job */
-    uint32_t *rank_of;     /* local index -> rank in the job */
-    int *link;             /* local index -> socket, or -1 */
-    wf_segment control;    /* holds the board */
+    uint32_t cpus;      /* cores that the ranks of this host may use together */
+    bool yields;        /* sched_yield gives the core to other ranks, too */
+    wf_peer *peer;      /* by rank in the job */
+    uint32_t *rank_of;  /* local index -> rank in the job */
+    int *link;          /* local index -> socket, or -1 */
+    wf_segment control; /* holds the board */
     wf_board *board;
-    uint64_t job; /* random, the same on all ranks */
-    _Atomic bool orphan;   /* we are a forked child: hands off */
+    uint64_t job;        /* random, the same on all ranks */
+    _Atomic bool orphan; /* we are a forked child: hands off */
     wf_watch *watch;
     struct wf_host *next_host; /* list of src/mem/fork.c */
 } wf_host;

@@ -57,6 +57,23 @@ static void read_cpus(unsigned char *out, size_t room)
     }
 }
 
+/* With autogroups, the scheduler shares a core among sessions first: giving it
+ * up with sched_yield reaches processes of one's own session only. */
+static int64_t scheduling_session(void)
+{
+    int fd =
+        open("/proc/sys/kernel/sched_autogroup_enabled", O_RDONLY | O_CLOEXEC);
+    char on = '0';
+
+    if (fd >= 0) {
+        if (read(fd, &on, 1) != 1) {
+            on = '0';
+        }
+        close(fd);
+    }
+    return on == '1' ? (int64_t)getsid(0) : 0;
+}
+
 weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
                              const uint64_t socket[2], wf_join_record *out)
 {
@@ -70,6 +87,7 @@ weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
     out->user = geteuid();
     out->netns = namespace_id("/proc/self/ns/net");
     out->userns = namespace_id("/proc/self/ns/user");
+    out->session = scheduling_session();
     gethostname(out->host, sizeof(out->host) - 1);
     snprintf(out->node, sizeof(out->node), "%s", settings->node);
     read_cpus(out->cpus, sizeof(out->cpus));
@@ -79,8 +97,7 @@ weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
 bool wf_join_same_host(const wf_join_record *a, const wf_join_record *b)
 {
     return a->user == b->user && a->netns == b->netns &&
-           a->userns == b->userns &&
-           strcmp(a->boot_id, b->boot_id) == 0;
+           a->userns == b->userns && strcmp(a->boot_id, b->boot_id) == 0;
 }
 
 bool wf_join_same_node(const wf_join_record *a, const wf_join_record *b)
@@ -94,7 +111,8 @@ static weft_status check_record(const wf_join_record *r, uint32_t rank)
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "rank %u runs another version of weft", rank);
     }
-    if (r->rank != rank || r->boot_id[0] == '\0' || memchr(r->host, 0, sizeof(r->host)) == NULL ||
+    if (r->rank != rank || r->boot_id[0] == '\0' ||
+        memchr(r->host, 0, sizeof(r->host)) == NULL ||
         memchr(r->node, 0, sizeof(r->node)) == NULL ||
         memchr(r->boot_id, 0, sizeof(r->boot_id)) == NULL) {
         return wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",

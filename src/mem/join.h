@@ -19,16 +19,18 @@ typedef struct wf_join_record {
     uint32_t version;
     uint32_t rank;
     int32_t pid;
-    uint64_t socket[2];  /* the name it listens on */
+    uint64_t socket[2]; /* the name it listens on */
     uint64_t user;
-    uint64_t netns;      /* sockets only meet inside one */
+    uint64_t netns; /* sockets only meet inside one */
     uint64_t userns;
-    char boot_id[40];    /* one per boot of a machine */
+    int64_t session;  /* processes of other sessions are scheduled apart; 0:
+                         not on this kernel */
+    char boot_id[40]; /* one per boot of a machine */
     char host[64];
-    char node[64];       /* WEFT_NODE */
+    char node[64];           /* WEFT_NODE */
     unsigned char cpus[128]; /* cores it may run on, a bit each */
 } wf_join_record;
-_Static_assert(sizeof(wf_join_record) == 352, "layout");
+_Static_assert(sizeof(wf_join_record) == 360, "layout");
 
 /* What rank 0 publishes, followed by a record for each rank; or, with `failed`
  * set, by a text that says why there is no job. */

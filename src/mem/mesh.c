@@ -66,8 +66,9 @@ static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
         return WEFT_ERR_PEER;
     }
     if (st == WEFT_ERR_CLOSED) {
-        return wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) went away while "
-                                      "the job was forming",
+        return wf_fail(WEFT_ERR_PEER,
+                       "rank %u (pid %d on %s) went away while "
+                       "the job was forming",
                        rank, m->host->peer[rank].pid, m->host->peer[rank].host);
     }
     return wf_fail(st, "rank %u (pid %d on %s): %s", rank,
@@ -221,8 +222,7 @@ static weft_status check_proof(mesh *m, uint32_t local)
     weft_status st =
         mesh_recv(m, local, WF_PACKET_PROOF, &proof, sizeof(proof));
 
-    if (st == WEFT_OK && proof != prove(m, m->mine[local],
-                                        m->theirs[local],
+    if (st == WEFT_OK && proof != prove(m, m->mine[local], m->theirs[local],
                                         m->host->rank_of[local])) {
         st = denied(m, local);
     }

@@ -91,8 +91,10 @@ weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
     if (huge == WF_HUGE_HUGETLB) {
         fd = memfd_hugetlb(what, bytes);
         if (fd < 0) {
-            wf_log(WEFT_LOG_INFO, "%s: no reserved huge pages, asking for "
-                                  "transparent ones", what);
+            wf_log(WEFT_LOG_INFO,
+                   "%s: no reserved huge pages, asking for "
+                   "transparent ones",
+                   what);
         } else {
             whole = wf_round_up(bytes, HUGE_PAGE);
         }

@@ -14,8 +14,8 @@
 #include "base/settings.h"
 
 typedef struct wf_segment {
-    int fd;      /* -1 once nobody needs to be sent it */
-    void *base;  /* where this process has it */
+    int fd;       /* -1 once nobody needs to be sent it */
+    void *base;   /* where this process has it */
     size_t bytes; /* whole pages */
     bool writable;
 } wf_segment;

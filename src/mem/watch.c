@@ -33,7 +33,7 @@ struct wf_watch {
     pthread_t thread;
     bool running;
     int epoll;
-    int stop; /* eventfd */
+    int stop;   /* eventfd */
     int *pidfd; /* by local index, or -1 */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* mail came, or a peer went */
@@ -53,7 +53,8 @@ static uint64_t event_of(uint32_t kind, uint32_t local)
 
 static weft_status watch_fd(wf_watch *w, int fd, uint32_t kind, uint32_t local)
 {
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = event_of(kind, local)};
+    struct epoll_event e = {.events = EPOLLIN,
+                            .data.u64 = event_of(kind, local)};
 
     if (epoll_ctl(w->epoll, EPOLL_CTL_ADD, fd, &e) != 0) {
         return wf_fail_errno("watching a peer");
@@ -428,7 +429,8 @@ weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
     }
     if (m->bytes > *n) {
         mail_free(m);
-        return wf_fail(WEFT_ERR_PROTOCOL, "mail from rank %u is too long", from);
+        return wf_fail(WEFT_ERR_PROTOCOL, "mail from rank %u is too long",
+                       from);
     }
     memcpy(data, m->data, m->bytes);
     *n = m->bytes;

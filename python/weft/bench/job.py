@@ -72,7 +72,7 @@ class Job:
                         stdin=subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
-                        start_new_session=True,
+                        process_group=0,
                     )
                 )
 

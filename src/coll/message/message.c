@@ -95,8 +95,8 @@ static weft_status recv_from(wf_coll_op *op, uint32_t member, void *buf,
 
         p->received = true;
         p->from = member;
-        st = t->recv(port, comm->member[member], tag_of(op), WF_TAG_EXACT,
-                     buf, bytes, &p->recv);
+        st = t->recv(port, comm->member[member], tag_of(op), WF_TAG_EXACT, buf,
+                     bytes, &p->recv);
         if (st != WEFT_OK) {
             p->received = false;
             return st;
@@ -150,8 +150,7 @@ static weft_status start_up(wf_coll_op *op)
         }
     }
     (void)wf_reducer_init(&p->partial, type, scales ? sum : own, 1);
-    (void)wf_reducer_init(&first, type,
-                          own.kind == WEFT_OP_AVG ? sum : own, 1);
+    (void)wf_reducer_init(&first, type, own.kind == WEFT_OP_AVG ? sum : own, 1);
     if (op->bytes > 0) {
         first.fold(&first, &op->dst, 1, &op->src, 1, op->op.call.count);
     }
@@ -165,8 +164,8 @@ static weft_status check_step(wf_coll_op *op)
     uint32_t size = op->op.comm->size;
     uint32_t rank = op->op.comm->rank;
     uint32_t from = (rank + size - p->mask) % size;
-    weft_status st = send_to(op, (rank + p->mask) % size, &op->op.call,
-                             sizeof(wf_call));
+    weft_status st =
+        send_to(op, (rank + p->mask) % size, &op->op.call, sizeof(wf_call));
     weft_status got;
 
     if (st != WEFT_OK && st != WF_PENDING) {
@@ -239,8 +238,7 @@ static weft_status finish_step(wf_coll_op *op)
         op->bytes > 0) {
         const void *sum = op->dst;
 
-        op->reducer.fold(&op->reducer, &op->dst, 1, &sum, 1,
-                         op->op.call.count);
+        op->reducer.fold(&op->reducer, &op->dst, 1, &sum, 1, op->op.call.count);
     }
     start_down(op);
     return WEFT_OK;
@@ -252,9 +250,8 @@ static weft_status down_recv_step(wf_coll_op *op)
     weft_comm *comm = op->op.comm;
     uint32_t root = op->op.call.root;
     uint32_t number = tree_number(comm->rank, root, comm->size);
-    weft_status st =
-        recv_from(op, tree_rank(number - p->mask, root, comm->size), op->dst,
-                  op->bytes);
+    weft_status st = recv_from(
+        op, tree_rank(number - p->mask, root, comm->size), op->dst, op->bytes);
 
     if (st == WEFT_OK) {
         enter(op, PHASE_DOWN_SEND, p->mask >> 1);

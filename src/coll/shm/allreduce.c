@@ -39,8 +39,8 @@ static size_t chunk_bytes(const wf_coll_op *op, uint64_t chunk)
 }
 
 /* Copy a chunk, all but one share. */
-static void copy_around(unsigned char *to, const unsigned char *from,
-                        share own, size_t bytes)
+static void copy_around(unsigned char *to, const unsigned char *from, share own,
+                        size_t bytes)
 {
     if (own.from > 0) {
         memcpy(to, from, own.from);
@@ -88,8 +88,7 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     size_t ndst = 1;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        unsigned char *theirs =
-            shm_slot_of(s, r, p->base + p->red) + own.from;
+        unsigned char *theirs = shm_slot_of(s, r, p->base + p->red) + own.from;
 
         s->src[r] = theirs;
         if (r != comm->rank) {

@@ -59,16 +59,16 @@ typedef struct shm_head {
 /* What a member keeps for itself. */
 typedef struct shm_state {
     unsigned char *area;
-    size_t block;       /* bytes of a block */
-    size_t cell;        /* bytes of a cell */
-    size_t slot;        /* bytes of a slot */
-    size_t payload;     /* most bytes of data in a cell */
-    size_t slots_at;    /* where in a block the slots begin */
+    size_t block;        /* bytes of a block */
+    size_t cell;         /* bytes of a cell */
+    size_t slot;         /* bytes of a slot */
+    size_t payload;      /* most bytes of data in a cell */
+    size_t slots_at;     /* where in a block the slots begin */
     uint32_t free_until; /* cells may be written for operations before this */
-    uint64_t chunks;    /* that all operations so far have used, see C3 */
-    bool populated;     /* our slots have pages */
+    uint64_t chunks;     /* that all operations so far have used, see C3 */
+    bool populated;      /* our slots have pages */
     const wf_kernels *kernels; /* of this CPU */
-    const void **src;   /* by rank, for folding */
+    const void **src;          /* by rank, for folding */
     void **dst;
 } shm_state;
 
@@ -87,7 +87,8 @@ static inline shm_cell *shm_cell_of(const shm_state *s, uint32_t rank,
 static inline unsigned char *shm_slot_of(const shm_state *s, uint32_t rank,
                                          uint64_t chunk)
 {
-    return s->area + rank * s->block + s->slots_at + chunk % SHM_SLOTS * s->slot;
+    return s->area + rank * s->block + s->slots_at +
+           chunk % SHM_SLOTS * s->slot;
 }
 
 /* Looking a few times in a tight loop notices a hand-over of 50 ns in time,

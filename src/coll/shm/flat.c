@@ -12,8 +12,8 @@ static bool cell_is_free(wf_coll_op *op, shm_state *s)
     uint32_t least = op->op.sequence;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        uint32_t done = atomic_load_explicit(&comm->done[r].count,
-                                             memory_order_acquire);
+        uint32_t done =
+            atomic_load_explicit(&comm->done[r].count, memory_order_acquire);
 
         if ((int32_t)(done - least) < 0) {
             least = done;
@@ -169,9 +169,9 @@ bool shm_awaits(const wf_op *base, uint32_t member)
                base->sequence + 1;
     }
     if (base->call.kind == WF_CALL_BROADCAST) {
-        return root ? (int64_t)(atomic_load(&h->out.value) - p->base -
-                                p->in) < 0
-                    : member == base->call.root;
+        return root
+                   ? (int64_t)(atomic_load(&h->out.value) - p->base - p->in) < 0
+                   : member == base->call.root;
     }
     return (int64_t)(atomic_load(&h->in.value) - p->base - p->red - 1) < 0 ||
            (int64_t)(atomic_load(&h->red.value) - p->base - p->out - 1) < 0;

@@ -9,7 +9,7 @@
 #include "coll/shm/area.h"
 
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
-#define FLAT_BYTES 2048u         /* per member that is read */
+#define FLAT_BYTES 2048u /* per member that is read */
 #define CHUNK_BYTES (64u << 10)
 #define BIG_CHUNK_BYTES (256u << 10)
 #define BIG_FROM_BYTES (12u << 20)
@@ -61,8 +61,8 @@ static void lay_out(const weft_comm *comm, shm_state *s)
     s->cell = wf_round_up(offsetof(shm_cell, payload) + s->payload, 128) + 64;
     s->cell = wf_round_up(s->cell, 64);
     s->slot = slot_bytes(comm);
-    s->slots_at = wf_round_up(sizeof(shm_head) + SHM_CELLS * s->cell, page) +
-                  SLOT_SHIFT;
+    s->slots_at =
+        wf_round_up(sizeof(shm_head) + SHM_CELLS * s->cell, page) + SLOT_SHIFT;
     s->block = wf_round_up(s->slots_at + SHM_SLOTS * s->slot, page);
 }
 
