@@ -14,6 +14,7 @@
 #include <weft/coll.h>
 #include <weft/comm.h>
 #include <weft/log.h>
+#include <weft/memory.h>
 #include <weft/message.h>
 #include <weft/request.h>
 #include <weft/settings.h>

@@ -15,6 +15,18 @@
 #include "comm/op.h"
 #include "transport/transport.h"
 
+/* Where the buffers of an allreduce lie, if all members map them: numbers of
+ * shared allocations (0: private), and offsets into this member's parts. */
+typedef struct shm_where {
+    uint32_t src;
+    uint32_t dst;
+    uint64_t src_at;
+    uint64_t dst_at;
+    uint32_t brought; /* 1: the first chunk is in this member's slot */
+    uint32_t zero;
+} shm_where;
+_Static_assert(sizeof(shm_where) == 32, "goes with a call");
+
 /* State of the algorithms of the shared-memory engine. */
 typedef struct wf_shm_progress {
     bool posted;       /* our call is in its cell */
@@ -29,6 +41,9 @@ typedef struct wf_shm_progress {
     uint64_t red; /* chunks of which we have reduced our share */
     uint64_t out; /* chunks that we have taken out */
     size_t chunk; /* bytes, a multiple of the element size and of 64 */
+    shm_where where;
+    bool first_in;    /* seeing all calls meant seeing all first chunks */
+    size_t direct_at; /* bytes of our share that we have folded in place */
 } wf_shm_progress;
 
 /* State of the algorithms of the message engine. */

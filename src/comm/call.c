@@ -35,6 +35,9 @@ void wf_call_text(const wf_call *call, char *text, size_t room)
     case WF_CALL_CREATE:
         snprintf(text, room, "creation of a communicator");
         return;
+    case WF_CALL_ALLOC:
+        snprintf(text, room, "allocation of %llu bytes", n);
+        return;
     case WF_CALL_NONE:
         break;
     }

@@ -16,7 +16,8 @@ typedef enum wf_call_kind {
     WF_CALL_ALLREDUCE = 3,
     WF_CALL_SEND = 4,
     WF_CALL_RECV = 5,
-    WF_CALL_CREATE = 6 /* split, dup, subset */
+    WF_CALL_CREATE = 6, /* split, dup, subset */
+    WF_CALL_ALLOC = 7
 } wf_call_kind;
 
 typedef struct wf_call {

@@ -52,7 +52,9 @@ weft_status wf_wait_slow(wf_wait *w)
     uint64_t now;
     weft_status st;
 
-    if (w->drowsy) {
+    if (w->drowsy && w->op != NULL && w->op->moved != w->moved) {
+        wf_wait_end(w); /* the second look found something to do, maybe more */
+    } else if (w->drowsy) {
         wait_sleep(w);
     }
     if (atomic_load_explicit(&world->pending, memory_order_relaxed) != 0) {

@@ -17,6 +17,8 @@
 
 /* The lowest rank explains a failure; it needs a moment to do so. */
 #define EXPLAIN_NS (WF_SEC / 2)
+/* How long one that failed waits for others that have not connected yet. */
+#define LATE_NS (200 * WF_MS)
 
 static size_t board_bytes(uint32_t count)
 {
@@ -269,13 +271,37 @@ static weft_status board_follow(wf_host *h, uint64_t deadline)
     return st;
 }
 
+/* Ranks that are about to connect would find nobody, and no reason. */
+static void explain_to_late(wf_host *h, int listener, const char *why)
+{
+    uint64_t deadline = wf_now_ns() + LATE_NS;
+    wf_packet p = {.kind = WF_PACKET_FAILED,
+                   .from = h->rank,
+                   .bytes = (uint32_t)strlen(why)};
+    uint32_t missing = 0;
+    int fd = -1;
+
+    for (uint32_t i = h->self + 1; i < h->count; i++) {
+        missing += h->link[i] < 0;
+    }
+    memcpy(p.data, why, p.bytes);
+    while (missing > 0 && wf_link_accept(listener, deadline, &fd) == WEFT_OK) {
+        if (fd >= 0) {
+            (void)wf_link_send(fd, &p, -1, deadline);
+            close(fd);
+            missing--;
+        }
+    }
+}
+
 /* Tell the others why there will be no job, as far as they listen: they would
  * see us go, and take us for the cause. */
-static void explain_failure(wf_host *h)
+static void explain_failure(wf_host *h, int listener)
 {
     char why[WF_DETAIL_MAX];
 
     snprintf(why, sizeof(why), "%s", weft_error_detail());
+    explain_to_late(h, listener, why);
     for (uint32_t i = 0; i < h->count; i++) {
         if (h->link[i] >= 0) {
             (void)tell(h, i, WF_PACKET_FAILED, why, strlen(why), -1,
@@ -301,7 +327,7 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
         st = h->self == 0 ? board_lead(h, deadline) : board_follow(h, deadline);
     }
     if (st != WEFT_OK) {
-        explain_failure(h);
+        explain_failure(h, listener);
         return st;
     }
     wf_segment_close_fd(&h->control);

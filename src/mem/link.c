@@ -221,6 +221,7 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
                        .msg_controllen = sizeof(control.bytes)};
     weft_status st = link_poll(link, POLLIN, deadline_ns);
     ssize_t got;
+    int reset = 0;
     int came;
 
     if (st != WEFT_OK) {
@@ -228,7 +229,9 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
     }
     do {
         got = recvmsg(link, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    } while (got < 0 && errno == EINTR);
+        /* A peer that went with mail unread resets us, once; what it sent
+         * before is still there behind that. */
+    } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !reset++)));
     if (got == 0 || (got < 0 && errno == ECONNRESET)) {
         return wf_fail(WEFT_ERR_CLOSED, "the other side is gone");
     }

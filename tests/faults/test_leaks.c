@@ -41,7 +41,7 @@ static void check_holdings(holdings before)
     }
     /* Sanitizers keep freed memory and look for leaks themselves. */
     if (!WT_TSAN && !WT_ASAN) {
-        if (after.heap > before.heap + CYCLES * 8) {
+        if (after.heap > before.heap + CYCLES * 20) {
             WT_FAIL("%zu bytes of heap have become %zu", before.heap,
                     after.heap);
         }

@@ -14,17 +14,10 @@
 
 #include "coll/shm/area.h"
 
-/* A part of a chunk, in bytes from its start. */
-typedef struct share {
-    size_t from;
-    size_t until;
-} share;
-
-/* Cut a chunk at whole lines, so that no line has two writers. */
-static share share_of(size_t bytes, uint32_t rank, uint32_t size)
+shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size)
 {
     size_t lines = (bytes + 63) / 64;
-    share s = {lines * rank / size * 64, lines * (rank + 1) / size * 64};
+    shm_share s = {lines * rank / size * 64, lines * (rank + 1) / size * 64};
 
     s.from = s.from < bytes ? s.from : bytes;
     s.until = s.until < bytes ? s.until : bytes;
@@ -39,8 +32,8 @@ static size_t chunk_bytes(const wf_coll_op *op, uint64_t chunk)
 }
 
 /* Copy a chunk, all but one share. */
-static void copy_around(unsigned char *to, const unsigned char *from, share own,
-                        size_t bytes)
+static void copy_around(unsigned char *to, const unsigned char *from,
+                        shm_share own, size_t bytes)
 {
     if (own.from > 0) {
         memcpy(to, from, own.from);
@@ -58,7 +51,7 @@ static void bring_in(wf_coll_op *op, shm_state *s)
 
     copy_around(shm_slot_of(s, comm->rank, p->base + p->in),
                 (const unsigned char *)op->src + p->in * p->chunk,
-                share_of(bytes, comm->rank, comm->size), bytes);
+                shm_share_of(bytes, comm->rank, comm->size), bytes);
     p->in++;
     /* Publishes the chunk; pairs with the acquire in all_have. */
     atomic_store_explicit(&shm_head_of(s, comm->rank)->in.value,
@@ -66,9 +59,8 @@ static void bring_in(wf_coll_op *op, shm_state *s)
     op->op.moved++;
 }
 
-/* Fold s->src into s->dst, however many there are. */
-static void fold_into_all(const wf_coll_op *op, const shm_state *s, size_t ndst,
-                          size_t bytes)
+void shm_fold_into_all(const wf_coll_op *op, const shm_state *s, size_t ndst,
+                       size_t bytes)
 {
     size_t now = ndst < WF_REDUCE_MAX_DST ? ndst : WF_REDUCE_MAX_DST;
 
@@ -83,7 +75,8 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
-    share own = share_of(chunk_bytes(op, p->red), comm->rank, comm->size);
+    shm_share own =
+        shm_share_of(chunk_bytes(op, p->red), comm->rank, comm->size);
     size_t at = p->red * p->chunk + own.from;
     size_t ndst = 1;
 
@@ -98,7 +91,7 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     s->src[comm->rank] = (const unsigned char *)op->src + at;
     s->dst[0] = (unsigned char *)op->dst + at;
     if (own.until > own.from) {
-        fold_into_all(op, s, ndst, own.until - own.from);
+        shm_fold_into_all(op, s, ndst, own.until - own.from);
     }
     p->red++;
     p->in_at = 0;
@@ -116,7 +109,7 @@ static void take_out(wf_coll_op *op, shm_state *s)
 
     copy_around((unsigned char *)op->dst + p->out * p->chunk,
                 shm_slot_of(s, comm->rank, p->base + p->out),
-                share_of(bytes, comm->rank, comm->size), bytes);
+                shm_share_of(bytes, comm->rank, comm->size), bytes);
     p->out++;
     p->red_at = 0;
     op->op.moved++;
@@ -146,6 +139,26 @@ static bool all_reduced(const wf_coll_op *op, const shm_state *s, uint32_t *at)
     return true;
 }
 
+/* All calls are known: in place, or through the slots? */
+static bool choose_direct(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+
+    if (shm_all_direct(op)) {
+        atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->in.value,
+                              p->base + p->chunks, memory_order_relaxed);
+        return true;
+    }
+    p->first_in = shm_all_brought_first(op);
+    p->where.src = 0; /* not all are in shared memory: bring ours, too */
+    return false;
+}
+
+static bool may_bring(const wf_shm_progress *p)
+{
+    return p->in < p->chunks && p->in < p->out + SHM_SLOTS && p->where.src == 0;
+}
+
 weft_status shm_allreduce_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
@@ -153,22 +166,30 @@ weft_status shm_allreduce_step(wf_op *base)
     shm_state *s = wf_coll_state(base->comm);
     weft_status st;
 
-    if (p->in < p->chunks && p->in < p->out + SHM_SLOTS) {
+    if (may_bring(p)) {
         bring_in(op, s);
         wf_comm_ring(base->comm);
     }
-    if (!p->posted && !shm_post(op, NULL, 0)) {
-        return WF_PENDING;
+    if (!p->posted) {
+        p->where.brought = p->in > 0;
+        if (!shm_post(op, &p->where, s->has_shared ? sizeof(p->where) : 0)) {
+            return WF_PENDING;
+        }
     }
     if (!p->checked) {
         st = shm_check(op);
         if (st != WEFT_OK) {
             return st;
         }
+        if (s->has_shared && choose_direct(op, s)) {
+            base->step = shm_direct_step;
+            return shm_direct_step(base);
+        }
     }
     /* Calls are posted after the first chunk is in, so for that one there is
      * nothing more to look at: one line less that has to travel. */
-    if (p->red < p->in && (p->red == 0 || all_brought(op, s, &p->in_at))) {
+    if (p->red < p->in &&
+        ((p->red == 0 && p->first_in) || all_brought(op, s, &p->in_at))) {
         reduce_share(op, s);
         wf_comm_ring(base->comm);
     }

@@ -34,6 +34,7 @@
 #include "base/time.h"
 #include "coll/engine.h"
 #include "coll/kernel/table.h"
+#include "coll/shm/shared.h"
 
 #define SHM_CELLS 4u
 #define SHM_SLOTS 2u
@@ -67,6 +68,8 @@ typedef struct shm_state {
     uint32_t free_until; /* cells may be written for operations before this */
     uint64_t chunks;     /* that all operations so far have used, see C3 */
     bool populated;      /* our slots have pages */
+    bool has_shared;     /* weft_alloc was called, which all members know */
+    shm_shared *shared;  /* buffers that all members map */
     const wf_kernels *kernels; /* of this CPU */
     const void **src;          /* by rank, for folding */
     void **dst;
@@ -140,9 +143,29 @@ void shm_flat_early(wf_op *op);
 weft_status shm_quick(wf_coll_op *op);
 void shm_begin(wf_coll_op *op);
 
+/* A part of some data, in bytes from its start. */
+typedef struct shm_share {
+    size_t from;
+    size_t until;
+} shm_share;
+
+/* What `rank` reduces: whole lines, so that no line has two writers. */
+shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size);
+
+/* Fold s->src of all members into the first `ndst` of s->dst. */
+void shm_fold_into_all(const wf_coll_op *op, const shm_state *s, size_t ndst,
+                       size_t bytes);
+
+/* Fill in where the buffers lie; and, once all calls are checked: do all lie in
+ * shared memory, and did all bring their first chunk? */
+void shm_locate(wf_coll_op *op);
+bool shm_all_direct(wf_coll_op *op);
+bool shm_all_brought_first(const wf_coll_op *op);
+
 /* The algorithms: steps of operations. */
 weft_status shm_flat_step(wf_op *op);
 weft_status shm_allreduce_step(wf_op *op);
+weft_status shm_direct_step(wf_op *op);
 weft_status shm_broadcast_step(wf_op *op);
 
 #endif

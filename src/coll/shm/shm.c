@@ -110,8 +110,14 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
 
 static void shm_detach(weft_comm *comm, void *state)
 {
+    shm_state *s = state;
+
     (void)comm;
-    wf_free(state);
+    for (shm_shared *one = s->shared, *next; one != NULL; one = next) {
+        next = one->next;
+        shm_shared_end(one);
+    }
+    wf_free(s);
 }
 
 /* Large data: pages for our slots when they are needed for the first time. */
@@ -164,6 +170,12 @@ void shm_begin(wf_coll_op *op)
     p->out = 0;
     p->in_at = 0;
     p->red_at = 0;
+    p->direct_at = 0;
+    p->first_in = true;
+    p->where.src = 0;
+    if (s->has_shared && op->op.call.kind == WF_CALL_ALLREDUCE) {
+        shm_locate(op);
+    }
     s->chunks += p->chunks;
     op->op.step = large_first_step;
 }

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers that the other ranks can see, so that collectives copy nothing. */
+#ifndef WEFT_MEMORY_H
+#define WEFT_MEMORY_H
+
+#include <weft/comm.h>
+
+WEFT_BEGIN_DECLS
+
+/**
+ * A buffer of `bytes` for each rank of `comm`, all zero, on a page boundary and
+ * in memory near its rank. An allreduce on `comm` whose buffers come from the
+ * same call of weft_alloc on all ranks (source and destination may come from
+ * two) works on them where they lie. Where members do not share memory it is
+ * ordinary memory.
+ *
+ * Collective: all ranks pass the same number. Either all get a buffer or none.
+ *
+ * Fails with WEFT_ERR_NOMEM if there is not enough memory for the sum of all
+ * buffers, and as collectives do; then `*out` is not written.
+ */
+WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);
+
+/**
+ * Give a buffer back, before `comm` is destroyed. Not collective: other ranks
+ * keep theirs. No operation may be using it. Takes NULL.
+ */
+WEFT_API void weft_free(weft_comm *comm, void *buffer);
+
+WEFT_END_DECLS
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weft_alloc: shared where the engine can share, else ordinary memory. */
+#include <weft/memory.h>
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "coll/agree.h"
+#include "coll/shm/area.h"
+#include "comm/mail.h"
+#include <weft/coll.h>
+
+static bool shares(const weft_comm *comm)
+{
+    return ((const wf_coll *)comm->coll)->engine == &wf_engine_shm;
+}
+
+/* Did everybody get its part? One who did not must not be the only one. */
+static weft_status all_or_none(weft_comm *comm, weft_status own)
+{
+    char why[WF_DETAIL_MAX];
+    int32_t worst = (int32_t)own;
+    weft_status st;
+
+    memcpy(why, weft_error_detail(), sizeof(why));
+    st = weft_allreduce(comm, &worst, &worst, 1, WEFT_I32, WEFT_MIN);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (own != WEFT_OK) {
+        return wf_fail(own, "%s", why);
+    }
+    return worst == WEFT_OK
+               ? WEFT_OK
+               : wf_fail((weft_status)worst,
+                         "another rank could not have its shared buffer");
+}
+
+static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,
+                                void **out)
+{
+    shm_state *state = wf_coll_state(comm);
+    uint64_t key = wf_mail_key(comm->member, comm->size, salt, WF_MAIL_TICKET);
+    shm_shared *s = NULL;
+    weft_status own = shm_shared_make(comm, bytes, key, &s);
+    weft_status st = all_or_none(comm, own);
+
+    if (st != WEFT_OK) {
+        if (s != NULL) {
+            shm_shared_end(s);
+        }
+        return st;
+    }
+    s->id = (uint32_t)salt + 1;
+    s->next = state->shared;
+    state->shared = s;
+    state->has_shared = true;
+    *out = shm_shared_part(s, comm->rank);
+    return WEFT_OK;
+}
+
+static weft_status alloc_private(weft_comm *comm, size_t bytes, void **out)
+{
+    void *p = wf_zalloc_aligned(wf_segment_page(), bytes > 0 ? bytes : 1);
+    weft_status st = all_or_none(
+        comm,
+        p != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "%zu bytes", bytes));
+
+    if (st != WEFT_OK) {
+        wf_free(p);
+        return st;
+    }
+    *out = p;
+    return WEFT_OK;
+}
+
+weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out)
+{
+    wf_call call = {.kind = WF_CALL_ALLOC, .count = bytes};
+    uint32_t sequence;
+    weft_status st;
+
+    if (comm == NULL || out == NULL || bytes > SIZE_MAX / 2 / comm->size) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "comm or out is NULL, or %zu bytes are too many", bytes);
+    }
+    st = wf_coll_agree(comm, &call, &sequence);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    return shares(comm) ? alloc_shared(comm, bytes,
+                                       (uint64_t)comm->id << 32 | sequence, out)
+                        : alloc_private(comm, bytes, out);
+}
+
+void weft_free(weft_comm *comm, void *buffer)
+{
+    shm_state *state;
+
+    if (buffer == NULL) {
+        return;
+    }
+    if (!shares(comm)) {
+        wf_free(buffer);
+        return;
+    }
+    state = wf_coll_state(comm);
+    for (shm_shared **at = &state->shared; *at != NULL; at = &(*at)->next) {
+        shm_shared *s = *at;
+
+        if (shm_shared_part(s, comm->rank) == buffer) {
+            *at = s->next;
+            shm_shared_end(s);
+            return;
+        }
+    }
+}

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/shm/shared.h"
+
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/time.h"
+
+const shm_shared *shm_shared_find(const shm_shared *list, uint32_t rank,
+                                  const void *at, size_t bytes)
+{
+    for (const shm_shared *s = list; s != NULL; s = s->next) {
+        uintptr_t from = (uintptr_t)shm_shared_part(s, rank);
+        uintptr_t p = (uintptr_t)at;
+
+        if (p >= from && p - from <= s->bytes &&
+            bytes <= s->bytes - (p - from)) {
+            return s;
+        }
+    }
+    return NULL;
+}
+
+/* Rank 0 makes the segment and mails it; `bytes` is 0 if it could not. */
+static weft_status lead(weft_comm *comm, uint64_t key, shm_shared *s)
+{
+    uint64_t bytes = s->bytes;
+    weft_status st =
+        wf_segment_create("shared buffers", comm->size * s->bytes,
+                          (wf_huge)comm->world->settings.huge, &s->segment);
+    weft_status sent = WEFT_OK;
+
+    if (st != WEFT_OK) {
+        bytes = 0;
+    }
+    for (uint32_t r = 1; r < comm->size; r++) {
+        weft_status one =
+            wf_host_post(comm->world->host, comm->member[r], key, &bytes,
+                         sizeof(bytes), st == WEFT_OK ? s->segment.fd : -1);
+
+        sent = one != WEFT_OK ? one : sent;
+    }
+    return st != WEFT_OK ? st : sent;
+}
+
+static weft_status follow(weft_comm *comm, uint64_t key, shm_shared *s)
+{
+    uint64_t bytes = 0;
+    size_t n = sizeof(bytes);
+    int fd = -1;
+    weft_status st =
+        wf_host_take(comm->world->host, comm->member[0], key, &bytes, &n, &fd,
+                     wf_now_ns() + comm->timeout_ns);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (n != sizeof(bytes) || bytes != s->bytes || fd < 0) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return wf_fail(WEFT_ERR_NOMEM,
+                       "rank 0 could not make %u buffers of %zu bytes",
+                       comm->size, s->bytes);
+    }
+    return wf_segment_attach("shared buffers", fd, comm->size * s->bytes, true,
+                             &s->segment);
+}
+
+weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
+                            shm_shared **out)
+{
+    shm_shared *s = wf_zalloc(sizeof(*s));
+    weft_status st = WEFT_OK;
+
+    if (s == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a shared buffer");
+    }
+    s->segment.fd = -1;
+    s->bytes = wf_round_up(bytes > 0 ? bytes : 1, wf_segment_page());
+    st = comm->rank == 0 ? lead(comm, key, s) : follow(comm, key, s);
+    if (st == WEFT_OK) {
+        wf_segment_close_fd(&s->segment);
+        /* Touched first by its owner, a page lies near it. */
+        st = wf_segment_populate(&s->segment, comm->rank * s->bytes, s->bytes);
+    }
+    if (st != WEFT_OK) {
+        shm_shared_end(s);
+        return st;
+    }
+    *out = s;
+    return WEFT_OK;
+}
+
+void shm_shared_end(shm_shared *s)
+{
+    wf_segment_close(&s->segment);
+    wf_free(s);
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers that all members map: one segment for each call of weft_alloc, with
+ * a part of equal size for each member. */
+#ifndef WF_COLL_SHM_SHARED_H
+#define WF_COLL_SHM_SHARED_H
+
+#include "comm/comm.h"
+#include "mem/segment.h"
+
+typedef struct shm_shared {
+    struct shm_shared *next;
+    uint32_t id;  /* the same on all members; never 0 */
+    size_t bytes; /* of each part, whole pages */
+    wf_segment segment;
+} shm_shared;
+
+static inline unsigned char *shm_shared_part(const shm_shared *s, uint32_t rank)
+{
+    return (unsigned char *)s->segment.base + rank * s->bytes;
+}
+
+/* The allocation in whose part for `rank` the range lies, or NULL. */
+const shm_shared *shm_shared_find(const shm_shared *list, uint32_t rank,
+                                  const void *at, size_t bytes);
+
+/* Make one; collective, with `key` for its mail. All succeed or all fail; the
+ * caller sees to that. */
+weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
+                            shm_shared **out);
+void shm_shared_end(shm_shared *s);
+
+#endif

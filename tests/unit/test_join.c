@@ -1,0 +1,934 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How ranks come together: the job's table, who is linked with whom, and the
+ * packets that go over a link. */
+#include "mem/join.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/time.h"
+#include "mem/link.h"
+#include "mem/mesh.h"
+#include "wt_cmocka.h"
+#include "wt_proc.h"
+
+/* Longer than anything takes; a test never waits for it to pass. */
+#define LONG_NS (wf_now_ns() + 60 * WF_SEC)
+
+enum { RANKS = 3, HEADER_BYTES = offsetof(wf_packet, data) };
+
+static bool detail_has(const char *text)
+{
+    return strstr(weft_error_detail(), text) != NULL;
+}
+
+/* --- the table -------------------------------------------------------------
+ */
+
+static void fill_record(wf_join_record *r, uint32_t rank)
+{
+    *r = (wf_join_record){.magic = WF_JOIN_MAGIC,
+                          .version = WF_JOIN_VERSION,
+                          .rank = rank,
+                          .pid = 100,
+                          .user = 1000,
+                          .netns = 5,
+                          .userns = 6};
+    strcpy(r->boot_id, "0f1e2d3c-0000-4000-8000-123456789abc");
+    strcpy(r->host, "host");
+    strcpy(r->node, "node");
+}
+
+static size_t table_bytes(uint32_t ranks)
+{
+    return sizeof(wf_join_head) + ranks * sizeof(wf_join_record);
+}
+
+/* Of exactly its size, so that a sanitizer sees a read past its end. */
+static wf_join_table *make_table(uint32_t ranks)
+{
+    wf_join_table *t = calloc(1, table_bytes(ranks));
+
+    assert_non_null(t);
+    t->head = (wf_join_head){
+        .magic = WF_JOIN_MAGIC, .version = WF_JOIN_VERSION, .ranks = ranks};
+    for (uint32_t r = 0; r < ranks; r++) {
+        fill_record(&t->record[r], r);
+    }
+    return t;
+}
+
+static void a_table_as_rank_0_writes_it_is_accepted(void **state)
+{
+    (void)state;
+    for (uint32_t ranks = 1; ranks <= 20; ranks++) {
+        wf_join_table *t = make_table(ranks);
+
+        assert_int_equal(wf_join_check(t, table_bytes(ranks), ranks), WEFT_OK);
+        free(t);
+    }
+}
+
+/* Each part of a table, in memory of its own size. */
+static void a_table_of_any_other_length_is_refused(void **state)
+{
+    wf_join_table *whole = make_table(RANKS);
+    size_t bytes = table_bytes(RANKS);
+
+    (void)state;
+    for (size_t n = 0; n <= bytes + 9; n++) {
+        void *part = calloc(1, n > 0 ? n : 1);
+
+        assert_non_null(part);
+        memcpy(part, whole, n < bytes ? n : bytes);
+        assert_int_equal(wf_join_check(part, n, RANKS),
+                         n == bytes ? WEFT_OK : WEFT_ERR_PROTOCOL);
+        free(part);
+    }
+    free(whole);
+}
+
+static void a_table_for_another_number_of_ranks_is_refused(void **state)
+{
+    wf_join_table *t = make_table(RANKS);
+
+    (void)state;
+    assert_int_equal(wf_join_check(t, table_bytes(RANKS), RANKS + 1),
+                     WEFT_ERR_PROTOCOL);
+    assert_true(detail_has("has 3 ranks, this rank was told 4"));
+    assert_int_equal(wf_join_check(t, table_bytes(RANKS), UINT32_MAX),
+                     WEFT_ERR_PROTOCOL);
+    t->head.ranks = UINT32_MAX;
+    assert_int_equal(wf_join_check(t, table_bytes(RANKS), RANKS),
+                     WEFT_ERR_PROTOCOL);
+    assert_int_equal(wf_join_check(t, table_bytes(RANKS), UINT32_MAX),
+                     WEFT_ERR_PROTOCOL);
+    free(t);
+}
+
+/* Spoil `n` bytes at `at`; the table must be refused with `why`. */
+static void expect_spoilt(wf_join_table *t, void *at, int fill, size_t n,
+                          const char *why)
+{
+    unsigned char old[64];
+
+    assert_true(n <= sizeof(old));
+    memcpy(old, at, n);
+    memset(at, fill, n);
+    assert_int_equal(wf_join_check(t, table_bytes(RANKS), RANKS),
+                     WEFT_ERR_PROTOCOL);
+    assert_true(detail_has(why));
+    memcpy(at, old, n);
+    assert_int_equal(wf_join_check(t, table_bytes(RANKS), RANKS), WEFT_OK);
+}
+
+static void a_head_of_another_version_is_refused(void **state)
+{
+    wf_join_table *t = make_table(RANKS);
+
+    (void)state;
+    expect_spoilt(t, &t->head.magic, 0, 1, "not one of this version");
+    expect_spoilt(t, &t->head.version, 2, 1, "not one of this version");
+    free(t);
+}
+
+static void a_malformed_record_is_refused_and_its_rank_named(void **state)
+{
+    wf_join_table *t = make_table(RANKS);
+
+    (void)state;
+    for (uint32_t i = 0; i < RANKS; i++) {
+        wf_join_record *r = &t->record[i];
+        char rank[16];
+
+        snprintf(rank, sizeof(rank), "rank %u", i);
+        expect_spoilt(t, &r->magic, 0, 1, rank);
+        expect_spoilt(t, &r->version, 9, 1, "another version");
+        expect_spoilt(t, &r->rank, 9, 1, rank);
+        expect_spoilt(t, r->boot_id, 0, 1, rank);
+        expect_spoilt(t, r->boot_id, 'b', sizeof(r->boot_id), rank);
+        expect_spoilt(t, r->host, 'h', sizeof(r->host), rank);
+        expect_spoilt(t, r->node, 'n', sizeof(r->node), rank);
+    }
+    free(t);
+}
+
+static void a_note_of_failure_gives_its_text_as_far_as_it_goes(void **state)
+{
+    static const char text[] = "rank 1 did not join in time";
+    size_t bytes = sizeof(wf_join_head) + strlen(text);
+    wf_join_head head = {
+        .magic = WF_JOIN_MAGIC, .version = WF_JOIN_VERSION, .failed = 1};
+
+    (void)state;
+    for (size_t n = sizeof(head); n <= bytes; n++) {
+        char *note = malloc(n);
+        char want[100];
+
+        assert_non_null(note);
+        memcpy(note, &head, sizeof(head));
+        memcpy(note + sizeof(head), text, n - sizeof(head));
+        assert_int_equal(wf_join_check(note, n, 2), WEFT_ERR_PEER);
+        snprintf(want, sizeof(want), "rank 0 could not form the job: %.*s",
+                 (int)(n - sizeof(head)), text);
+        assert_string_equal(weft_error_detail(), want);
+        free(note);
+    }
+}
+
+static void expect_apart(const wf_join_record *a, const wf_join_record *b,
+                         bool same_host)
+{
+    assert_int_equal(wf_join_same_host(a, b), same_host);
+    assert_int_equal(wf_join_same_host(b, a), same_host);
+    assert_false(wf_join_same_node(a, b));
+    assert_false(wf_join_same_node(b, a));
+}
+
+static void one_host_is_one_boot_user_and_set_of_namespaces(void **state)
+{
+    wf_join_record a;
+    wf_join_record b;
+
+    (void)state;
+    fill_record(&a, 0);
+    fill_record(&b, 1);
+    /* Names of hosts are no proof of anything. */
+    strcpy(b.host, "another name");
+    assert_true(wf_join_same_host(&a, &b));
+    assert_true(wf_join_same_node(&a, &b));
+    b.user++;
+    expect_apart(&a, &b, false);
+    b.user = a.user;
+    b.netns++;
+    expect_apart(&a, &b, false);
+    b.netns = a.netns;
+    b.userns++;
+    expect_apart(&a, &b, false);
+    b.userns = a.userns;
+    b.boot_id[0]++;
+    expect_apart(&a, &b, false);
+}
+
+static void nodes_of_one_host_differ_by_their_name_only(void **state)
+{
+    wf_join_record a;
+    wf_join_record b;
+
+    (void)state;
+    fill_record(&a, 0);
+    fill_record(&b, 1);
+    strcpy(b.node, "nod");
+    expect_apart(&a, &b, true);
+    strcpy(b.node, "");
+    expect_apart(&a, &b, true);
+    strcpy(a.node, "");
+    assert_true(wf_join_same_node(&a, &b));
+}
+
+static wf_join_record describe(uint32_t rank, const char *overrides)
+{
+    const uint64_t name[2] = {rank, 77};
+    wf_settings settings;
+    wf_join_record r;
+
+    assert_int_equal(wf_settings_load(overrides, &settings), WEFT_OK);
+    assert_int_equal(wf_join_describe(&settings, rank, name, &r), WEFT_OK);
+    return r;
+}
+
+static void what_a_rank_says_of_itself_is_accepted(void **state)
+{
+    wf_join_table *t = make_table(2);
+
+    (void)state;
+    t->record[0] = describe(0, NULL);
+    t->record[1] = describe(1, "NODE=elsewhere");
+    assert_int_equal(wf_join_check(t, table_bytes(2), 2), WEFT_OK);
+    assert_int_equal(t->record[1].pid, getpid());
+    assert_int_equal(t->record[1].socket[0], 1);
+    assert_int_equal(t->record[1].socket[1], 77);
+    assert_string_equal(t->record[1].node, "elsewhere");
+    expect_apart(&t->record[0], &t->record[1], true);
+    free(t);
+}
+
+/* --- the exchange, over a store in this process ----------------------------
+ */
+
+typedef struct value {
+    char key[32];
+    size_t n;
+    char data[4096];
+} value;
+
+typedef struct store {
+    value values[8];
+    size_t count;
+} store;
+
+static weft_status store_set(void *ctx, const char *key, const void *data,
+                             size_t n)
+{
+    store *s = ctx;
+    value *v = &s->values[s->count++];
+
+    assert_true(s->count <= sizeof(s->values) / sizeof(s->values[0]));
+    assert_true(n <= sizeof(v->data));
+    snprintf(v->key, sizeof(v->key), "%s", key);
+    memcpy(v->data, data, n);
+    v->n = n;
+    return WEFT_OK;
+}
+
+/* What is not there yet will never be: all ranks are this thread. */
+static weft_status store_get(void *ctx, const char *key, void *data, size_t *n,
+                             uint32_t timeout_ms)
+{
+    const store *s = ctx;
+
+    (void)timeout_ms;
+    for (size_t i = 0; i < s->count; i++) {
+        const value *v = &s->values[i];
+
+        if (strcmp(v->key, key) == 0) {
+            assert_true(v->n <= *n);
+            memcpy(data, v->data, v->n);
+            *n = v->n;
+            return WEFT_OK;
+        }
+    }
+    return WEFT_ERR_TIMEOUT;
+}
+
+static weft_boot boot_of(store *s, uint32_t rank, uint32_t ranks)
+{
+    return (weft_boot){.size = sizeof(weft_boot),
+                       .rank = rank,
+                       .ranks = ranks,
+                       .ctx = s,
+                       .set = store_set,
+                       .get = store_get};
+}
+
+static weft_status exchange(store *s, uint32_t rank, uint32_t ranks,
+                            wf_join_table **out)
+{
+    weft_boot boot = boot_of(s, rank, ranks);
+    wf_join_record own = describe(rank, NULL);
+
+    return wf_join_exchange(&boot, &own, LONG_NS, out);
+}
+
+static void publish(store *s, uint32_t rank, const void *data, size_t n)
+{
+    char key[32];
+
+    snprintf(key, sizeof(key), "weft/rank/%u", rank);
+    assert_int_equal(store_set(s, key, data, n), WEFT_OK);
+}
+
+static store *make_store(void)
+{
+    store *s = calloc(1, sizeof(*s));
+
+    assert_non_null(s);
+    return s;
+}
+
+static void all_ranks_end_with_the_same_table(void **state)
+{
+    store *s = make_store();
+    wf_join_table *t[RANKS] = {NULL};
+    wf_join_record r;
+
+    (void)state;
+    for (uint32_t i = 1; i < RANKS; i++) {
+        r = describe(i, NULL);
+        publish(s, i, &r, sizeof(r));
+    }
+    for (uint32_t i = 0; i < RANKS; i++) {
+        assert_int_equal(exchange(s, i, RANKS, &t[i]), WEFT_OK);
+        assert_int_equal(wf_join_check(t[i], table_bytes(RANKS), RANKS),
+                         WEFT_OK);
+        assert_memory_equal(t[i], t[0], table_bytes(RANKS));
+    }
+    assert_true((t[0]->head.secret.k[0] | t[0]->head.secret.k[1]) != 0);
+    for (uint32_t i = 0; i < RANKS; i++) {
+        wf_free(t[i]);
+    }
+    free(s);
+}
+
+/* Rank 0 cannot form the job of two; both must be told `why`. */
+static void expect_no_job(store *s, weft_status want, const char *why)
+{
+    wf_join_table *t = (wf_join_table *)(void *)s;
+
+    assert_int_equal(exchange(s, 0, 2, &t), want);
+    assert_string_equal(weft_error_detail(), why);
+    assert_int_equal(exchange(s, 1, 2, &t), WEFT_ERR_PEER);
+    assert_true(detail_has("rank 0 could not form the job: "));
+    assert_true(detail_has(why));
+    assert_ptr_equal(t, s);
+}
+
+static void all_are_told_of_a_rank_that_did_not_come(void **state)
+{
+    store *s = make_store();
+
+    (void)state;
+    expect_no_job(s, WEFT_ERR_TIMEOUT, "rank 1 did not join in time");
+    free(s);
+}
+
+static void all_are_told_of_a_malformed_record(void **state)
+{
+    static const char malformed[] = "the record of rank 1 is malformed";
+    store *s = make_store();
+    wf_join_record r = describe(1, NULL);
+
+    (void)state;
+    publish(s, 1, &r, sizeof(r) - 1);
+    expect_no_job(s, WEFT_ERR_PROTOCOL, malformed);
+    memset(s, 0, sizeof(*s));
+    r.rank = 0;
+    publish(s, 1, &r, sizeof(r));
+    expect_no_job(s, WEFT_ERR_PROTOCOL, malformed);
+    memset(s, 0, sizeof(*s));
+    r = describe(1, NULL);
+    r.version++;
+    publish(s, 1, &r, sizeof(r));
+    expect_no_job(s, WEFT_ERR_PROTOCOL, "rank 1 runs another version of weft");
+    free(s);
+}
+
+static void a_rank_gives_up_when_rank_0_says_nothing(void **state)
+{
+    store *s = make_store();
+    wf_join_table *t = NULL;
+
+    (void)state;
+    assert_int_equal(exchange(s, 1, 2, &t), WEFT_ERR_TIMEOUT);
+    assert_true(detail_has("rank 0 did not form the job in time"));
+    assert_null(t);
+    free(s);
+}
+
+static void the_exchange_survives_any_failed_allocation(void **state)
+{
+    weft_status st;
+    unsigned nth = 0;
+
+    (void)state;
+    do {
+        store *s = make_store();
+        wf_join_table *t = NULL;
+
+        wf_alloc_fail_nth(++nth);
+        st = exchange(s, 0, 1, &t);
+        wf_alloc_fail_nth(0);
+        assert_true(st == WEFT_OK || (st == WEFT_ERR_NOMEM && t == NULL));
+        wf_free(t);
+        free(s);
+    } while (st != WEFT_OK);
+    assert_true(nth > 1);
+}
+
+/* --- who is linked with whom ------------------------------------------------
+ */
+
+/* Ranks up to which all are linked: none, few, as is usual, all. */
+static const uint32_t mesh_limits[] = {0, 1, 8, 64, 300};
+
+typedef void check_mesh(uint32_t count, uint32_t limit);
+
+static void for_all_meshes(check_mesh *check)
+{
+    for (uint32_t count = 1; count <= 300; count++) {
+        for (size_t i = 0; i < sizeof(mesh_limits) / sizeof(mesh_limits[0]);
+             i++) {
+            check(count, mesh_limits[i]);
+        }
+    }
+}
+
+static void check_symmetric(uint32_t count, uint32_t limit)
+{
+    for (uint32_t a = 0; a < count; a++) {
+        assert_false(wf_mesh_linked(a, a, count, limit));
+        for (uint32_t b = 0; b < a; b++) {
+            assert_int_equal(wf_mesh_linked(a, b, count, limit),
+                             wf_mesh_linked(b, a, count, limit));
+        }
+    }
+}
+
+static void links_have_two_ends_and_nobody_is_linked_with_itself(void **state)
+{
+    (void)state;
+    for_all_meshes(check_symmetric);
+}
+
+static void check_star(uint32_t count, uint32_t limit)
+{
+    for (uint32_t a = 1; a < count; a++) {
+        assert_true(wf_mesh_linked(0, a, count, limit));
+    }
+}
+
+static void everybody_is_linked_with_0_and_so_with_everybody(void **state)
+{
+    (void)state;
+    for_all_meshes(check_star);
+}
+
+static void check_whole(uint32_t count, uint32_t limit)
+{
+    for (uint32_t a = 0; a < count && count <= limit; a++) {
+        for (uint32_t b = 0; b < a; b++) {
+            assert_true(wf_mesh_linked(a, b, count, limit));
+        }
+    }
+}
+
+static void up_to_the_limit_all_are_linked_with_all(void **state)
+{
+    (void)state;
+    for_all_meshes(check_whole);
+}
+
+/* A death is seen by neighbours even when rank 0 died too; and nobody but rank
+ * 0 needs many descriptors. */
+static void check_neighbours(uint32_t count, uint32_t limit)
+{
+    for (uint32_t a = 0; a < count; a++) {
+        uint32_t links = 0;
+
+        for (uint32_t b = 0; b < count; b++) {
+            links += wf_mesh_linked(a, b, count, limit);
+        }
+        if (count > 1) {
+            assert_true(wf_mesh_linked(a, (a + 1) % count, count, limit));
+        }
+        assert_true(links >= (count < 5 ? count - 1 : 4));
+        assert_true(a == 0 || count <= limit || links <= 9);
+    }
+}
+
+static void above_the_limit_neighbours_in_a_circle_are_linked(void **state)
+{
+    (void)state;
+    for_all_meshes(check_neighbours);
+}
+
+/* --- packets ----------------------------------------------------------------
+ */
+
+typedef struct fixture {
+    int ours;
+    int theirs;
+    unsigned fds;
+} fixture;
+
+static fixture the_fixture;
+
+static void close_ours(fixture *f)
+{
+    close(f->ours);
+    f->ours = -1;
+}
+
+/* Two ends of one link, made as ranks make it. */
+static int link_up(void **state)
+{
+    fixture *f = &the_fixture;
+    uint64_t name[2];
+    int listener = -1;
+
+    f->fds = wt_count_fds();
+    assert_int_equal(wf_random(name, sizeof(name)), WEFT_OK);
+    assert_int_equal(wf_link_listen(name, &listener), WEFT_OK);
+    assert_int_equal(wf_link_connect(name, &f->ours), WEFT_OK);
+    assert_int_equal(wf_link_accept(listener, LONG_NS, &f->theirs), WEFT_OK);
+    close(listener);
+    *state = f;
+    return 0;
+}
+
+/* Whatever a test received, it closed, or nobody did. */
+static int link_down(void **state)
+{
+    fixture *f = *state;
+
+    close(f->theirs);
+    if (f->ours >= 0) {
+        close_ours(f);
+    }
+    if (wt_count_fds() != f->fds) {
+        fprintf(stderr, "descriptors are left\n");
+        wt_print_fds();
+        return -1;
+    }
+    return 0;
+}
+
+static wf_packet packet_of(uint32_t kind, const char *text)
+{
+    wf_packet p = {.kind = kind,
+                   .from = 1,
+                   .to = 2,
+                   .bytes = (uint32_t)strlen(text),
+                   .key = 3};
+
+    memcpy(p.data, text, p.bytes);
+    return p;
+}
+
+static void say(fixture *f, uint32_t kind, const char *text, int fd)
+{
+    wf_packet p = packet_of(kind, text);
+
+    assert_int_equal(wf_link_send(f->ours, &p, fd, LONG_NS), WEFT_OK);
+}
+
+/* Send anything at all, with `count` descriptors. */
+static void send_raw(fixture *f, const void *data, size_t n, const int *fds,
+                     size_t count)
+{
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(8 * sizeof(int))];
+    } control = {0};
+    struct iovec io = {(void *)(uintptr_t)data, n};
+    struct msghdr m = {.msg_iov = &io, .msg_iovlen = 1};
+
+    if (count > 0) {
+        struct cmsghdr *c = &control.align;
+
+        m.msg_control = control.bytes;
+        m.msg_controllen = CMSG_SPACE(count * sizeof(int));
+        c->cmsg_level = SOL_SOCKET;
+        c->cmsg_type = SCM_RIGHTS;
+        c->cmsg_len = CMSG_LEN(count * sizeof(int));
+        memcpy(CMSG_DATA(c), fds, count * sizeof(int));
+    }
+    assert_int_equal(sendmsg(f->ours, &m, MSG_NOSIGNAL), n);
+}
+
+static void a_packet_is_as_long_as_it_says(void **state)
+{
+    wf_packet *p = calloc(1, sizeof(*p));
+
+    (void)state;
+    assert_non_null(p);
+    for (uint32_t bytes = 0; bytes <= WF_PACKET_DATA; bytes++) {
+        size_t whole = HEADER_BYTES + bytes;
+
+        p->bytes = bytes;
+        assert_int_equal(wf_packet_check(p, whole), WEFT_OK);
+        assert_int_equal(wf_packet_check(p, whole - 1), WEFT_ERR_PROTOCOL);
+        assert_int_equal(wf_packet_check(p, whole + 1), WEFT_ERR_PROTOCOL);
+    }
+    p->bytes = WF_PACKET_DATA + 1;
+    assert_int_equal(wf_packet_check(p, sizeof(*p) + 1), WEFT_ERR_PROTOCOL);
+    p->bytes = UINT32_MAX;
+    assert_int_equal(wf_packet_check(p, HEADER_BYTES - 1), WEFT_ERR_PROTOCOL);
+    assert_int_equal(wf_packet_check(p, (size_t)HEADER_BYTES + UINT32_MAX),
+                     WEFT_ERR_PROTOCOL);
+    free(p);
+}
+
+/* In memory of that size only. */
+static void a_packet_shorter_than_its_header_is_not_read(void **state)
+{
+    (void)state;
+    for (size_t n = 0; n < HEADER_BYTES; n++) {
+        void *part = malloc(n > 0 ? n : 1);
+
+        assert_non_null(part);
+        memset(part, 0, n);
+        assert_int_equal(wf_packet_check(part, n), WEFT_ERR_PROTOCOL);
+        free(part);
+    }
+}
+
+static void packets_arrive_whole_and_in_order(void **state)
+{
+    fixture *f = *state;
+    wf_packet p;
+    int fd = -7;
+
+    say(f, WF_PACKET_MAIL, "first", -1);
+    say(f, WF_PACKET_READY, "", -1);
+    assert_int_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS), WEFT_OK);
+    assert_int_equal(fd, -1);
+    assert_int_equal(p.kind, WF_PACKET_MAIL);
+    assert_int_equal(p.from, 1);
+    assert_int_equal(p.to, 2);
+    assert_int_equal(p.key, 3);
+    assert_int_equal(p.bytes, 5);
+    assert_memory_equal(p.data, "first", 5);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, LONG_NS), WEFT_OK);
+    assert_int_equal(p.kind, WF_PACKET_READY);
+    assert_int_equal(p.bytes, 0);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, 0), WEFT_ERR_TIMEOUT);
+}
+
+static void a_descriptor_travels_with_its_packet(void **state)
+{
+    fixture *f = *state;
+    struct stat sent;
+    struct stat came;
+    wf_packet p;
+    int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+
+    assert_int_equal(fstat(fd, &sent), 0);
+    say(f, WF_PACKET_BOARD, "with", fd);
+    close(fd);
+    say(f, WF_PACKET_MAIL, "without", -1);
+    assert_int_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS), WEFT_OK);
+    assert_int_equal(fstat(fd, &came), 0);
+    assert_int_equal(came.st_rdev, sent.st_rdev);
+    assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
+    close(fd);
+    assert_int_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS), WEFT_OK);
+    assert_int_equal(fd, -1);
+}
+
+static void a_descriptor_that_nobody_asked_for_is_closed(void **state)
+{
+    fixture *f = *state;
+    wf_packet p;
+
+    say(f, WF_PACKET_MAIL, "", f->ours);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, LONG_NS), WEFT_OK);
+}
+
+static void of_several_descriptors_only_the_first_is_kept(void **state)
+{
+    fixture *f = *state;
+    wf_packet p = packet_of(WF_PACKET_MAIL, "");
+    const int fds[] = {0, 1, 2, 0, 1, 2, 0, 1};
+
+    for (size_t count = 2; count <= sizeof(fds) / sizeof(fds[0]); count++) {
+        int fd = -1;
+
+        send_raw(f, &p, HEADER_BYTES, fds, count);
+        assert_int_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS), WEFT_OK);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+}
+
+static void the_descriptor_of_a_malformed_packet_is_closed(void **state)
+{
+    fixture *f = *state;
+    wf_packet p = packet_of(WF_PACKET_MAIL, "");
+    int fd = -7;
+
+    p.bytes = 1;
+    send_raw(f, &p, HEADER_BYTES, &f->ours, 1);
+    assert_int_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS),
+                     WEFT_ERR_PROTOCOL);
+    assert_int_equal(fd, -1);
+    send_raw(f, "short", 5, &f->ours, 1);
+    assert_int_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS),
+                     WEFT_ERR_PROTOCOL);
+    assert_int_equal(fd, -1);
+}
+
+/* A packet of no bytes looks like the end of the connection. */
+static void the_descriptor_of_an_empty_packet_is_closed(void **state)
+{
+    fixture *f = *state;
+    wf_packet p;
+    int fd = -1;
+
+    send_raw(f, "", 0, &f->ours, 1);
+    assert_int_not_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS), WEFT_OK);
+    assert_int_equal(fd, -1);
+}
+
+/* Its beginning would pass for a packet of the greatest length. */
+static void a_packet_that_was_cut_off_is_refused(void **state)
+{
+    fixture *f = *state;
+    unsigned char *longer = calloc(1, sizeof(wf_packet) + 100);
+    wf_packet p = {.kind = WF_PACKET_MAIL, .bytes = WF_PACKET_DATA};
+
+    assert_non_null(longer);
+    memcpy(longer, &p, sizeof(p));
+    send_raw(f, longer, sizeof(wf_packet) + 100, NULL, 0);
+    free(longer);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, LONG_NS),
+                     WEFT_ERR_PROTOCOL);
+}
+
+static void a_full_link_keeps_what_was_sent(void **state)
+{
+    fixture *f = *state;
+    wf_packet p = packet_of(WF_PACKET_MAIL, "");
+    uint64_t sent = 0;
+    weft_status st;
+
+    for (;;) {
+        p.key = sent;
+        st = wf_link_send(f->ours, &p, -1, 0);
+        if (st != WEFT_OK) {
+            break;
+        }
+        sent++;
+    }
+    assert_int_equal(st, WEFT_ERR_TIMEOUT);
+    assert_true(sent > 0);
+    for (uint64_t i = 0; i < sent; i++) {
+        assert_int_equal(wf_link_recv(f->theirs, &p, NULL, 0), WEFT_OK);
+        assert_int_equal(p.key, i);
+    }
+    assert_int_equal(wf_link_send(f->ours, &p, -1, 0), WEFT_OK);
+}
+
+static void what_was_sent_before_closing_still_arrives(void **state)
+{
+    fixture *f = *state;
+    wf_packet p;
+
+    say(f, WF_PACKET_GO, "", -1);
+    close_ours(f);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, LONG_NS), WEFT_OK);
+    assert_int_equal(p.kind, WF_PACKET_GO);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, LONG_NS),
+                     WEFT_ERR_CLOSED);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, 0), WEFT_ERR_CLOSED);
+}
+
+/* And no signal ends the process. */
+static void sending_to_one_that_is_gone_is_an_error(void **state)
+{
+    fixture *f = *state;
+    wf_packet p = packet_of(WF_PACKET_MAIL, "hello?");
+
+    close_ours(f);
+    for (unsigned i = 0; i < 3; i++) {
+        assert_int_equal(wf_link_send(f->theirs, &p, 0, LONG_NS),
+                         WEFT_ERR_CLOSED);
+    }
+}
+
+/* What we sent and it never read makes the kernel reset the connection. */
+static void one_that_left_without_reading_is_gone_too(void **state)
+{
+    fixture *f = *state;
+    wf_packet p = packet_of(WF_PACKET_MAIL, "unread");
+
+    assert_int_equal(wf_link_send(f->theirs, &p, -1, LONG_NS), WEFT_OK);
+    close_ours(f);
+    assert_int_equal(wf_link_recv(f->theirs, &p, NULL, LONG_NS),
+                     WEFT_ERR_CLOSED);
+}
+
+static void last_words_are_found_among_other_packets(void **state)
+{
+    fixture *f = *state;
+
+    say(f, WF_PACKET_MAIL, "not this", f->ours);
+    say(f, WF_PACKET_FAILED, "rank 1 has no memory", -1);
+    close_ours(f);
+    assert_true(wf_link_last_words(f->theirs));
+    assert_string_equal(weft_error_detail(), "rank 1 has no memory");
+    assert_false(wf_link_last_words(f->theirs));
+}
+
+static void who_says_nothing_has_no_last_words(void **state)
+{
+    fixture *f = *state;
+
+    /* Neither while it lives and is silent, nor after. */
+    assert_false(wf_link_last_words(f->theirs));
+    say(f, WF_PACKET_MAIL, "just mail", -1);
+    close_ours(f);
+    assert_false(wf_link_last_words(f->theirs));
+}
+
+static void last_words_of_any_length_are_cut_to_fit(void **state)
+{
+    fixture *f = *state;
+    wf_packet p = {.kind = WF_PACKET_FAILED, .bytes = WF_PACKET_DATA};
+
+    memset(p.data, 'w', sizeof(p.data));
+    assert_int_equal(wf_link_send(f->ours, &p, -1, LONG_NS), WEFT_OK);
+    assert_true(wf_link_last_words(f->theirs));
+    assert_in_range(strlen(weft_error_detail()), 500, WF_PACKET_DATA);
+}
+
+static void a_name_that_nobody_listens_on_is_closed(void **state)
+{
+    unsigned fds = wt_count_fds();
+    uint64_t name[2];
+    int listener = -1;
+    int fd = -7;
+
+    (void)state;
+    assert_int_equal(wf_random(name, sizeof(name)), WEFT_OK);
+    assert_int_equal(wf_link_connect(name, &fd), WEFT_ERR_CLOSED);
+    assert_int_equal(wf_link_listen(name, &listener), WEFT_OK);
+    assert_int_equal(wf_link_accept(listener, 0, &fd), WEFT_ERR_TIMEOUT);
+    /* Two cannot have one name. */
+    assert_int_equal(wf_link_listen(name, &fd), WEFT_ERR_SYSTEM);
+    close(listener);
+    assert_int_equal(wf_link_connect(name, &fd), WEFT_ERR_CLOSED);
+    assert_int_equal(fd, -7);
+    assert_int_equal(wt_count_fds(), fds);
+}
+
+#define LINKED(test) cmocka_unit_test_setup_teardown(test, link_up, link_down)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_as_rank_0_writes_it_is_accepted),
+        cmocka_unit_test(a_table_of_any_other_length_is_refused),
+        cmocka_unit_test(a_table_for_another_number_of_ranks_is_refused),
+        cmocka_unit_test(a_head_of_another_version_is_refused),
+        cmocka_unit_test(a_malformed_record_is_refused_and_its_rank_named),
+        cmocka_unit_test(a_note_of_failure_gives_its_text_as_far_as_it_goes),
+        cmocka_unit_test(one_host_is_one_boot_user_and_set_of_namespaces),
+        cmocka_unit_test(nodes_of_one_host_differ_by_their_name_only),
+        cmocka_unit_test(what_a_rank_says_of_itself_is_accepted),
+        cmocka_unit_test(all_ranks_end_with_the_same_table),
+        cmocka_unit_test(all_are_told_of_a_rank_that_did_not_come),
+        cmocka_unit_test(all_are_told_of_a_malformed_record),
+        cmocka_unit_test(a_rank_gives_up_when_rank_0_says_nothing),
+        cmocka_unit_test(the_exchange_survives_any_failed_allocation),
+        cmocka_unit_test(links_have_two_ends_and_nobody_is_linked_with_itself),
+        cmocka_unit_test(everybody_is_linked_with_0_and_so_with_everybody),
+        cmocka_unit_test(up_to_the_limit_all_are_linked_with_all),
+        cmocka_unit_test(above_the_limit_neighbours_in_a_circle_are_linked),
+        cmocka_unit_test(a_packet_is_as_long_as_it_says),
+        cmocka_unit_test(a_packet_shorter_than_its_header_is_not_read),
+        LINKED(packets_arrive_whole_and_in_order),
+        LINKED(a_descriptor_travels_with_its_packet),
+        LINKED(a_descriptor_that_nobody_asked_for_is_closed),
+        LINKED(of_several_descriptors_only_the_first_is_kept),
+        LINKED(the_descriptor_of_a_malformed_packet_is_closed),
+        LINKED(the_descriptor_of_an_empty_packet_is_closed),
+        LINKED(a_packet_that_was_cut_off_is_refused),
+        LINKED(a_full_link_keeps_what_was_sent),
+        LINKED(what_was_sent_before_closing_still_arrives),
+        LINKED(sending_to_one_that_is_gone_is_an_error),
+        LINKED(one_that_left_without_reading_is_gone_too),
+        LINKED(last_words_are_found_among_other_packets),
+        LINKED(who_says_nothing_has_no_last_words),
+        LINKED(last_words_of_any_length_are_cut_to_fit),
+        cmocka_unit_test(a_name_that_nobody_listens_on_is_closed),
+    };
+
+    return cmocka_run_group_tests_name("join", tests, NULL, NULL);
+}
