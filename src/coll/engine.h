@@ -15,6 +15,12 @@
 #include "comm/op.h"
 #include "transport/transport.h"
 
+/* A part of some data, in bytes from its start. */
+typedef struct shm_share {
+    size_t from;
+    size_t until;
+} shm_share;
+
 /* Where the buffers of an allreduce lie, if all members map them: numbers of
  * shared allocations (0: private), and offsets into this member's parts. */
 typedef struct shm_where {
@@ -37,10 +43,12 @@ typedef struct wf_shm_progress {
     uint32_t red_at;   /* members before it have reduced the chunk `out` */
     uint64_t base;     /* chunks that went through before this operation */
     uint64_t chunks;
-    uint64_t in;  /* chunks that we have put into our slot */
-    uint64_t red; /* chunks of which we have reduced our share */
-    uint64_t out; /* chunks that we have taken out */
-    size_t chunk; /* bytes, a multiple of the element size and of 64 */
+    uint64_t in;     /* chunks that we have put into our slot */
+    uint64_t red;    /* chunks of which we have reduced our share */
+    uint64_t out;    /* chunks that we have taken out */
+    size_t chunk;    /* bytes, a multiple of the element size and of 64 */
+    size_t share_of; /* bytes of the chunk that `share` was worked out for */
+    shm_share share; /* our share of such a chunk */
     shm_where where;
     bool first_in;    /* seeing all calls meant seeing all first chunks */
     size_t direct_at; /* bytes of our share that we have folded in place */

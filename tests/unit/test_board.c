@@ -14,7 +14,7 @@
 #include "wt.h"
 #include "wt_cmocka.h"
 
-enum { RANKS_MAX = 4, ROUNDS = WT_TSAN ? 2000 : 10000 };
+enum { RANKS_MAX = 4, ROUNDS = WT_TSAN ? 2000 : 50000 };
 
 #define PATIENCE_NS (20 * WF_SEC)
 
@@ -69,31 +69,34 @@ static void post(uint32_t value)
     }
 }
 
-/* Never polls, so that every wait is a chance to lose a wake-up. */
-static void await(uint32_t rank, uint32_t value)
+/* Look for a while that differs from round to round and go to sleep then: many
+ * a time the post comes at the very moment at which the sleeper lies down. */
+static bool look(uint32_t rank, uint32_t round)
+{
+    for (uint32_t i = 0; i < round * 7 % 61; i++) {
+        if (has_posted(rank, round)) {
+            return true;
+        }
+    }
+    return has_posted(rank, round);
+}
+
+static void await(uint32_t rank, uint32_t round)
 {
     wf_board_rank *self = &board->rank[wt_rank()];
     uint64_t until = wf_now_ns() + PATIENCE_NS;
 
-    while (!has_posted(rank, value)) {
+    while (!look(rank, round)) {
         uint32_t bell = wf_board_drowse(board, self);
 
-        if (!has_posted(rank, value)) {
+        if (!has_posted(rank, round)) {
             wf_board_sleep(board, self, bell, until);
         }
         wf_board_awake(self);
         if (wf_now_ns() >= until) {
-            WT_FAIL("the wake-up for round %u of rank %u was lost", value,
+            WT_FAIL("the wake-up for round %u of rank %u was lost", round,
                     rank);
         }
-    }
-}
-
-/* Let the post fall at another place of the other's way to sleep each time. */
-static void dawdle(uint32_t round)
-{
-    for (uint32_t i = 0; i < round * 7 % 97; i++) {
-        wf_cpu_relax();
     }
 }
 
@@ -107,7 +110,6 @@ static void take_turns(void)
     }
     wt_meet();
     for (uint32_t round = 1; round <= ROUNDS; round++) {
-        dawdle(round * (self + 1));
         post(round);
         for (uint32_t i = 0; i < wt_ranks(); i++) {
             await(i, round);

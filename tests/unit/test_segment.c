@@ -241,6 +241,7 @@ static void a_descriptor_of_something_else_is_refused(void **state)
     expect_refused(-1, 1, true, WEFT_ERR_SYSTEM, "fstat");
 }
 
+/* Its maker has closed it, so this is the only way to the memory. */
 static void a_read_only_descriptor_cannot_be_mapped_writable(void **state)
 {
     wf_segment seg = make(100);
@@ -248,7 +249,9 @@ static void a_read_only_descriptor_cannot_be_mapped_writable(void **state)
     int fd = -1;
 
     (void)state;
+    strcpy(seg.base, "seen");
     assert_int_equal(wf_segment_readonly_fd(&seg, &fd), WEFT_OK);
+    wf_segment_close(&seg);
     assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
     assert_int_equal(fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
     expect_refused(copy_of(fd), 100, true, WEFT_ERR_DENIED, "mapping");
@@ -257,10 +260,8 @@ static void a_read_only_descriptor_cannot_be_mapped_writable(void **state)
     assert_int_equal(mprotect(view.base, view.bytes, PROT_READ | PROT_WRITE),
                      -1);
     assert_int_equal(errno, EACCES);
-    strcpy(seg.base, "seen");
     assert_string_equal((char *)view.base, "seen");
     wf_segment_close(&view);
-    wf_segment_close(&seg);
 }
 
 static void there_is_no_read_only_descriptor_of_a_closed_one(void **state)

@@ -24,6 +24,19 @@ shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size)
     return s;
 }
 
+/* Our share of a chunk of `bytes`: divisions that only the first and the last
+ * chunk of an operation have to pay for. */
+static shm_share own_share(wf_coll_op *op, size_t bytes)
+{
+    wf_shm_progress *p = &op->state.shm;
+
+    if (bytes != p->share_of) {
+        p->share_of = bytes;
+        p->share = shm_share_of(bytes, op->op.comm->rank, op->op.comm->size);
+    }
+    return p->share;
+}
+
 static size_t chunk_bytes(const wf_coll_op *op, uint64_t chunk)
 {
     size_t left = op->bytes - chunk * op->state.shm.chunk;
@@ -51,7 +64,7 @@ static void bring_in(wf_coll_op *op, shm_state *s)
 
     copy_around(shm_slot_of(s, comm->rank, p->base + p->in),
                 (const unsigned char *)op->src + p->in * p->chunk,
-                shm_share_of(bytes, comm->rank, comm->size), bytes);
+                own_share(op, bytes), bytes);
     p->in++;
     /* Publishes the chunk; pairs with the acquire in all_have. */
     atomic_store_explicit(&shm_head_of(s, comm->rank)->in.value,
@@ -65,7 +78,7 @@ void shm_fold_into_all(const wf_coll_op *op, const shm_state *s, size_t ndst,
     size_t now = ndst < WF_REDUCE_MAX_DST ? ndst : WF_REDUCE_MAX_DST;
 
     op->reducer.fold(&op->reducer, s->dst, now, s->src, op->op.comm->size,
-                     bytes / op->reducer.elem);
+                     bytes >> __builtin_ctzll(op->reducer.elem));
     for (size_t i = now; i < ndst; i++) {
         memcpy(s->dst[i], s->dst[0], bytes);
     }
@@ -75,8 +88,7 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
-    shm_share own =
-        shm_share_of(chunk_bytes(op, p->red), comm->rank, comm->size);
+    shm_share own = own_share(op, chunk_bytes(op, p->red));
     size_t at = p->red * p->chunk + own.from;
     size_t ndst = 1;
 
@@ -109,7 +121,7 @@ static void take_out(wf_coll_op *op, shm_state *s)
 
     copy_around((unsigned char *)op->dst + p->out * p->chunk,
                 shm_slot_of(s, comm->rank, p->base + p->out),
-                shm_share_of(bytes, comm->rank, comm->size), bytes);
+                own_share(op, bytes), bytes);
     p->out++;
     p->red_at = 0;
     op->op.moved++;

@@ -143,12 +143,6 @@ void shm_flat_early(wf_op *op);
 weft_status shm_quick(wf_coll_op *op);
 void shm_begin(wf_coll_op *op);
 
-/* A part of some data, in bytes from its start. */
-typedef struct shm_share {
-    size_t from;
-    size_t until;
-} shm_share;
-
 /* What `rank` reduces: whole lines, so that no line has two writers. */
 shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size);
 

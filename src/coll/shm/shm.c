@@ -163,7 +163,9 @@ void shm_begin(wf_coll_op *op)
         return;
     }
     p->chunk = chunk_for(comm, op->bytes);
-    p->chunks = (op->bytes + p->chunk - 1) / p->chunk;
+    p->chunks =
+        op->bytes <= p->chunk ? 1 : (op->bytes + p->chunk - 1) / p->chunk;
+    p->share_of = 0;
     p->base = s->chunks;
     p->in = 0;
     p->red = 0;
