@@ -232,14 +232,17 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
         /* A peer that went with mail unread resets us, once; what it sent
          * before is still there behind that. */
     } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && !reset++)));
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) {
-        return wf_fail(WEFT_ERR_CLOSED, "the other side is gone");
-    }
-    if (got < 0) {
+    if (got < 0 && errno != ECONNRESET) {
         return wf_fail_errno("receiving from a rank of this host");
     }
-    came = take_fd(&m);
-    st = wf_packet_check(p, (size_t)got);
+    came = got < 0 ? -1 : take_fd(&m);
+    if (got <= 0) {
+        st = wf_fail(WEFT_ERR_CLOSED, "the other side is gone");
+    } else if ((m.msg_flags & MSG_TRUNC) != 0) {
+        st = wf_fail(WEFT_ERR_PROTOCOL, "a packet is longer than packets are");
+    } else {
+        st = wf_packet_check(p, (size_t)got);
+    }
     if (came >= 0 && (st != WEFT_OK || fd == NULL)) {
         close(came);
         came = -1;

@@ -82,7 +82,7 @@ weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
                               wf_segment *out)
 {
     size_t whole = wf_round_up(bytes, wf_segment_page());
-    weft_status st = check_room(what, whole);
+    weft_status st = check_room(what, whole < bytes ? bytes : whole);
     int fd = -1;
 
     if (st != WEFT_OK) {
@@ -141,7 +141,7 @@ weft_status wf_segment_attach(const char *what, int fd, size_t bytes,
                               bool writable, wf_segment *out)
 {
     size_t whole = wf_round_up(bytes, wf_segment_page());
-    weft_status st = check_fd(what, fd, whole);
+    weft_status st = check_fd(what, fd, whole < bytes ? bytes : whole);
     void *base;
 
     if (st == WEFT_OK) {
@@ -182,8 +182,11 @@ weft_status wf_segment_populate(const wf_segment *seg, size_t offset,
     if (bytes == 0) {
         return WEFT_OK;
     }
-    if (until > seg->bytes || until < from) {
+    if (bytes > seg->bytes || offset > seg->bytes - bytes) {
         return wf_fail(WEFT_ERR_INVALID, "a range outside of the segment");
+    }
+    if (!seg->writable) {
+        return wf_fail(WEFT_ERR_INVALID, "a segment that is only read");
     }
 #ifdef MADV_POPULATE_WRITE
     if (madvise(at, until - from, MADV_POPULATE_WRITE) == 0) {
