@@ -13,7 +13,9 @@
  * All fail with WEFT_ERR_INVALID (a bad argument; nothing happened and the
  * communicator is still good), or with WEFT_ERR_PEER, WEFT_ERR_TIMEOUT,
  * WEFT_ERR_MISMATCH, WEFT_ERR_ABORTED, after which it is broken; the i-forms
- * also with WEFT_ERR_NOMEM. On failure `*out` is not written. */
+ * also with WEFT_ERR_NOMEM. Where members do not share memory a reduction needs
+ * room for a partial result; WEFT_ERR_NOMEM then breaks the communicator, too.
+ * On failure `*out` is not written. */
 #ifndef WEFT_COLL_H
 #define WEFT_COLL_H
 

@@ -44,12 +44,14 @@ WEFT_API weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks,
 
 /**
  * End this rank's use of `comm`. Not collective; outstanding requests fail
- * with WEFT_ERR_CLOSED. Does nothing for NULL and for the world's own
+ * with WEFT_ERR_CLOSED here, and the others, who would wait for this rank, with
+ * WEFT_ERR_PEER. Does nothing for NULL and for the world's own
  * communicator.
  */
 WEFT_API void weft_comm_destroy(weft_comm *comm);
 
-/** How long an operation may wait for peers. 0 restores WEFT_TIMEOUT. */
+/** How long an operation may wait for peers. 0 or less restores WEFT_TIMEOUT.
+ */
 WEFT_API void weft_comm_set_timeout(weft_comm *comm, double seconds);
 WEFT_API double weft_comm_timeout(const weft_comm *comm);
 

@@ -41,7 +41,7 @@ typedef enum weft_dtype {
  *                  complex types only. All ranks pass the same factor.
  *
  * Integer sums and products wrap around. f16 and bf16 are accumulated in f32
- * and rounded once. */
+ * and rounded once, or, between nodes that share no memory, once per hop. */
 #define WEFT_OP_TABLE(X)                                                       \
     X(SUM, 0, "sum")                                                           \
     X(PROD, 1, "prod")                                                         \

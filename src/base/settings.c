@@ -90,9 +90,14 @@ static weft_status parse_auto_bytes(const char *text, void *field)
     return wf_parse_bytes(text, field);
 }
 
-static weft_status parse_duration(const char *text, void *field)
+static weft_status parse_timeout(const char *text, void *field)
 {
-    return wf_parse_duration(text, field);
+    weft_status st = wf_parse_duration(text, field);
+
+    if (st == WEFT_OK && *(uint64_t *)field == 0) {
+        st = wf_fail(WEFT_ERR_INVALID, "no operation can end in no time");
+    }
+    return st;
 }
 
 static weft_status parse_auto_duration(const char *text, void *field)
@@ -206,9 +211,9 @@ static weft_status parse_huge(const char *text, void *field)
 static const setting table[] = {
     {"LOG", "warn", parse_log, AT(log),
      "What is logged: error, warn, info, debug or trace"},
-    {"TIMEOUT", "30m", parse_duration, AT(timeout_ns),
+    {"TIMEOUT", "30m", parse_timeout, AT(timeout_ns),
      "How long an operation waits for its peers"},
-    {"BOOT_TIMEOUT", "5m", parse_duration, AT(boot_timeout_ns),
+    {"BOOT_TIMEOUT", "5m", parse_timeout, AT(boot_timeout_ns),
      "How long joining the job waits for the other ranks"},
     {"NODE", "", parse_node, AT(node),
      "Ranks with different names map no memory of each other, even on one "

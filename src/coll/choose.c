@@ -39,6 +39,20 @@ static size_t coll_area(const weft_comm *comm)
     return engine->area != NULL ? engine->area(comm) : 0;
 }
 
+static weft_status check_engine_name(const char *name)
+{
+    bool known = strcmp(name, "auto") == 0;
+
+    for (size_t i = 0; wf_engines[i] != NULL; i++) {
+        known = known || strcmp(wf_engines[i]->name, name) == 0;
+    }
+    return known ? WEFT_OK
+                 : wf_fail(WEFT_ERR_INVALID,
+                           "setting WEFT_ENGINE: there is no engine '%s' "
+                           "(auto, shm, message)",
+                           name);
+}
+
 static weft_status coll_attach(weft_comm *comm, void *area)
 {
     wf_coll *coll = wf_zalloc(sizeof(*coll));
@@ -46,6 +60,11 @@ static weft_status coll_attach(weft_comm *comm, void *area)
 
     if (coll == NULL) {
         return wf_fail(WEFT_ERR_NOMEM, "a communicator's engine");
+    }
+    st = check_engine_name(comm->world->settings.engine);
+    if (st != WEFT_OK) {
+        wf_free(coll);
+        return st;
     }
     coll->engine = wf_coll_choose(comm);
     if (coll->engine->attach != NULL) {

@@ -121,7 +121,9 @@ static weft_status run(wf_coll_op *op)
         st = st == WF_PENDING ? run_to_end(op, begun)
                               : wf_comm_break(comm, st, weft_error_detail());
     }
-    wf_comm_end(comm, &op->op);
+    if (st == WEFT_OK) {
+        wf_comm_end(comm, &op->op);
+    }
     return st;
 }
 

@@ -80,7 +80,9 @@ void wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text)
         adopt(comm, status, text);
     }
     pthread_mutex_unlock(&comm->lock);
-    wf_board_wake(comm->own);
+    if (!atomic_load(&comm->world->host->orphan)) {
+        wf_board_wake(comm->own);
+    }
 }
 
 weft_status wf_comm_refuse(weft_comm *comm)
@@ -108,7 +110,7 @@ void weft_comm_abort(weft_comm *comm, const char *why)
 {
     char text[WF_DETAIL_MAX];
 
-    if (comm == NULL) {
+    if (comm == NULL || atomic_load(&comm->world->host->orphan)) {
         return;
     }
     snprintf(text, sizeof(text), "rank %u aborted the communicator: %s",
@@ -127,6 +129,10 @@ static void last_act(const weft_comm *comm, uint32_t member, char *text,
         act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
 
+    if (call.kind == WF_CALL_NONE) {
+        snprintf(text, room, "it has called nothing yet");
+        return;
+    }
     wf_call_text(&call, name, sizeof(name));
     snprintf(text, room, "%s %s, number %llu on communicator %llu",
              atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0
@@ -172,6 +178,7 @@ weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
 {
     char text[WF_DETAIL_MAX];
     char name[128];
+    unsigned named = 0;
     size_t n;
 
     wf_call_text(&op->call, name, sizeof(name));
@@ -189,8 +196,9 @@ weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
             (stopped || (op->awaits != NULL && op->awaits(op, r)))) {
             last_act(comm, r, name, sizeof(name));
             n += (size_t)snprintf(text + n, sizeof(text) - n,
-                                  " rank %u (pid %d on %s%s; %s)", r, p->pid,
-                                  p->host, stopped ? ", stopped" : "", name);
+                                  "%s rank %u (pid %d on %s%s; %s)",
+                                  named++ > 0 ? "," : "", r, p->pid, p->host,
+                                  stopped ? ", stopped" : "", name);
         }
     }
     return wf_comm_break(comm, WEFT_ERR_TIMEOUT, text);

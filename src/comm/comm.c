@@ -66,6 +66,7 @@ static weft_status comm_alloc(weft_world *world, const uint32_t *members,
     }
     memcpy(comm->member, members, size * sizeof(*members));
     comm->world = world;
+    atomic_store(&comm->users, 1);
     comm->size = size;
     comm->segment.fd = -1;
     comm->one_node = true;
@@ -327,17 +328,48 @@ weft_status wf_comm_build(weft_world *world, const uint32_t *members,
     return WEFT_OK;
 }
 
-void wf_comm_close(weft_comm *comm)
+void wf_comm_acquire(weft_comm *comm)
+{
+    atomic_fetch_add(&comm->users, 1);
+}
+
+void wf_comm_release(weft_comm *comm)
 {
     weft_world *world = comm->world;
 
-    if (!atomic_load(&world->host->orphan)) {
+    if (atomic_fetch_sub(&comm->users, 1) == 1) {
+        comm_free(comm);
+        wf_world_release(world);
+    }
+}
+
+/* The others would wait in vain for operations that this rank has begun. */
+void wf_comm_abandon(weft_comm *comm, const char *how)
+{
+    char text[WF_DETAIL_MAX];
+
+    wf_world_drive(comm->world); /* what only has to be noticed is over now */
+    if (atomic_load(&comm->queued) != 0 && wf_comm_check(comm) == WEFT_OK) {
+        snprintf(text, sizeof(text),
+                 "rank %u (pid %d) %s with operations under way on "
+                 "communicator %u",
+                 comm->rank,
+                 comm->world->host->peer[comm->member[comm->rank]].pid, how,
+                 comm->id);
+        wf_comm_break(comm, WEFT_ERR_PEER, text);
+    }
+}
+
+void wf_comm_close(weft_comm *comm)
+{
+    if (!atomic_load(&comm->world->host->orphan)) {
+        wf_comm_abandon(comm, "closed its communicator");
         wf_requests_fail(comm, WEFT_ERR_CLOSED, "the communicator was closed");
     }
+    wf_comm_broken_by(comm, WEFT_ERR_CLOSED, "the communicator was closed");
     comms_remove(comm);
     wf_coll_hooks.detach(comm);
-    comm_free(comm);
-    wf_world_release(world);
+    wf_comm_release(comm);
 }
 
 void weft_comm_destroy(weft_comm *comm)
@@ -369,10 +401,12 @@ uint32_t weft_comm_world_rank(const weft_comm *comm, uint32_t rank)
 
 void weft_comm_set_timeout(weft_comm *comm, double seconds)
 {
+    double longest = 1e9; /* 30 years, in which no clock overflows */
+
     /* Written so that not-a-number means the default, too. */
-    comm->timeout_ns = seconds > 0 && seconds < 1e9
-                           ? (uint64_t)(seconds * 1e9)
-                           : comm->world->settings.timeout_ns;
+    comm->timeout_ns =
+        seconds > 0 ? (uint64_t)((seconds < longest ? seconds : longest) * 1e9)
+                    : comm->world->settings.timeout_ns;
 }
 
 double weft_comm_timeout(const weft_comm *comm)

@@ -45,6 +45,7 @@ typedef struct wf_comm_done {
 
 struct weft_comm {
     weft_world *world;
+    _Atomic uint32_t users; /* the caller, and each request that exists */
     uint32_t rank;
     uint32_t size;
     uint32_t *member;      /* rank here -> rank in the job */
@@ -151,7 +152,12 @@ weft_status wf_comm_build(weft_world *world, const uint32_t *members,
                           uint32_t size, uint64_t key, uint64_t timeout_ns,
                           weft_comm **out);
 
-/* Let go of it, whatever is pending. */
+/* End it, whatever is pending. Its memory stays while requests exist: a thread
+ * may be waiting for one. */
 void wf_comm_close(weft_comm *comm);
+/* Break it for the others if this rank has operations under way on it. */
+void wf_comm_abandon(weft_comm *comm, const char *how);
+void wf_comm_acquire(weft_comm *comm);
+void wf_comm_release(weft_comm *comm);
 
 #endif

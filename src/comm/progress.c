@@ -83,6 +83,8 @@ static void work(wf_progress *p)
             wf_cpu_relax();
         }
     }
+    /* A caller may have gone to sleep because we were driving. */
+    wf_board_ring(wf_host_own(p->world->host));
 }
 
 static void *progress_main(void *arg)
@@ -132,6 +134,7 @@ void wf_progress_wait_end(wf_progress *p)
         pthread_cond_signal(&p->wake);
     }
     pthread_mutex_unlock(&p->lock);
+    wf_board_ring(wf_host_own(p->world->host)); /* as in work() */
 }
 
 void wf_progress_destroy(wf_progress *p)

@@ -18,6 +18,7 @@ weft_status wf_request_create(weft_comm *comm, size_t op_bytes,
     if (r == NULL) {
         return wf_fail(WEFT_ERR_NOMEM, "a request");
     }
+    wf_comm_acquire(comm);
     r->comm = comm;
     r->op = (wf_op *)(void *)((char *)r + head);
     pthread_mutex_init(&r->lock, NULL);
@@ -31,6 +32,7 @@ void weft_request_release(weft_request *r)
     if (r == NULL || atomic_fetch_sub(&r->users, 1) != 1) {
         return;
     }
+    wf_comm_release(r->comm);
     pthread_mutex_destroy(&r->lock);
     wf_free(r->text);
     wf_free(r);
@@ -78,7 +80,9 @@ static void finish(weft_request *r, weft_status st)
         }
     }
     if (r->ordered) {
-        wf_comm_end(r->comm, r->op);
+        if (st == WEFT_OK) {
+            wf_comm_end(r->comm, r->op);
+        }
         atomic_fetch_sub_explicit(&r->comm->queued, 1, memory_order_release);
     }
     atomic_fetch_sub_explicit(&world->pending, 1, memory_order_release);

@@ -205,6 +205,11 @@ void weft_world_destroy(weft_world *world)
         return;
     }
     atomic_store(&world->closed, true);
+    for (weft_comm *c = world->comms; c != NULL; c = c->next) {
+        if (!atomic_load(&world->host->orphan)) {
+            wf_comm_abandon(c, "left the job");
+        }
+    }
     pthread_mutex_lock(&world->comms_lock);
     for (weft_comm *c = world->comms; c != NULL; c = c->next) {
         wf_comm_broken_by(c, WEFT_ERR_CLOSED, "the world was destroyed");

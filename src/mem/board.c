@@ -35,6 +35,9 @@ uint32_t wf_board_drowse(wf_board *board, wf_board_rank *self)
     uint32_t bell = atomic_load_explicit(&self->bell, memory_order_acquire);
 
     atomic_fetch_add_explicit(&self->asleep, 1, memory_order_seq_cst);
+    /* Orders the announcement before the second look, also where an atomic
+     * addition alone does not. */
+    atomic_thread_fence(memory_order_seq_cst);
     if (self->fence == 0 &&
         atomic_load_explicit(&board->unfenced, memory_order_relaxed) == 0) {
         syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);

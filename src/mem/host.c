@@ -135,7 +135,7 @@ static weft_status joining_fail(const wf_host *h, uint32_t local,
 {
     const wf_peer *p = &h->peer[h->rank_of[local]];
 
-    if (st == WEFT_ERR_CLOSED && wf_link_last_words(h->link[local])) {
+    if (st == WEFT_ERR_CLOSED && wf_links_last_words(h->link, h->count)) {
         return WEFT_ERR_PEER;
     }
     if (st == WEFT_ERR_CLOSED || st == WEFT_ERR_TIMEOUT) {

@@ -265,3 +265,18 @@ bool wf_link_last_words(int link)
     }
     return false;
 }
+
+bool wf_links_last_words(const int *link, size_t count)
+{
+    static const struct timespec pause = {.tv_nsec = 5 * WF_MS};
+
+    for (unsigned tries = 0; tries < 20; tries++) {
+        for (size_t i = 0; i < count; i++) {
+            if (link[i] >= 0 && wf_link_last_words(link[i])) {
+                return true;
+            }
+        }
+        nanosleep(&pause, NULL);
+    }
+    return false;
+}

@@ -49,6 +49,9 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns);
 /* The other side is gone: did it say why? Then its text is in the detail.
  * What else it sent is thrown away. */
 bool wf_link_last_words(int link);
+/* The same for any of several links, waiting a moment: one who gives up first
+ * makes others give up, and it is the first whose words count. */
+bool wf_links_last_words(const int *link, size_t count);
 
 /* Is what came in a packet that may be used? Pure; the fuzzer calls it too. */
 weft_status wf_packet_check(const wf_packet *p, size_t received);

@@ -61,8 +61,8 @@ static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
     char why[256];
 
     snprintf(why, sizeof(why), "%s", weft_error_detail());
-    if (st == WEFT_ERR_CLOSED && m->host->link[local] >= 0 &&
-        wf_link_last_words(m->host->link[local])) {
+    if (st == WEFT_ERR_CLOSED &&
+        wf_links_last_words(m->host->link, m->host->count)) {
         return WEFT_ERR_PEER;
     }
     if (st == WEFT_ERR_CLOSED) {

@@ -17,6 +17,7 @@
 #include "mem/link.h"
 
 #define POST_TIMEOUT_NS (10 * WF_SEC)
+#define GRACE_NS (100 * WF_MS)
 #define EVENTS 32
 
 struct wf_mail {
@@ -33,8 +34,9 @@ struct wf_watch {
     pthread_t thread;
     bool running;
     int epoll;
-    int stop;   /* eventfd */
-    int *pidfd; /* by local index, or -1 */
+    int stop;    /* eventfd */
+    int *pidfd;  /* by local index, or -1 */
+    bool *ended; /* by local index: all that it sent has been read */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* mail came, or a peer went */
     wf_mail *first;
@@ -71,7 +73,10 @@ weft_status wf_watch_create(wf_host *host, wf_watch **out)
         return wf_fail(WEFT_ERR_NOMEM, "the watching thread");
     }
     w->pidfd = wf_alloc(host->count * sizeof(*w->pidfd));
-    if (w->pidfd == NULL) {
+    w->ended = wf_zalloc(host->count * sizeof(*w->ended));
+    if (w->pidfd == NULL || w->ended == NULL) {
+        wf_free(w->pidfd);
+        wf_free(w->ended);
         wf_free(w);
         return wf_fail(WEFT_ERR_NOMEM, "the watching thread");
     }
@@ -209,6 +214,9 @@ static void read_link(wf_watch *w, uint32_t local)
     }
     if (st != WEFT_OK) {
         unwatch_link(w, local);
+        pthread_mutex_lock(&w->lock);
+        w->ended[local] = true;
+        pthread_mutex_unlock(&w->lock);
         peer_gone(w, local);
     }
 }
@@ -336,6 +344,7 @@ void wf_watch_destroy(wf_watch *w)
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
     wf_free(w->pidfd);
+    wf_free(w->ended);
     wf_free(w);
 }
 
@@ -391,19 +400,48 @@ static wf_mail *find_mail(wf_watch *w, uint32_t from, uint64_t key)
     return NULL;
 }
 
+/* Wait for news until `until_ns`; under the lock. False: there was none. */
+static bool await_news(wf_watch *w, uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / WF_SEC),
+                             (long)(until_ns % WF_SEC)};
+
+    return until_ns != 0 &&
+           pthread_cond_timedwait(&w->changed, &w->lock, &until) != ETIMEDOUT;
+}
+
+/* A peer that went may have mailed before; its link is read to the end, or for
+ * a moment if that end does not come (a child of it may hold the link open). */
+static weft_status check_sender(wf_watch *w, uint32_t from, uint64_t *grace_ns)
+{
+    weft_status st = wf_host_check(w->host, from);
+    uint64_t now = wf_now_ns();
+
+    if (st == WEFT_OK || w->ended[w->host->peer[from].local]) {
+        return st;
+    }
+    if (*grace_ns == 0) {
+        *grace_ns = now + GRACE_NS;
+    }
+    return now < *grace_ns ? WEFT_OK : st;
+}
+
 static weft_status await_mail(wf_watch *w, uint32_t from, uint64_t key,
                               uint64_t deadline_ns, wf_mail **out)
 {
-    struct timespec until = {(time_t)(deadline_ns / WF_SEC),
-                             (long)(deadline_ns % WF_SEC)};
+    uint64_t grace_ns = 0;
     weft_status st = WEFT_OK;
 
     pthread_mutex_lock(&w->lock);
     while ((*out = find_mail(w, from, key)) == NULL && st == WEFT_OK) {
-        st = wf_host_check(w->host, from);
-        if (st == WEFT_OK &&
-            (deadline_ns == 0 || pthread_cond_timedwait(&w->changed, &w->lock,
-                                                        &until) == ETIMEDOUT)) {
+        uint64_t until = deadline_ns;
+
+        st = check_sender(w, from, &grace_ns);
+        if (grace_ns != 0 && grace_ns < until) {
+            until = grace_ns;
+        }
+        if (st == WEFT_OK && !await_news(w, until) &&
+            wf_now_ns() >= deadline_ns) {
             *out = find_mail(w, from, key);
             st = *out != NULL
                      ? WEFT_OK

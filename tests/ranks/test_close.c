@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ending things that others still use or wait for. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "wt.h"
+#include "wt_cmocka.h"
+
+typedef struct waiter {
+    weft_request *request;
+    weft_status status;
+} waiter;
+
+static void *wait_main(void *arg)
+{
+    waiter *w = arg;
+
+    w->status = weft_request_wait(w->request, 0);
+    return NULL;
+}
+
+static void close_under_waiter_body(weft_world *world)
+{
+    weft_comm *dup = NULL;
+    waiter w = {NULL, WEFT_OK};
+    pthread_t thread;
+    char byte;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &dup));
+    WT_OK(weft_irecv(dup, &byte, 1, 0, 5, NULL, &w.request));
+    WT_CHECK(pthread_create(&thread, NULL, wait_main, &w) == 0);
+    weft_comm_destroy(dup);
+    WT_CHECK(pthread_join(thread, NULL) == 0);
+    WT_STATUS(w.status, WEFT_ERR_CLOSED);
+    weft_request_release(w.request);
+}
+
+static void
+a_thread_that_waits_is_told_that_its_communicator_closed(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 20; i++) {
+        wt_run_both(1 + i % 2, "", close_under_waiter_body);
+    }
+}
+
+enum { LARGE = 1000000 };
+
+/* Rank 1 begins a large operation and goes. */
+static void abandon_body(weft_world *world)
+{
+    weft_comm *comm = NULL;
+    weft_request *request = NULL;
+    float *x = calloc(LARGE, sizeof(*x));
+    weft_status st;
+
+    WT_CHECK(x != NULL);
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    st = weft_iallreduce(comm, x, x, LARGE, WEFT_F32, WEFT_SUM, &request);
+    if (weft_comm_rank(comm) == 1) {
+        WT_OK(st);
+        weft_comm_destroy(comm);
+        WT_STATUS(weft_request_wait(request, 0), WEFT_ERR_CLOSED);
+        weft_request_release(request);
+        WT_OK(weft_barrier(weft_world_comm(world)));
+        free(x);
+        return;
+    }
+    /* Rank 1 may have gone before we came. */
+    WT_STATUS(st == WEFT_OK ? weft_request_wait(request, 0) : st,
+              WEFT_ERR_PEER);
+    WT_CHECK(strstr(weft_error_detail(), "rank 1") != NULL);
+    weft_request_release(request);
+    weft_comm_destroy(comm);
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    free(x);
+}
+
+static void an_operation_that_a_rank_abandons_fails_on_the_others(void **state)
+{
+    (void)state;
+    wt_run(3, "TIMEOUT=60s", abandon_body);
+}
+
+static void child_abort_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    pid_t child;
+    int status = 0;
+
+    WT_OK(weft_barrier(comm));
+    child = fork();
+    WT_CHECK(child >= 0);
+    if (child == 0) {
+        weft_comm_abort(comm, "from a child");
+        _exit(weft_barrier(comm) == WEFT_ERR_CLOSED ? 0 : 1);
+    }
+    WT_CHECK(waitpid(child, &status, 0) == child);
+    WT_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    WT_OK(weft_barrier(comm));
+}
+
+static void a_forked_child_cannot_break_the_job(void **state)
+{
+    (void)state;
+    wt_run(2, "", child_abort_body);
+}
+
+static void timeout_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+
+    weft_comm_set_timeout(comm, 1e300);
+    WT_CHECK(weft_comm_timeout(comm) > 1e8);
+    weft_comm_set_timeout(comm, 0);
+    WT_CHECK(weft_comm_timeout(comm) == 7);
+}
+
+static void a_very_long_timeout_is_long(void **state)
+{
+    (void)state;
+    wt_run(1, "TIMEOUT=7s", timeout_body);
+}
+
+static void an_engine_that_does_not_exist_is_an_error(void **state)
+{
+    weft_world_options options = {.size = sizeof(options),
+                                  .settings = "ENGINE=diesel"};
+    weft_world *world = NULL;
+
+    (void)state;
+    assert_int_equal(weft_world_create(&options, &world), WEFT_ERR_INVALID);
+    assert_non_null(strstr(weft_error_detail(), "diesel"));
+    options.settings = "TIMEOUT=0";
+    assert_int_equal(weft_world_create(&options, &world), WEFT_ERR_INVALID);
+    assert_null(world);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            a_thread_that_waits_is_told_that_its_communicator_closed),
+        cmocka_unit_test(an_operation_that_a_rank_abandons_fails_on_the_others),
+        cmocka_unit_test(a_forked_child_cannot_break_the_job),
+        cmocka_unit_test(a_very_long_timeout_is_long),
+        cmocka_unit_test(an_engine_that_does_not_exist_is_an_error),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
