@@ -61,7 +61,10 @@ static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,
 
 static weft_status alloc_private(weft_comm *comm, size_t bytes, void **out)
 {
-    void *p = wf_zalloc_aligned(wf_segment_page(), bytes > 0 ? bytes : 1);
+    /* A kernel that promises more than it has would let us fill it. */
+    void *p = bytes <= wf_memory_available()
+                  ? wf_zalloc_aligned(wf_segment_page(), bytes > 0 ? bytes : 1)
+                  : NULL;
     weft_status st = all_or_none(
         comm,
         p != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "%zu bytes", bytes));
