@@ -83,9 +83,12 @@ weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out)
     uint32_t sequence;
     weft_status st;
 
-    if (comm == NULL || out == NULL || bytes > SIZE_MAX / 2 / comm->size) {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "comm or out is NULL, or %zu bytes are too many", bytes);
+    if (comm == NULL || out == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
+    }
+    if (bytes > SIZE_MAX / 2 / comm->size) {
+        return wf_fail(WEFT_ERR_INVALID, "%zu bytes a rank are too many",
+                       bytes);
     }
     st = wf_coll_agree(comm, &call, &sequence);
     if (st != WEFT_OK) {

@@ -184,7 +184,10 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
 {
     bool here = false;
 
-    if (ranks == NULL || n == 0 || n > comm->size) {
+    if (ranks == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "ranks is NULL");
+    }
+    if (n == 0 || n > comm->size) {
         return wf_fail(WEFT_ERR_INVALID, "%zu ranks out of %u", n, comm->size);
     }
     for (size_t i = 0; i < n; i++) {

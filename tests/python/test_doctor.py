@@ -8,7 +8,7 @@ import sys
 import ranks
 import weft
 from weft import cli
-from weft.doctor import job, machine, pytorch
+from weft.doctor import job, library, machine, pytorch
 
 
 def doctor(*arguments, **environment):
@@ -58,6 +58,14 @@ def test_what_was_asked_for_and_cannot_work_is_an_exit_status_and_a_remedy():
 
 def run_doctor():
     sys.exit(cli.main(["doctor", "--json"]))
+
+
+def test_a_setting_that_no_world_would_take_has_a_remedy(monkeypatch):
+    monkeypatch.setenv("WEFT_TIMEOUT", "soon")
+    facts = library.page(machine.page()).facts
+    (fact,) = [fact for fact in facts if fact.name == "settings"]
+    assert fact.remedy is not None
+    assert "WEFT_TIMEOUT" in fact.remedy and "soon" in fact.remedy
 
 
 def test_under_a_launcher_rank_0_reports_every_pair():

@@ -4,7 +4,7 @@
 import os
 import re
 
-from weft import _core
+from weft import _boot, _core
 from weft.doctor import Fact, Page, read
 
 
@@ -21,6 +21,7 @@ def page(machine: Page) -> Page:
         *_transports(machine),
         _unknown_settings(),
         _changed_settings(),
+        _usable_settings(),
     ]
     return Page("weft", facts)
 
@@ -62,3 +63,12 @@ def _changed_settings() -> Fact:
     }
     text = ", ".join(f"{name}={value}" for name, value in changed.items())
     return Fact("settings changed", text or "none", changed)
+
+
+def _usable_settings() -> Fact:
+    """Whether a world can be made with them: a job of one rank tells."""
+    try:
+        _core.create(boot=_boot.Alone()).close()
+    except _core.Error as error:
+        return Fact("settings", f"refused: {error}", False, f"correct it: {error}")
+    return Fact("settings", "all can be used", True)

@@ -37,13 +37,6 @@ static shm_share own_share(wf_coll_op *op, size_t bytes)
     return p->share;
 }
 
-static size_t chunk_bytes(const wf_coll_op *op, uint64_t chunk)
-{
-    size_t left = op->bytes - chunk * op->state.shm.chunk;
-
-    return left < op->state.shm.chunk ? left : op->state.shm.chunk;
-}
-
 /* Copy a chunk, all but one share. */
 static void copy_around(unsigned char *to, const unsigned char *from,
                         shm_share own, size_t bytes)
@@ -60,7 +53,7 @@ static void bring_in(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
-    size_t bytes = chunk_bytes(op, p->in);
+    size_t bytes = shm_chunk_bytes(op, p->in);
 
     copy_around(shm_slot_of(s, comm->rank, p->base + p->in),
                 (const unsigned char *)op->src + p->in * p->chunk,
@@ -88,7 +81,7 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
-    shm_share own = own_share(op, chunk_bytes(op, p->red));
+    shm_share own = own_share(op, shm_chunk_bytes(op, p->red));
     size_t at = p->red * p->chunk + own.from;
     size_t ndst = 1;
 
@@ -117,7 +110,7 @@ static void take_out(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
-    size_t bytes = chunk_bytes(op, p->out);
+    size_t bytes = shm_chunk_bytes(op, p->out);
 
     copy_around((unsigned char *)op->dst + p->out * p->chunk,
                 shm_slot_of(s, comm->rank, p->base + p->out),

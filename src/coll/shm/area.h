@@ -94,6 +94,14 @@ static inline unsigned char *shm_slot_of(const shm_state *s, uint32_t rank,
            chunk % SHM_SLOTS * s->slot;
 }
 
+/* Bytes of a chunk; the last one may be shorter. */
+static inline size_t shm_chunk_bytes(const wf_coll_op *op, uint64_t chunk)
+{
+    size_t left = op->bytes - chunk * op->state.shm.chunk;
+
+    return left < op->state.shm.chunk ? left : op->state.shm.chunk;
+}
+
 /* Looking a few times in a tight loop notices a hand-over of 50 ns in time,
  * where the way around the general wait would not. */
 #define SHM_LOOKS 8u

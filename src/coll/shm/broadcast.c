@@ -8,13 +8,6 @@
 /* Claim lines while they are still in the first cache. */
 #define BLOCK 4096u
 
-static size_t chunk_bytes(const wf_coll_op *op, uint64_t chunk)
-{
-    size_t left = op->bytes - chunk * op->state.shm.chunk;
-
-    return left < op->state.shm.chunk ? left : op->state.shm.chunk;
-}
-
 /* Chunks that all others have taken. */
 static uint64_t taken_by_all(const wf_coll_op *op, const shm_state *s)
 {
@@ -48,7 +41,7 @@ static bool root_step(wf_coll_op *op, shm_state *s)
     if (p->in < p->chunks && p->in < p->out + SHM_SLOTS) {
         memcpy(shm_slot_of(s, comm->rank, p->base + p->in),
                (const unsigned char *)op->src + p->in * p->chunk,
-               chunk_bytes(op, p->in));
+               shm_chunk_bytes(op, p->in));
         p->in++;
         /* Publishes the chunk; pairs with the acquire in leaf_step. */
         atomic_store_explicit(&shm_head_of(s, comm->rank)->in.value,
@@ -82,8 +75,8 @@ static bool leaf_step(wf_coll_op *op, shm_state *s)
         atomic_load_explicit(&shm_head_of(s, root)->in.value,
                              memory_order_acquire) > p->base + p->out) {
         take((unsigned char *)op->dst + p->out * p->chunk,
-             shm_slot_of(s, root, p->base + p->out), chunk_bytes(op, p->out),
-             comm->size == 2);
+             shm_slot_of(s, root, p->base + p->out),
+             shm_chunk_bytes(op, p->out), comm->size == 2);
         p->out++;
         /* Gives the slot back; pairs with the acquire in taken_by_all. */
         atomic_store_explicit(&shm_head_of(s, comm->rank)->out.value,
