@@ -62,7 +62,7 @@ def run_doctor():
 
 def test_a_setting_that_no_world_would_take_has_a_remedy(monkeypatch):
     monkeypatch.setenv("WEFT_TIMEOUT", "soon")
-    facts = library.page(machine.page()).facts
+    facts = library.page(machine.page({})).facts
     (fact,) = [fact for fact in facts if fact.name == "settings"]
     assert fact.remedy is not None
     assert "WEFT_TIMEOUT" in fact.remedy and "soon" in fact.remedy
