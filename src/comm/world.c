@@ -204,7 +204,6 @@ void weft_world_destroy(weft_world *world)
     if (world == NULL) {
         return;
     }
-    atomic_store(&world->closed, true);
     for (weft_comm *c = world->comms; c != NULL; c = c->next) {
         if (!atomic_load(&world->host->orphan)) {
             wf_comm_abandon(c, "left the job");

@@ -17,7 +17,6 @@ struct weft_world {
     wf_settings settings;
     weft_comm *comm;        /* of all ranks */
     _Atomic uint32_t users; /* the caller and each communicator */
-    _Atomic bool closed;
 
     /* How waits behave here, see wait.h. */
     uint64_t spin_ns;

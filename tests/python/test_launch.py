@@ -50,7 +50,9 @@ def mpirun(size):
         pytest.skip("there is no mpirun here")
     version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     if "Open MPI" in version.stdout or "OpenRTE" in version.stdout:
-        return [path, "--allow-run-as-root", "--oversubscribe", "-n", str(size)], "openmpi"
+        # Without ssh it has to be told that all ranks are here.
+        here = [] if shutil.which("ssh") else ["--mca", "plm", "isolated"]
+        return [path, "--allow-run-as-root", *here, "--oversubscribe", "-n", str(size)], "openmpi"
     return [path, "-n", str(size)], "mpich"
 
 

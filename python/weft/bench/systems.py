@@ -188,10 +188,13 @@ def launch_command(family: str, tools: Tools, ranks: int) -> list[str]:
     if family == "mpich":
         return [tools.launcher, "-n", str(ranks)]
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
+    # Open MPI looks for ssh even if all ranks are here, unless told that they are.
+    here = [] if shutil.which("ssh") else ["--mca", "plm", "isolated"]
     # The driver pins itself; mpirun must neither bind it nor count slots.
     return [
         tools.launcher,
         *as_root,
+        *here,
         "--oversubscribe",
         "--bind-to",
         "none",
