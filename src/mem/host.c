@@ -294,13 +294,33 @@ static void explain_to_late(wf_host *h, int listener, const char *why)
     }
 }
 
+/* Nor should those wait for us whom we have not connected to yet. */
+static void explain_to_lower(wf_host *h, const wf_join_table *t,
+                             const char *why)
+{
+    wf_packet p = {.kind = WF_PACKET_FAILED,
+                   .from = h->rank,
+                   .bytes = (uint32_t)strlen(why)};
+    int fd = -1;
+
+    memcpy(p.data, why, p.bytes);
+    for (uint32_t i = 0; i < h->self; i++) {
+        if (h->link[i] < 0 &&
+            wf_link_connect(t->record[h->rank_of[i]].socket, &fd) == WEFT_OK) {
+            (void)wf_link_send(fd, &p, -1, wf_now_ns() + LATE_NS);
+            close(fd);
+        }
+    }
+}
+
 /* Tell the others why there will be no job, as far as they listen: they would
  * see us go, and take us for the cause. */
-static void explain_failure(wf_host *h, int listener)
+static void explain_failure(wf_host *h, const wf_join_table *t, int listener)
 {
     char why[WF_DETAIL_MAX];
 
     snprintf(why, sizeof(why), "%s", weft_error_detail());
+    explain_to_lower(h, t, why);
     explain_to_late(h, listener, why);
     for (uint32_t i = 0; i < h->count; i++) {
         if (h->link[i] >= 0) {
@@ -327,7 +347,7 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
         st = h->self == 0 ? board_lead(h, deadline) : board_follow(h, deadline);
     }
     if (st != WEFT_OK) {
-        explain_failure(h, listener);
+        explain_failure(h, t, listener);
         return st;
     }
     wf_segment_close_fd(&h->control);

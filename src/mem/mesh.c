@@ -125,9 +125,9 @@ static weft_status say_hello(mesh *m, uint32_t local)
 }
 
 /* Who is this? A higher rank that we expect, or a stranger: `*local` is then
- * WF_NOT_HERE. */
-static void read_hello(const mesh *m, int fd, uint32_t mesh_limit,
-                       uint32_t *local)
+ * WF_NOT_HERE. Fails if it comes only to say that there will be no job. */
+static weft_status read_hello(const mesh *m, int fd, uint32_t mesh_limit,
+                              uint32_t *local)
 {
     wf_host *h = m->host;
     wf_packet p;
@@ -135,22 +135,50 @@ static void read_hello(const mesh *m, int fd, uint32_t mesh_limit,
 
     *local = WF_NOT_HERE;
     if (wf_link_recv(fd, &p, NULL, m->deadline) != WEFT_OK ||
-        p.kind != WF_PACKET_HELLO || p.bytes != sizeof(m->theirs[0]) ||
         p.from >= h->ranks) {
-        return;
+        return WEFT_OK;
+    }
+    if (p.kind == WF_PACKET_FAILED) {
+        return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes,
+                       (const char *)p.data);
     }
     i = h->peer[p.from].local;
-    if (i != WF_NOT_HERE && i > h->self && h->link[i] < 0 &&
+    if (p.kind == WF_PACKET_HELLO && p.bytes == sizeof(m->theirs[0]) &&
+        i != WF_NOT_HERE && i > h->self && h->link[i] < 0 &&
         wf_mesh_linked(i, h->self, h->count, mesh_limit)) {
         memcpy(&m->theirs[i], p.data, sizeof(m->theirs[i]));
         *local = i;
     }
+    return WEFT_OK;
+}
+
+/* Has a rank gone that we are connected with? Others may be missing because
+ * they saw it go. */
+static bool one_has_gone(const mesh *m, uint32_t *local)
+{
+    wf_packet p;
+
+    for (*local = 0; *local < m->host->count; (*local)++) {
+        weft_status st = WEFT_OK;
+
+        while (m->host->link[*local] >= 0 && st == WEFT_OK) {
+            st = wf_link_recv(m->host->link[*local], &p, NULL, 0);
+        }
+        if (st == WEFT_ERR_CLOSED) {
+            return true;
+        }
+    }
+    return false;
 }
 
 static weft_status missing_rank(const mesh *m, uint32_t mesh_limit)
 {
     wf_host *h = m->host;
+    uint32_t gone;
 
+    if (one_has_gone(m, &gone)) {
+        return mesh_fail(m, gone, WEFT_ERR_CLOSED);
+    }
     for (uint32_t i = h->self + 1; i < h->count; i++) {
         if (wf_mesh_linked(i, h->self, h->count, mesh_limit) &&
             h->link[i] < 0) {
@@ -177,10 +205,10 @@ static weft_status answer_one(mesh *m, int listener, uint32_t mesh_limit,
         wf_log(WEFT_LOG_WARN, "turned away a connection of another user");
         return WEFT_OK;
     }
-    read_hello(m, fd, mesh_limit, &local);
+    st = read_hello(m, fd, mesh_limit, &local);
     if (local == WF_NOT_HERE) {
         close(fd);
-        return WEFT_OK;
+        return st;
     }
     m->host->link[local] = fd;
     *joined = true;

@@ -30,7 +30,8 @@ static void close_under_waiter_body(weft_world *world)
     char byte;
 
     WT_OK(weft_comm_dup(weft_world_comm(world), &dup));
-    WT_OK(weft_irecv(dup, &byte, 1, 0, 5, NULL, &w.request));
+    /* From itself, so that it is up to nobody else when it ends. */
+    WT_OK(weft_irecv(dup, &byte, 1, weft_comm_rank(dup), 5, NULL, &w.request));
     WT_CHECK(pthread_create(&thread, NULL, wait_main, &w) == 0);
     weft_comm_destroy(dup);
     WT_CHECK(pthread_join(thread, NULL) == 0);

@@ -110,11 +110,13 @@ static void mixed_body(weft_world *world)
     }
     if (rank == 0) {
         weft_free(comm, x); /* the others keep theirs */
-        x = own;
+        x = NULL;
     }
-    fill(x, N, rank);
-    WT_OK(weft_allreduce(comm, x, x, N, WEFT_F32, WEFT_SUM));
-    check_sum(x, N, weft_comm_size(comm));
+    fill(x != NULL ? x : own, N, rank);
+    WT_OK(weft_allreduce(comm, x != NULL ? x : own, x != NULL ? x : own, N,
+                         WEFT_F32, WEFT_SUM));
+    check_sum(x != NULL ? x : own, N, weft_comm_size(comm));
+    weft_free(comm, x);
     free(own);
 }
 
