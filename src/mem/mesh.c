@@ -153,31 +153,35 @@ static weft_status read_hello(const mesh *m, int fd, uint32_t mesh_limit,
 }
 
 /* Has a rank gone that we are connected with? Others may be missing because
- * they saw it go. */
-static bool one_has_gone(const mesh *m, uint32_t *local)
+ * they saw it go. WEFT_OK if all are there. */
+static weft_status check_linked(const mesh *m)
 {
     wf_packet p;
 
-    for (*local = 0; *local < m->host->count; (*local)++) {
+    for (uint32_t i = 0; i < m->host->count; i++) {
         weft_status st = WEFT_OK;
 
-        while (m->host->link[*local] >= 0 && st == WEFT_OK) {
-            st = wf_link_recv(m->host->link[*local], &p, NULL, 0);
+        while (m->host->link[i] >= 0 && st == WEFT_OK) {
+            st = wf_link_recv(m->host->link[i], &p, NULL, 0);
+            if (st == WEFT_OK && p.kind == WF_PACKET_FAILED) {
+                return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes,
+                               (const char *)p.data);
+            }
         }
         if (st == WEFT_ERR_CLOSED) {
-            return true;
+            return mesh_fail(m, i, st);
         }
     }
-    return false;
+    return WEFT_OK;
 }
 
 static weft_status missing_rank(const mesh *m, uint32_t mesh_limit)
 {
     wf_host *h = m->host;
-    uint32_t gone;
+    weft_status st = check_linked(m);
 
-    if (one_has_gone(m, &gone)) {
-        return mesh_fail(m, gone, WEFT_ERR_CLOSED);
+    if (st != WEFT_OK) {
+        return st;
     }
     for (uint32_t i = h->self + 1; i < h->count; i++) {
         if (wf_mesh_linked(i, h->self, h->count, mesh_limit) &&
