@@ -210,12 +210,12 @@ static void a_rank_that_exits_at_any_step_of_joining_is_named(void **state)
 static void a_rank_killed_at_any_moment_of_joining_is_named(void **state)
 {
     (void)state;
-    for (unsigned i = 0; i < (wt_full() ? 100 : 20); i++) {
+    for (unsigned i = 0; i < (wt_full() ? 100 : 5); i++) {
         wt_fault fault = {.ranks = 5,
                           .victim = i % 5,
                           .phase = WT_JOINING,
                           .blow = WT_BLOW_KILL,
-                          .strike_at = i * (wt_full() ? 4 : 20)};
+                          .strike_at = i * (wt_full() ? 4 : 80)};
 
         wt_fault_run(&fault);
     }
