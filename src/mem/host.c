@@ -156,8 +156,7 @@ static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
         return joining_fail(h, local, st);
     }
     if (p->kind == WF_PACKET_FAILED) {
-        return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p->bytes,
-                       (const char *)p->data);
+        return wf_packet_reason(p);
     }
     if (p->kind != kind) {
         return wf_fail(WEFT_ERR_PROTOCOL,
@@ -272,22 +271,18 @@ static weft_status board_follow(wf_host *h, uint64_t deadline)
 }
 
 /* Ranks that are about to connect would find nobody, and no reason. */
-static void explain_to_late(wf_host *h, int listener, const char *why)
+static void explain_to_late(wf_host *h, int listener, const wf_packet *p)
 {
     uint64_t deadline = wf_now_ns() + LATE_NS;
-    wf_packet p = {.kind = WF_PACKET_FAILED,
-                   .from = h->rank,
-                   .bytes = (uint32_t)strlen(why)};
     uint32_t missing = 0;
     int fd = -1;
 
     for (uint32_t i = h->self + 1; i < h->count; i++) {
         missing += h->link[i] < 0;
     }
-    memcpy(p.data, why, p.bytes);
     while (missing > 0 && wf_link_accept(listener, deadline, &fd) == WEFT_OK) {
         if (fd >= 0) {
-            (void)wf_link_send(fd, &p, -1, deadline);
+            (void)wf_link_send(fd, p, -1, deadline);
             close(fd);
             missing--;
         }
@@ -296,18 +291,14 @@ static void explain_to_late(wf_host *h, int listener, const char *why)
 
 /* Nor should those wait for us whom we have not connected to yet. */
 static void explain_to_lower(wf_host *h, const wf_join_table *t,
-                             const char *why)
+                             const wf_packet *p)
 {
-    wf_packet p = {.kind = WF_PACKET_FAILED,
-                   .from = h->rank,
-                   .bytes = (uint32_t)strlen(why)};
     int fd = -1;
 
-    memcpy(p.data, why, p.bytes);
     for (uint32_t i = 0; i < h->self; i++) {
         if (h->link[i] < 0 &&
             wf_link_connect(t->record[h->rank_of[i]].socket, &fd) == WEFT_OK) {
-            (void)wf_link_send(fd, &p, -1, wf_now_ns() + LATE_NS);
+            (void)wf_link_send(fd, p, -1, wf_now_ns() + LATE_NS);
             close(fd);
         }
     }
@@ -317,15 +308,17 @@ static void explain_to_lower(wf_host *h, const wf_join_table *t,
  * see us go, and take us for the cause. */
 static void explain_failure(wf_host *h, const wf_join_table *t, int listener)
 {
+    wf_packet p = {.kind = WF_PACKET_FAILED, .from = h->rank};
     char why[WF_DETAIL_MAX];
 
     snprintf(why, sizeof(why), "%s", weft_error_detail());
-    explain_to_lower(h, t, why);
-    explain_to_late(h, listener, why);
+    p.bytes = (uint32_t)strlen(why);
+    memcpy(p.data, why, p.bytes);
+    explain_to_lower(h, t, &p);
+    explain_to_late(h, listener, &p);
     for (uint32_t i = 0; i < h->count; i++) {
         if (h->link[i] >= 0) {
-            (void)tell(h, i, WF_PACKET_FAILED, why, strlen(why), -1,
-                       wf_now_ns() + EXPLAIN_NS);
+            (void)wf_link_send(h->link[i], &p, -1, wf_now_ns() + EXPLAIN_NS);
         }
     }
     wf_fail(WEFT_ERR_PEER, "%s", why);

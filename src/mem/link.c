@@ -253,13 +253,18 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
     return st;
 }
 
+weft_status wf_packet_reason(const wf_packet *p)
+{
+    return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p->bytes, (const char *)p->data);
+}
+
 bool wf_link_last_words(int link)
 {
     wf_packet p;
 
     while (wf_link_recv(link, &p, NULL, 0) == WEFT_OK) {
         if (p.kind == WF_PACKET_FAILED) {
-            wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes, (const char *)p.data);
+            wf_packet_reason(&p);
             return true;
         }
     }

@@ -46,6 +46,9 @@ weft_status wf_link_send(int link, const wf_packet *p, int fd,
  * gone. A deadline of 0 does not wait: WEFT_ERR_TIMEOUT means nothing there. */
 weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns);
 
+/* Pass the reason in a FAILED packet on: WEFT_ERR_PEER, with its text. */
+weft_status wf_packet_reason(const wf_packet *p);
+
 /* The other side is gone: did it say why? Then its text is in the detail.
  * What else it sent is thrown away. */
 bool wf_link_last_words(int link);

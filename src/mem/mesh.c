@@ -96,8 +96,7 @@ static weft_status mesh_recv(const mesh *m, uint32_t local, uint32_t kind,
     weft_status st = wf_link_recv(m->host->link[local], &p, NULL, m->deadline);
 
     if (st == WEFT_OK && p.kind == WF_PACKET_FAILED) {
-        return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes,
-                       (const char *)p.data);
+        return wf_packet_reason(&p);
     }
     if (st == WEFT_OK && (p.kind != kind || p.bytes != n)) {
         st = wf_fail(WEFT_ERR_PROTOCOL, "unexpected packet %u", p.kind);
@@ -139,8 +138,7 @@ static weft_status read_hello(const mesh *m, int fd, uint32_t mesh_limit,
         return WEFT_OK;
     }
     if (p.kind == WF_PACKET_FAILED) {
-        return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes,
-                       (const char *)p.data);
+        return wf_packet_reason(&p);
     }
     i = h->peer[p.from].local;
     if (p.kind == WF_PACKET_HELLO && p.bytes == sizeof(m->theirs[0]) &&
@@ -164,8 +162,7 @@ static weft_status check_linked(const mesh *m)
         while (m->host->link[i] >= 0 && st == WEFT_OK) {
             st = wf_link_recv(m->host->link[i], &p, NULL, 0);
             if (st == WEFT_OK && p.kind == WF_PACKET_FAILED) {
-                return wf_fail(WEFT_ERR_PEER, "%.*s", (int)p.bytes,
-                               (const char *)p.data);
+                return wf_packet_reason(&p);
             }
         }
         if (st == WEFT_ERR_CLOSED) {
