@@ -343,13 +343,15 @@ void wf_comm_release(weft_comm *comm)
     }
 }
 
-/* The others would wait in vain for operations that this rank has begun. */
-void wf_comm_abandon(weft_comm *comm, const char *how)
+/* The others would wait in vain for operations that this rank has begun. Our
+ * own requests end first: the reason that the others read is not for them. */
+void wf_comm_abandon(weft_comm *comm, const char *how, const char *why)
 {
     char text[WF_DETAIL_MAX];
 
     wf_world_drive(comm->world); /* what only has to be noticed is over now */
-    if (atomic_load(&comm->queued) != 0 && wf_comm_check(comm) == WEFT_OK) {
+    if (wf_requests_fail(comm, WEFT_ERR_CLOSED, why) &&
+        wf_comm_check(comm) == WEFT_OK) {
         snprintf(text, sizeof(text),
                  "rank %u (pid %d) %s with operations under way on "
                  "communicator %u",
@@ -362,11 +364,12 @@ void wf_comm_abandon(weft_comm *comm, const char *how)
 
 void wf_comm_close(weft_comm *comm)
 {
+    const char *why = "the communicator was closed";
+
     if (!atomic_load(&comm->world->host->orphan)) {
-        wf_comm_abandon(comm, "closed its communicator");
-        wf_requests_fail(comm, WEFT_ERR_CLOSED, "the communicator was closed");
+        wf_comm_abandon(comm, "closed its communicator", why);
     }
-    wf_comm_broken_by(comm, WEFT_ERR_CLOSED, "the communicator was closed");
+    wf_comm_broken_by(comm, WEFT_ERR_CLOSED, why);
     comms_remove(comm);
     wf_coll_hooks.detach(comm);
     wf_comm_release(comm);

@@ -155,8 +155,9 @@ weft_status wf_comm_build(weft_world *world, const uint32_t *members,
 /* End it, whatever is pending. Its memory stays while requests exist: a thread
  * may be waiting for one. */
 void wf_comm_close(weft_comm *comm);
-/* Break it for the others if this rank has operations under way on it. */
-void wf_comm_abandon(weft_comm *comm, const char *how);
+/* End what this rank has under way on it, as closed because of `why`, and
+ * break it for the others if there was something: this rank `how`. */
+void wf_comm_abandon(weft_comm *comm, const char *how, const char *why);
 void wf_comm_acquire(weft_comm *comm);
 void wf_comm_release(weft_comm *comm);
 

@@ -285,16 +285,18 @@ void wf_request_submit(weft_request *r, bool ordered)
     }
 }
 
-void wf_requests_fail(weft_comm *comm, weft_status status, const char *text)
+bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text)
 {
     weft_world *world = comm->world;
     weft_request *finished = NULL;
     weft_request **end = &finished;
     weft_request *lists[2];
+    bool collectives;
 
     pthread_mutex_lock(&world->drive);
     lists[0] = comm->ordered;
     lists[1] = comm->loose;
+    collectives = lists[0] != NULL;
     comm->ordered = NULL;
     comm->ordered_end = &comm->ordered;
     comm->loose = NULL;
@@ -310,6 +312,7 @@ void wf_requests_fail(weft_comm *comm, weft_status status, const char *text)
     busy_sweep(world);
     pthread_mutex_unlock(&world->drive);
     call_back(finished);
+    return collectives;
 }
 
 static bool request_done(const weft_request *r)

@@ -44,8 +44,8 @@ void wf_request_submit(weft_request *request, bool ordered);
  * whether something happened. */
 bool wf_world_drive(weft_world *world);
 
-/* Fail everything that is pending on `comm`. */
-void wf_requests_fail(weft_comm *comm, weft_status status, const char *text);
+/* Fail everything that is pending on `comm`. Was there a collective? */
+bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text);
 
 weft_status wf_progress_create(weft_world *world, wf_progress **out);
 void wf_progress_destroy(wf_progress *progress);

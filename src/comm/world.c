@@ -206,7 +206,7 @@ void weft_world_destroy(weft_world *world)
     }
     for (weft_comm *c = world->comms; c != NULL; c = c->next) {
         if (!atomic_load(&world->host->orphan)) {
-            wf_comm_abandon(c, "left the job");
+            wf_comm_abandon(c, "left the job", "the world was destroyed");
         }
     }
     pthread_mutex_lock(&world->comms_lock);
