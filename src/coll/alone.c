@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine of communicators with one member. */
+#include <string.h>
+
 #include "coll/engine.h"
 
 static int alone_score(const weft_comm *comm)
@@ -7,15 +9,54 @@ static int alone_score(const weft_comm *comm)
     return comm->size == 1 ? 100 : 0;
 }
 
+static void copy(void *to, const void *from, size_t bytes)
+{
+    if (to != from && bytes > 0) {
+        memcpy(to, from, bytes);
+    }
+}
+
+static void fold_one(wf_coll_op *op, const void *src)
+{
+    void *dst = op->dst;
+
+    if (op->bytes > 0) {
+        op->reducer.fold(&op->reducer, &dst, 1, &src, 1,
+                         op->bytes / op->reducer.elem);
+    }
+}
+
 static weft_status alone_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
 
-    if (op->op.call.kind == WF_CALL_ALLREDUCE && op->bytes > 0) {
-        void *dst = op->dst;
-        const void *src = op->src;
-
-        op->reducer.fold(&op->reducer, &dst, 1, &src, 1, op->op.call.count);
+    switch ((wf_call_kind)base->call.kind) {
+    case WF_CALL_ALLREDUCE:
+    case WF_CALL_REDUCE:
+    case WF_CALL_SCAN:
+        fold_one(op, op->src);
+        break;
+    case WF_CALL_REDUCE_SCATTER:
+    case WF_CALL_REDUCE_SCATTERV:
+        fold_one(op, wf_coll_src(op, 0).at);
+        break;
+    case WF_CALL_ALLGATHER:
+    case WF_CALL_ALLGATHERV:
+    case WF_CALL_GATHER:
+    case WF_CALL_GATHERV:
+        copy(wf_coll_dst(op, 0).at, op->src, op->bytes);
+        break;
+    case WF_CALL_SCATTER:
+    case WF_CALL_SCATTERV:
+        copy(op->dst, wf_coll_src(op, 0).at, op->bytes);
+        break;
+    case WF_CALL_ALLTOALL:
+    case WF_CALL_ALLTOALLV:
+        copy(wf_coll_dst(op, 0).at, wf_coll_src(op, 0).at,
+             wf_coll_src(op, 0).bytes);
+        break;
+    default: /* nothing moves */
+        break;
     }
     return WEFT_OK;
 }

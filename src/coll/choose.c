@@ -124,3 +124,14 @@ weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,
                    op->op.sequence, op->op.comm->id, op->op.comm->rank,
                    ours_text, member, theirs_text);
 }
+
+weft_status wf_coll_uneven(const wf_coll_op *op, uint32_t from, uint64_t sent,
+                           uint32_t to, uint64_t expected)
+{
+    return wf_fail(WEFT_ERR_MISMATCH,
+                   "operation number %u on communicator %u, %s: rank %u sends "
+                   "%llu bytes to rank %u, which expects %llu",
+                   op->op.sequence, op->op.comm->id,
+                   wf_call_name(op->op.call.kind), from,
+                   (unsigned long long)sent, to, (unsigned long long)expected);
+}

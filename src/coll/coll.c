@@ -1,36 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public collectives: check the arguments, describe the call, hand it to
- * the communicator's engine, and run it now or behind a request. */
-#include <weft/coll.h>
+ * the communicator's engine, and run it now or behind a request. The most used
+ * ones are here; the others are in reduce.c and move.c. */
+#include <string.h>
 
-#include "base/status.h"
-#include "base/types.h"
 #include "coll/agree.h"
-#include "coll/engine.h"
+#include "coll/args.h"
 #include "comm/request.h"
 #include "comm/wait.h"
-
-static weft_status check_buffer(const weft_comm *comm, const void *buf,
-                                size_t n, weft_dtype type, size_t *bytes)
-{
-    size_t elem = wf_dtype_bytes(type);
-
-    if (comm == NULL) {
-        return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
-    }
-    if (elem == 0) {
-        return wf_fail(WEFT_ERR_INVALID, "%d is not a type", (int)type);
-    }
-    if (buf == NULL && n > 0) {
-        return wf_fail(WEFT_ERR_INVALID, "rank %u: the buffer is NULL",
-                       comm->rank);
-    }
-    if (n > SIZE_MAX / 2 / elem) {
-        return wf_fail(WEFT_ERR_INVALID, "%zu elements are too many", n);
-    }
-    *bytes = n * elem;
-    return WEFT_OK;
-}
 
 /* The kernel for this call; that there is one was checked before. */
 static void set_reducer(wf_coll_op *op)
@@ -42,26 +19,48 @@ static void set_reducer(wf_coll_op *op)
                           op->op.comm->size);
 }
 
+/* The caller's parts may be gone when a request is stepped. */
+static const weft_part *keep_parts(const weft_part *part, uint32_t size,
+                                   weft_part **room)
+{
+    const weft_part *kept = *room;
+
+    if (part == NULL) {
+        return NULL;
+    }
+    memcpy(*room, part, size * sizeof(*part));
+    *room += size;
+    return kept;
+}
+
 static weft_status submit(const wf_coll_op *op, weft_request **out)
 {
     weft_comm *comm = op->op.comm;
     const wf_coll *coll = comm->coll;
+    size_t parts = (op->src_part != NULL) + (size_t)(op->dst_part != NULL);
+    wf_coll_op *kept;
+    weft_part *room;
     weft_request *r;
     weft_status st = wf_comm_check(comm);
 
     if (st == WEFT_OK) {
-        st = wf_request_create(comm, sizeof(*op), &r);
+        st = wf_request_create(
+            comm, sizeof(*op) + parts * comm->size * sizeof(weft_part), &r);
     }
     if (st != WEFT_OK) {
         return st;
     }
-    *(wf_coll_op *)(void *)r->op = *op;
+    kept = (wf_coll_op *)(void *)r->op;
+    *kept = *op;
+    room = (weft_part *)(void *)(kept + 1);
+    kept->src_part = keep_parts(op->src_part, comm->size, &room);
+    kept->dst_part = keep_parts(op->dst_part, comm->size, &room);
     wf_op_init(r->op);
     r->op->sequence = comm->sequence++;
     wf_comm_show(comm, r->op);
-    coll->engine->begin((wf_coll_op *)(void *)r->op);
-    if (op->op.call.kind == WF_CALL_ALLREDUCE) {
-        set_reducer((wf_coll_op *)(void *)r->op);
+    coll->engine->begin(kept);
+    if (wf_call_reduces(op->op.call.kind)) {
+        set_reducer(kept);
     }
     wf_request_submit(r, true);
     *out = r;
@@ -89,7 +88,7 @@ static weft_status run_to_end(wf_coll_op *op, bool begun)
         wf_op_init(&op->op);
         coll->engine->begin(op);
     }
-    if (op->op.call.kind == WF_CALL_ALLREDUCE) {
+    if (wf_call_reduces(op->op.call.kind)) {
         set_reducer(op);
     }
     return wf_op_run(&op->op);
@@ -127,14 +126,17 @@ static weft_status run(wf_coll_op *op)
     return st;
 }
 
-static weft_status finish(wf_coll_op *op, weft_request **out)
+weft_status wf_coll_finish(wf_coll_op *op, weft_request **out)
 {
     return out == NULL ? run(op) : submit(op, out);
 }
 
-static weft_status no_out(void)
+/* As wf_coll_finish, for those whose data is one block. */
+static weft_status finish(wf_coll_op *op, weft_request **out)
 {
-    return wf_fail(WEFT_ERR_INVALID, "out is NULL");
+    op->src_part = NULL;
+    op->dst_part = NULL;
+    return out == NULL ? run(op) : submit(op, out);
 }
 
 static weft_status barrier(weft_comm *comm, const wf_call *call,
@@ -167,7 +169,7 @@ weft_status weft_ibarrier(weft_comm *comm, weft_request **out)
 {
     wf_call call = {.kind = WF_CALL_BARRIER};
 
-    return out == NULL ? no_out() : barrier(comm, &call, out, NULL);
+    return out == NULL ? wf_args_no_out() : barrier(comm, &call, out, NULL);
 }
 
 weft_status wf_coll_agree(weft_comm *comm, const wf_call *call,
@@ -180,14 +182,13 @@ static weft_status broadcast(weft_comm *comm, void *buf, size_t n,
                              weft_dtype type, uint32_t root, weft_request **out)
 {
     wf_coll_op op;
-    weft_status st = check_buffer(comm, buf, n, type, &op.bytes);
+    weft_status st = wf_args_buffer(comm, buf, n, type, &op.bytes);
 
+    if (st == WEFT_OK) {
+        st = wf_args_root(comm, root);
+    }
     if (st != WEFT_OK) {
         return st;
-    }
-    if (root >= comm->size) {
-        return wf_fail(WEFT_ERR_INVALID, "root %u is not among %u ranks", root,
-                       comm->size);
     }
     op.op.comm = comm;
     op.op.call = (wf_call){.kind = WF_CALL_BROADCAST,
@@ -208,15 +209,8 @@ weft_status weft_broadcast(weft_comm *comm, void *buf, size_t n,
 weft_status weft_ibroadcast(weft_comm *comm, void *buf, size_t n,
                             weft_dtype type, uint32_t root, weft_request **out)
 {
-    return out == NULL ? no_out() : broadcast(comm, buf, n, type, root, out);
-}
-
-static bool overlap_in_part(const void *a, const void *b, size_t bytes)
-{
-    uintptr_t x = (uintptr_t)a;
-    uintptr_t y = (uintptr_t)b;
-
-    return x != y && (x < y ? y - x : x - y) < bytes;
+    return out == NULL ? wf_args_no_out()
+                       : broadcast(comm, buf, n, type, root, out);
 }
 
 static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
@@ -224,28 +218,23 @@ static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
                              weft_request **out)
 {
     wf_coll_op op;
-    weft_status st = check_buffer(comm, src, n, type, &op.bytes);
+    weft_status st = wf_args_buffer(comm, src, n, type, &op.bytes);
 
     if (st == WEFT_OK && dst == NULL && n > 0) {
         st = wf_fail(WEFT_ERR_INVALID, "rank %u: dst is NULL", comm->rank);
     }
-    if (st == WEFT_OK && overlap_in_part(src, dst, op.bytes)) {
+    if (st == WEFT_OK && wf_args_overlap_in_part(src, dst, op.bytes)) {
         st = wf_fail(WEFT_ERR_INVALID, "rank %u: src and dst overlap in part",
                      comm->rank);
     }
-    if (st == WEFT_OK && !wf_op_applies(how.kind, type)) {
-        st = wf_reducer_init(&op.reducer, type, how, comm->size);
+    if (st == WEFT_OK) {
+        st = wf_args_op(comm, type, how);
     }
     if (st != WEFT_OK) {
         return st;
     }
     op.op.comm = comm;
-    op.op.call =
-        (wf_call){.kind = WF_CALL_ALLREDUCE,
-                  .type = (uint8_t)type,
-                  .op = (uint8_t)how.kind,
-                  .count = n,
-                  .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0};
+    op.op.call = wf_args_reduction(WF_CALL_ALLREDUCE, n, type, how);
     op.src = src;
     op.dst = dst;
     return finish(&op, out);
@@ -261,5 +250,6 @@ weft_status weft_iallreduce(weft_comm *comm, const void *src, void *dst,
                             size_t n, weft_dtype type, weft_op op,
                             weft_request **out)
 {
-    return out == NULL ? no_out() : allreduce(comm, src, dst, n, type, op, out);
+    return out == NULL ? wf_args_no_out()
+                       : allreduce(comm, src, dst, n, type, op, out);
 }

@@ -10,6 +10,9 @@
 
 #include <stdbool.h>
 
+#include <weft/coll.h>
+
+#include "base/types.h"
 #include "coll/kernel/reduce.h"
 #include "comm/comm.h"
 #include "comm/op.h"
@@ -69,17 +72,61 @@ typedef struct wf_message_progress {
     wf_reducer partial; /* folds two partial results */
 } wf_message_progress;
 
+/* One collective. Data is one block, or one for each member:
+ *
+ *   src   blocks in alltoall, reduce_scatter, and in scatter at the root
+ *   dst   blocks in alltoall, allgather, and in gather at the root
+ *
+ * Blocks of the plain forms have `bytes` each and lie one behind the other;
+ * those of the v-forms are the parts. wf_coll_src and wf_coll_dst tell of
+ * either. Where there is one block, `src` or `dst` is it, of `bytes`. */
 typedef struct wf_coll_op {
     wf_op op;
     const void *src;
     void *dst;
-    size_t bytes;
-    wf_reducer reducer; /* of allreduce */
+    size_t bytes; /* of a block; in v-forms of this member's single block */
+    const weft_part *src_part; /* by rank; NULL: not a v-form, or one block */
+    const weft_part *dst_part;
+    wf_reducer reducer; /* of those that reduce */
     union {
         wf_shm_progress shm;
         wf_message_progress message;
     } state;
 } wf_coll_op;
+
+/* Bytes somewhere. */
+typedef struct wf_block {
+    unsigned char *at;
+    size_t bytes;
+} wf_block;
+
+static inline wf_block wf_coll_block(const wf_coll_op *op, const void *base,
+                                     const weft_part *part, uint32_t member)
+{
+    wf_block b;
+
+    if (part != NULL) {
+        b.at = part[member].at;
+        b.bytes = part[member].n * wf_dtype_bytes((weft_dtype)op->op.call.type);
+    } else {
+        /* Sources are only read; the type is one for both. */
+        b.at = (unsigned char *)(uintptr_t)base + member * op->bytes;
+        b.bytes = op->bytes;
+    }
+    return b;
+}
+
+/* The block of our source that is for `member`, in operations whose source is
+ * one for each; and of our destination that comes from `member`. */
+static inline wf_block wf_coll_src(const wf_coll_op *op, uint32_t member)
+{
+    return wf_coll_block(op, op->src, op->src_part, member);
+}
+
+static inline wf_block wf_coll_dst(const wf_coll_op *op, uint32_t member)
+{
+    return wf_coll_block(op, op->dst, op->dst_part, member);
+}
 
 typedef struct wf_engine {
     const char *name; /* as in WEFT_ENGINE */
@@ -118,8 +165,17 @@ static inline void *wf_coll_state(const weft_comm *comm)
     return ((const wf_coll *)comm->coll)->state;
 }
 
+/* Run `op`, whose communicator, call, buffers and bytes are filled in: to its
+ * end if `out` is NULL, else behind a request. */
+weft_status wf_coll_finish(wf_coll_op *op, weft_request **out);
+
 /* The error for two members that made different calls. */
 weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,
                              const wf_call *theirs);
+
+/* The error for a part that `from` sends with one length and `to` expects with
+ * another, in bytes. */
+weft_status wf_coll_uneven(const wf_coll_op *op, uint32_t from, uint64_t sent,
+                           uint32_t to, uint64_t expected);
 
 #endif

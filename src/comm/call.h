@@ -17,7 +17,22 @@ typedef enum wf_call_kind {
     WF_CALL_SEND = 4,
     WF_CALL_RECV = 5,
     WF_CALL_CREATE = 6, /* split, dup, subset */
-    WF_CALL_ALLOC = 7
+    WF_CALL_ALLOC = 7,
+    WF_CALL_REDUCE = 8,
+    WF_CALL_SCAN = 9,
+    WF_CALL_EXSCAN = 10,
+    WF_CALL_REDUCE_SCATTER = 11,
+    WF_CALL_REDUCE_SCATTERV = 12,
+    WF_CALL_ALLGATHER = 13,
+    WF_CALL_ALLGATHERV = 14,
+    WF_CALL_GATHER = 15,
+    WF_CALL_GATHERV = 16,
+    WF_CALL_SCATTER = 17,
+    WF_CALL_SCATTERV = 18,
+    WF_CALL_ALLTOALL = 19,
+    WF_CALL_ALLTOALLV = 20,
+    WF_CALL_PROBE = 21,
+    WF_CALL_KINDS = 22
 } wf_call_kind;
 
 typedef struct wf_call {
@@ -25,7 +40,12 @@ typedef struct wf_call {
     uint8_t type;
     uint8_t op;
     uint8_t zero;
-    uint32_t root; /* or the peer of a message */
+    /* Or the peer of a message; or, where all ranks pass all counts
+     * (allgatherv, reduce_scatterv), a hash of them. */
+    uint32_t root;
+    /* Elements: of all of it, or of one block; of allgatherv and
+     * reduce_scatterv in all; of gatherv, scatterv and alltoallv 0, because
+     * ranks differ. */
     uint64_t count;
     double factor; /* of a pre-multiplied sum, else 0 */
 } wf_call;
@@ -59,6 +79,16 @@ static inline wf_call wf_call_unpacked(uint64_t packed, uint64_t count)
     memcpy(&call, &head, sizeof(head));
     return call;
 }
+
+/* Does it fold data of several ranks? */
+static inline bool wf_call_reduces(uint8_t kind)
+{
+    return kind == WF_CALL_ALLREDUCE ||
+           (kind >= WF_CALL_REDUCE && kind <= WF_CALL_REDUCE_SCATTERV);
+}
+
+/* "allreduce"; "?" for what is no collective. */
+const char *wf_call_name(uint8_t kind);
 
 /* "allreduce of 17 f32, sum"; always terminated. */
 void wf_call_text(const wf_call *call, char *text, size_t room);

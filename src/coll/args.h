@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the public calls check before anything happens. */
+#ifndef WF_COLL_ARGS_H
+#define WF_COLL_ARGS_H
+
+#include "base/status.h"
+#include "coll/engine.h"
+
+static inline weft_status wf_args_no_out(void)
+{
+    return wf_fail(WEFT_ERR_INVALID, "out is NULL");
+}
+
+/* A buffer of `n` elements; `*bytes` becomes its length. */
+static inline weft_status wf_args_buffer(const weft_comm *comm, const void *buf,
+                                         size_t n, weft_dtype type,
+                                         size_t *bytes)
+{
+    size_t elem = wf_dtype_bytes(type);
+
+    if (comm == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
+    }
+    if (elem == 0) {
+        return wf_fail(WEFT_ERR_INVALID, "%d is not a type", (int)type);
+    }
+    if (buf == NULL && n > 0) {
+        return wf_fail(WEFT_ERR_INVALID, "rank %u: the buffer is NULL",
+                       comm->rank);
+    }
+    if (n > SIZE_MAX / 2 / elem) {
+        return wf_fail(WEFT_ERR_INVALID, "%zu elements are too many", n);
+    }
+    *bytes = n * elem;
+    return WEFT_OK;
+}
+
+static inline weft_status wf_args_root(const weft_comm *comm, uint32_t root)
+{
+    return root < comm->size
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_INVALID, "root %u is not among %u ranks",
+                         root, comm->size);
+}
+
+/* Do two buffers have bytes in common? */
+static inline bool wf_args_overlap(const void *a, size_t a_bytes, const void *b,
+                                   size_t b_bytes)
+{
+    uintptr_t x = (uintptr_t)a;
+    uintptr_t y = (uintptr_t)b;
+
+    return a_bytes > 0 && b_bytes > 0 &&
+           (x < y ? y - x < a_bytes : x - y < b_bytes);
+}
+
+static inline bool wf_args_overlap_in_part(const void *a, const void *b,
+                                           size_t bytes)
+{
+    return a != b && wf_args_overlap(a, bytes, b, bytes);
+}
+
+/* A reduction that is defined on the type; else it is told why not. */
+static inline weft_status wf_args_op(const weft_comm *comm, weft_dtype type,
+                                     weft_op how)
+{
+    wf_reducer unused;
+
+    return wf_op_applies(how.kind, type)
+               ? WEFT_OK
+               : wf_reducer_init(&unused, type, how, comm->size);
+}
+
+/* The description of a call that reduces. */
+static inline wf_call wf_args_reduction(wf_call_kind kind, size_t n,
+                                        weft_dtype type, weft_op how)
+{
+    return (wf_call){.kind = (uint8_t)kind,
+                     .type = (uint8_t)type,
+                     .op = (uint8_t)how.kind,
+                     .count = n,
+                     .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0};
+}
+
+/* A part for each rank, none of them too long or without memory. `*total`
+ * becomes the number of all elements. */
+weft_status wf_args_parts(const weft_comm *comm, const weft_part *part,
+                          weft_dtype type, size_t *total);
+
+/* A short form of the lengths, the same on ranks that pass the same. */
+uint32_t wf_args_parts_hash(const weft_comm *comm, const weft_part *part);
+
+/* Blocks of `bytes` for each rank must not be more than memory can hold. */
+weft_status wf_args_blocks(const weft_comm *comm, size_t bytes);
+
+/* One block and a set of blocks: they may share the block of `rank`, whole and
+ * in place, and nothing else. Which of them is written does not matter. */
+weft_status wf_args_in_place(const wf_coll_op *op, wf_block one, bool src_set,
+                             uint32_t rank);
+
+#endif
