@@ -24,8 +24,8 @@ typedef struct shm_share {
     size_t until;
 } shm_share;
 
-/* Where the buffers of an allreduce lie, if all members map them: numbers of
- * shared allocations (0: private), and offsets into this member's parts. */
+/* Where a member's buffers lie, if all members map them: numbers of shared
+ * allocations (0: private), and offsets into this member's parts. */
 typedef struct shm_where {
     uint32_t src;
     uint32_t dst;
@@ -42,18 +42,20 @@ typedef struct wf_shm_progress {
     bool checked;      /* everybody's call is the same as ours */
     uint32_t at;       /* members before this one have been checked */
     uint32_t finished; /* operations that all of those had finished */
-    uint32_t in_at;    /* members before it have brought the chunk `red` */
+    uint32_t in_at;    /* members before it have brought the chunk we need */
     uint32_t red_at;   /* members before it have reduced the chunk `out` */
     uint64_t base;     /* chunks that went through before this operation */
     uint64_t chunks;
     uint64_t in;     /* chunks that we have put into our slot */
     uint64_t red;    /* chunks of which we have reduced our share */
     uint64_t out;    /* chunks that we have taken out */
+    uint64_t freed;  /* of `in`, those that all others have taken */
     size_t chunk;    /* bytes, a multiple of the element size and of 64 */
     size_t share_of; /* bytes of the chunk that `share` was worked out for */
     shm_share share; /* our share of such a chunk */
     shm_where where;
     bool first_in;    /* seeing all calls meant seeing all first chunks */
+    bool stream;      /* the result is too large for the caches */
     size_t direct_at; /* bytes of our share that we have folded in place */
 } wf_shm_progress;
 

@@ -19,8 +19,9 @@
  *  C3  Counters only grow, over the life of the communicator; each member's
  *      are equal at the end of every operation, whatever it used.
  *  C4  Slot (chunk mod 2) of a member is written by that member when it brings
- *      a chunk, then, in an allreduce, by each other member in that one's
- *      share. It is free again when its owner has taken the result out.
+ *      a chunk; then, in a reduction, by each other member in that one's share.
+ *      No operation is over on a member before nobody needs its slots any more,
+ *      so each one finds its own slots free.
  *
  * A line that moves between two caches moves cheaply only if the reader has
  * written it, too (docs/design/0004-shared-memory.md): hence C4, where results
@@ -64,6 +65,7 @@ typedef struct shm_state {
     size_t cell;         /* bytes of a cell */
     size_t slot;         /* bytes of a slot */
     size_t payload;      /* most bytes of data in a cell */
+    size_t flat;         /* the same, where everybody reads everybody's */
     size_t slots_at;     /* where in a block the slots begin */
     uint32_t free_until; /* cells may be written for operations before this */
     uint64_t chunks;     /* that all operations so far have used, see C3 */
@@ -131,8 +133,12 @@ static inline bool shm_has(const shm_cell *cell, uint32_t sequence)
     return false;
 }
 
-/* Put our call and `bytes` of data into our cell: true, or false if the cell
- * is not free yet (C2). */
+/* Our cell for the operation, to be filled in, or NULL if it is not free yet
+ * (C2); and then, with our call, show it to the others. */
+shm_cell *shm_cell_begin(wf_coll_op *op);
+void shm_cell_post(wf_coll_op *op, shm_cell *cell);
+
+/* Both at once, with `bytes` of data; false if the cell is not free yet. */
 bool shm_post(wf_coll_op *op, const void *data, size_t bytes);
 
 /* WEFT_OK once everybody's call is there and the same as ours (C1). */
@@ -142,32 +148,70 @@ weft_status shm_check(wf_coll_op *op);
  * reads, so that its owner's next write is cheap. */
 void shm_claim(unsigned char *at, size_t bytes);
 
+/* Copy what we alone read out of shared memory, and claim it. */
+void shm_take(unsigned char *to, unsigned char *from, size_t bytes,
+              bool stream);
+
+/* memcpy that leaves the destination out of the caches. */
+void shm_copy_stream(void *to, const void *from, size_t bytes);
+
 /* Is it this member's call, or chunk, that is missing? */
 bool shm_awaits(const wf_op *op, uint32_t member);
-
-/* Post a flat operation, if its cell is free. */
-void shm_flat_early(wf_op *op);
 
 weft_status shm_quick(wf_coll_op *op);
 void shm_begin(wf_coll_op *op);
 
+/* Chunks of `chunk` bytes each for the largest part of an operation: the slots
+ * have pages, and the operation its place in the row of all chunks. */
+weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest);
+
+/* Bytes of a chunk, of an operation of `bytes` whose slots are cut into
+ * `lanes`: whole lines, so that neither shares nor lanes cut one. */
+size_t shm_chunk_for(const weft_comm *comm, size_t bytes, uint32_t lanes);
+
 /* What `rank` reduces: whole lines, so that no line has two writers. */
 shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size);
 
-/* Fold s->src of all members into the first `ndst` of s->dst. */
-void shm_fold_into_all(const wf_coll_op *op, const shm_state *s, size_t ndst,
-                       size_t bytes);
+/* Fold s->src into s->dst, both by rank: what the operation is to give. */
+void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes);
 
-/* Fill in where the buffers lie; and, once all calls are checked: do all lie in
- * shared memory, and did all bring their first chunk? */
+/* Fill in where the buffers lie; where those of `rank` do; and, once all calls
+ * are checked: do all lie in shared memory, and did all bring their first
+ * chunk? */
 void shm_locate(wf_coll_op *op);
+const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank);
 bool shm_all_direct(wf_coll_op *op);
 bool shm_all_brought_first(const wf_coll_op *op);
 
-/* The algorithms: steps of operations. */
+/* Operations in which members bring blocks that others take: who does what
+ * (exchange.c). */
+bool shm_brings(const wf_coll_op *op, uint32_t member);
+bool shm_takes(const wf_coll_op *op, uint32_t member);
+/* Has each taker its own part of what a member brings? */
+bool shm_has_lanes(uint8_t kind);
+uint32_t shm_lanes(const wf_coll_op *op);
+/* Bytes that `from` brings for `to`; one of the two is this member. */
+size_t shm_length(const wf_coll_op *op, uint32_t from, uint32_t to);
+/* Where they come from, if `from` is this member, and where they go. */
+const unsigned char *shm_source(const wf_coll_op *op, uint32_t to);
+unsigned char *shm_target(const wf_coll_op *op, uint32_t from);
+/* Our block for ourselves, if the operation has one: up to `most` bytes of it
+ * from `at` on. */
+void shm_copy_own(const wf_coll_op *op, size_t at, size_t most);
+bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
+
+/* gatherv, scatterv, alltoallv: members tell each other how much there is.
+ * Did this one's data come with its call? */
+bool shm_is_ragged(uint8_t kind);
+bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member);
+
+/* The algorithms: what they do early, and steps. */
+void shm_flat_early(wf_op *op);
 weft_status shm_flat_step(wf_op *op);
-weft_status shm_allreduce_step(wf_op *op);
+void shm_ragged_early(wf_op *op);
+weft_status shm_ragged_step(wf_op *op);
+weft_status shm_reduce_step(wf_op *op);
 weft_status shm_direct_step(wf_op *op);
-weft_status shm_broadcast_step(wf_op *op);
+weft_status shm_exchange_step(wf_op *op);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allreduce on buffers that all members map (weft_alloc): each member folds
- * its share of everybody's source straight into everybody's destination. No
- * copies, one exchange before and one after.
+/* Reductions on buffers that all members map (weft_alloc): each member folds
+ * its share of everybody's source straight into the destinations. No copies,
+ * one exchange before and one after.
  *
  * Whether it can be done is decided from what all members say with their
  * calls, so all decide alike. The order of the fold is that of the pipeline:
@@ -10,92 +10,102 @@
 
 #define PIECE_BYTES (128u << 10) /* folded in one step */
 
-static const shm_where *where_of(const shm_state *s, uint32_t rank,
-                                 uint32_t sequence)
+const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank)
 {
-    return (const shm_where *)(const void *)shm_cell_of(s, rank, sequence)
-        ->payload;
+    const shm_state *s = wf_coll_state(op->op.comm);
+
+    return s->has_shared && !shm_is_ragged(op->op.call.kind)
+               ? (const shm_where *)(const void *)shm_cell_of(s, rank,
+                                                              op->op.sequence)
+                     ->payload
+               : NULL;
+}
+
+/* Bytes of this member's source and destination that others would look at. */
+static size_t source_bytes(const wf_coll_op *op)
+{
+    if (!shm_brings(op, op->op.comm->rank) || op->src_part != NULL) {
+        return 0;
+    }
+    return shm_has_lanes(op->op.call.kind) ? op->bytes * op->op.comm->size
+                                           : op->bytes;
+}
+
+/* Does a reduction give `member` a result? */
+static bool gets(const wf_coll_op *op, uint32_t member)
+{
+    return op->op.call.kind != WF_CALL_REDUCE || member == op->op.call.root;
 }
 
 void shm_locate(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
     const shm_state *s = wf_coll_state(comm);
-    const shm_shared *src =
-        shm_shared_find(s->shared, comm->rank, op->src, op->bytes);
-    const shm_shared *dst =
-        shm_shared_find(s->shared, comm->rank, op->dst, op->bytes);
     shm_where *w = &op->state.shm.where;
+    size_t bytes = source_bytes(op);
+    const shm_shared *src =
+        bytes > 0 ? shm_shared_find(s->shared, comm->rank, op->src, bytes)
+                  : NULL;
+    const shm_shared *dst =
+        wf_call_reduces(op->op.call.kind) && gets(op, comm->rank)
+            ? shm_shared_find(s->shared, comm->rank, op->dst, op->bytes)
+            : NULL;
 
     *w = (shm_where){0};
-    if (src != NULL && dst != NULL) {
+    if (src != NULL) {
         w->src = src->id;
-        w->dst = dst->id;
         w->src_at = (uint64_t)((const unsigned char *)op->src -
                                shm_shared_part(src, comm->rank));
+    }
+    if (dst != NULL) {
+        w->dst = dst->id;
         w->dst_at = (uint64_t)((unsigned char *)op->dst -
                                shm_shared_part(dst, comm->rank));
     }
 }
 
-static const shm_shared *shared_by_id(const shm_state *s, uint32_t id)
-{
-    const shm_shared *one = s->shared;
-
-    while (one != NULL && one->id != id) {
-        one = one->next;
-    }
-    return one;
-}
-
-static bool in_part(const shm_shared *s, uint64_t at, size_t bytes)
-{
-    return s != NULL && at <= s->bytes && bytes <= s->bytes - at;
-}
-
 bool shm_all_direct(wf_coll_op *op)
 {
     const shm_state *s = wf_coll_state(op->op.comm);
-    const shm_where *own = &op->state.shm.where;
-    const shm_shared *src = shared_by_id(s, own->src);
-    const shm_shared *dst = shared_by_id(s, own->dst);
-    bool all = own->src != 0;
 
-    for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
-        const shm_where *w = where_of(s, r, op->op.sequence);
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        const shm_where *w = shm_where_of(op, r);
 
-        all = w->src == own->src && w->dst == own->dst &&
-              in_part(src, w->src_at, op->bytes) &&
-              in_part(dst, w->dst_at, op->bytes);
+        if (!shm_shared_holds(shm_shared_by_id(s->shared, w->src), w->src_at,
+                              op->bytes) ||
+            (gets(op, r) &&
+             !shm_shared_holds(shm_shared_by_id(s->shared, w->dst), w->dst_at,
+                               op->bytes))) {
+            return false;
+        }
     }
-    return all;
+    return true;
 }
 
 bool shm_all_brought_first(const wf_coll_op *op)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
     bool all = true;
 
     for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
-        all = where_of(s, r, op->op.sequence)->brought != 0;
+        all = shm_where_of(op, r)->brought != 0;
     }
     return all;
 }
 
 static void fold_piece(wf_coll_op *op, shm_state *s, size_t at, size_t bytes)
 {
-    weft_comm *comm = op->op.comm;
-    const shm_where *own = &op->state.shm.where;
-    const shm_shared *src = shared_by_id(s, own->src);
-    const shm_shared *dst = shared_by_id(s, own->dst);
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        const shm_where *w = shm_where_of(op, r);
 
-    for (uint32_t r = 0; r < comm->size; r++) {
-        const shm_where *w = where_of(s, r, op->op.sequence);
-
-        s->src[r] = shm_shared_part(src, r) + w->src_at + at;
-        s->dst[r] = shm_shared_part(dst, r) + w->dst_at + at;
+        s->src[r] = shm_shared_part(shm_shared_by_id(s->shared, w->src), r) +
+                    w->src_at + at;
+        if (gets(op, r)) {
+            s->dst[r] =
+                shm_shared_part(shm_shared_by_id(s->shared, w->dst), r) +
+                w->dst_at + at;
+        }
     }
-    shm_fold_into_all(op, s, comm->size, bytes);
+    shm_fold_ranks(op, s, bytes);
 }
 
 weft_status shm_direct_step(wf_op *base)

@@ -5,174 +5,167 @@
 
 #include "coll/shm/area.h"
 
-/* Look up how far the slowest member is; rare, since calls carry it. */
-static bool cell_is_free(wf_coll_op *op, shm_state *s)
+static unsigned char *payload_of(const wf_coll_op *op, uint32_t rank)
 {
-    weft_comm *comm = op->op.comm;
-    uint32_t least = op->op.sequence;
-
-    for (uint32_t r = 0; r < comm->size; r++) {
-        uint32_t done =
-            atomic_load_explicit(&comm->done[r].count, memory_order_acquire);
-
-        if ((int32_t)(done - least) < 0) {
-            least = done;
-        }
-    }
-    s->free_until = least + SHM_CELLS;
-    return (int32_t)(op->op.sequence - s->free_until) < 0;
+    return shm_cell_of(wf_coll_state(op->op.comm), rank, op->op.sequence)
+        ->payload;
 }
 
-bool shm_post(wf_coll_op *op, const void *data, size_t bytes)
+/* Where in what a member brings the block for `to` begins. */
+static size_t offset_of(const wf_coll_op *op, uint32_t to)
 {
-    weft_comm *comm = op->op.comm;
-    shm_state *s = wf_coll_state(comm);
-    shm_cell *cell = shm_cell_of(s, comm->rank, op->op.sequence);
+    size_t at = 0;
 
-    if ((int32_t)(op->op.sequence - s->free_until) >= 0 &&
-        !cell_is_free(op, s)) {
-        return false;
+    if (op->src_part == NULL) {
+        return to * op->bytes;
     }
-    cell->finished = atomic_load_explicit(&comm->done[comm->rank].count,
-                                          memory_order_relaxed);
-    cell->call = op->op.call;
-    if (bytes > 0) {
-        memcpy(cell->payload, data, bytes);
+    for (uint32_t r = 0; r < to; r++) {
+        at += wf_coll_src(op, r).bytes;
     }
-    /* Publishes call and data; pairs with the acquire in shm_check. */
-    atomic_store_explicit(&cell->sequence, op->op.sequence + 1,
-                          memory_order_release);
-    wf_comm_ring(comm);
-    op->op.moved++;
-    op->state.shm.posted = true;
-    return true;
+    return at;
 }
 
-weft_status shm_check(wf_coll_op *op)
+/* Our blocks for all members, one behind the other. */
+static void put_blocks(const wf_coll_op *op, unsigned char *to)
 {
-    weft_comm *comm = op->op.comm;
-    shm_state *s = wf_coll_state(comm);
-    wf_shm_progress *p = &op->state.shm;
-
-    for (; p->at < comm->size; p->at++) {
-        const shm_cell *cell = shm_cell_of(s, p->at, op->op.sequence);
-
-        if (!shm_has(cell, op->op.sequence + 1)) {
-            return WF_PENDING;
-        }
-        if (!wf_call_equal(&cell->call, &op->op.call)) {
-            return wf_coll_mismatch(op, p->at, &cell->call);
-        }
-        if ((int32_t)(cell->finished - p->finished) < 0) {
-            p->finished = cell->finished;
-        }
-        op->op.moved++;
+    if (op->src_part == NULL) {
+        memcpy(to, op->src, op->bytes * op->op.comm->size);
+        return;
     }
-    /* C2: what everybody had finished was in the calls. */
-    if ((int32_t)(p->finished + SHM_CELLS - s->free_until) > 0) {
-        s->free_until = p->finished + SHM_CELLS;
-    }
-    p->checked = true;
-    return WEFT_OK;
-}
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        wf_block b = wf_coll_src(op, r);
 
-void shm_claim(unsigned char *at, size_t bytes)
-{
-    uintptr_t line = ((uintptr_t)at + 63) & ~(uintptr_t)63;
-    uintptr_t end = (uintptr_t)at + bytes;
-
-    for (; line < end; line += 64) {
-        volatile uint64_t *word = (volatile uint64_t *)line;
-
-        *word = *word;
+        if (b.bytes > 0) {
+            memcpy(to, b.at, b.bytes);
+            to += b.bytes;
+        }
     }
 }
 
-static void flat_reduce(wf_coll_op *op, shm_state *s)
+static void put(const wf_coll_op *op, unsigned char *to)
 {
-    weft_comm *comm = op->op.comm;
+    uint8_t kind = op->op.call.kind;
 
-    for (uint32_t r = 0; r < comm->size; r++) {
-        s->src[r] = shm_cell_of(s, r, op->op.sequence)->payload;
-    }
-    s->src[comm->rank] = op->src;
-    op->reducer.fold(&op->reducer, &op->dst, 1, s->src, comm->size,
-                     op->op.call.count);
-    if (comm->size == 2) {
-        shm_claim(shm_cell_of(s, 1 - comm->rank, op->op.sequence)->payload,
-                  op->bytes);
+    if (wf_call_reduces(kind) && !shm_has_lanes(kind)) {
+        memcpy(to, op->src, op->bytes);
+    } else if (!shm_brings(op, op->op.comm->rank)) {
+        return;
+    } else if (shm_has_lanes(kind)) {
+        put_blocks(op, to);
+    } else {
+        memcpy(to, op->src, op->bytes);
     }
 }
 
-static void flat_take(wf_coll_op *op, shm_state *s)
+/* Does anybody bring anything? The same answer on all members. */
+static bool has_data(const wf_coll_op *op)
 {
-    weft_comm *comm = op->op.comm;
-    uint32_t root = op->op.call.root;
+    uint8_t kind = op->op.call.kind;
 
-    if (root != comm->rank) {
-        memcpy(op->dst, shm_cell_of(s, root, op->op.sequence)->payload,
-               op->bytes);
-        if (comm->size == 2) {
-            shm_claim(shm_cell_of(s, root, op->op.sequence)->payload,
-                      op->bytes);
-        }
-    }
+    return op->op.call.count > 0 && kind != WF_CALL_BARRIER &&
+           kind != WF_CALL_CREATE && kind != WF_CALL_ALLOC;
 }
 
 void shm_flat_early(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    uint8_t kind = base->call.kind;
-    bool brings =
-        kind == WF_CALL_ALLREDUCE ||
-        (kind == WF_CALL_BROADCAST && base->call.root == base->comm->rank);
+    shm_cell *cell = shm_cell_begin(op);
 
-    base->lazy = shm_post(op, op->src, brings ? op->bytes : 0);
+    base->lazy = cell != NULL;
+    if (cell != NULL) {
+        if (has_data(op)) {
+            put(op, cell->payload);
+        }
+        shm_cell_post(op, cell);
+    }
+}
+
+/* Reductions of one block into one. */
+static void flat_reduce(wf_coll_op *op, shm_state *s)
+{
+    weft_comm *comm = op->op.comm;
+    uint8_t kind = op->op.call.kind;
+    uint32_t nsrc = comm->size;
+
+    if (kind == WF_CALL_REDUCE && comm->rank != op->op.call.root) {
+        return;
+    }
+    if (kind == WF_CALL_SCAN || kind == WF_CALL_EXSCAN) {
+        nsrc = comm->rank + (kind == WF_CALL_SCAN);
+    }
+    for (uint32_t r = 0; r < nsrc; r++) {
+        s->src[r] = r == comm->rank ? op->src : payload_of(op, r);
+    }
+    if (nsrc > 0) {
+        op->reducer.fold(&op->reducer, &op->dst, 1, s->src, nsrc,
+                         op->op.call.count);
+    }
+    if (comm->size == 2 && kind == WF_CALL_ALLREDUCE) {
+        shm_claim(payload_of(op, 1 - comm->rank), op->bytes);
+    }
+}
+
+static void flat_reduce_scatter(wf_coll_op *op, shm_state *s)
+{
+    weft_comm *comm = op->op.comm;
+    size_t at = offset_of(op, comm->rank);
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        s->src[r] =
+            r == comm->rank ? wf_coll_src(op, r).at : payload_of(op, r) + at;
+    }
+    if (op->bytes > 0) {
+        op->reducer.fold(&op->reducer, &op->dst, 1, s->src, comm->size,
+                         op->bytes / op->reducer.elem);
+    }
+}
+
+static void flat_move(wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+    bool lanes = shm_has_lanes(op->op.call.kind);
+    size_t at = lanes ? offset_of(op, comm->rank) : 0;
+
+    shm_copy_own(op, 0, SIZE_MAX);
+    if (!shm_takes(op, comm->rank)) {
+        return;
+    }
+    for (uint32_t r = 0; r < comm->size; r++) {
+        size_t bytes = r != comm->rank && shm_brings(op, r)
+                           ? shm_length(op, r, comm->rank)
+                           : 0;
+
+        if (bytes > 0 && comm->size == 2) {
+            shm_take(shm_target(op, r), payload_of(op, r) + at, bytes, false);
+        } else if (bytes > 0) {
+            memcpy(shm_target(op, r), payload_of(op, r) + at, bytes);
+        }
+    }
 }
 
 weft_status shm_flat_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    wf_shm_progress *p = &op->state.shm;
     shm_state *s = wf_coll_state(base->comm);
     uint8_t kind = base->call.kind;
     weft_status st;
 
-    if (!p->posted) {
+    if (!op->state.shm.posted) {
         shm_flat_early(base);
-        if (!p->posted) {
+        if (!op->state.shm.posted) {
             return WF_PENDING;
         }
     }
     st = shm_check(op);
-    if (st != WEFT_OK) {
+    if (st != WEFT_OK || !has_data(op)) {
         return st;
     }
-    if (kind == WF_CALL_ALLREDUCE && op->bytes > 0) {
+    if (!wf_call_reduces(kind)) {
+        flat_move(op);
+    } else if (shm_has_lanes(kind)) {
+        flat_reduce_scatter(op, s);
+    } else {
         flat_reduce(op, s);
-    } else if (kind == WF_CALL_BROADCAST && op->bytes > 0) {
-        flat_take(op, s);
     }
     return WEFT_OK;
-}
-
-bool shm_awaits(const wf_op *base, uint32_t member)
-{
-    const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
-    const wf_shm_progress *p = &op->state.shm;
-    const shm_state *s = wf_coll_state(base->comm);
-    const shm_head *h = shm_head_of(s, member);
-    bool root = base->call.root == base->comm->rank;
-
-    if (!p->checked) {
-        return atomic_load(&shm_cell_of(s, member, base->sequence)->sequence) !=
-               base->sequence + 1;
-    }
-    if (base->call.kind == WF_CALL_BROADCAST) {
-        return root
-                   ? (int64_t)(atomic_load(&h->out.value) - p->base - p->in) < 0
-                   : member == base->call.root;
-    }
-    return (int64_t)(atomic_load(&h->in.value) - p->base - p->red - 1) < 0 ||
-           (int64_t)(atomic_load(&h->red.value) - p->base - p->out - 1) < 0;
 }

@@ -84,7 +84,7 @@ static void quick_finish(wf_coll_op *op, shm_state *s)
     }
 }
 
-/* More than fits into a cell: the usual steps, but no more than that. */
+/* More than fits into a cell, or rarer: the usual steps, but no more. */
 static weft_status quick_large(wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
@@ -93,7 +93,7 @@ static weft_status quick_large(wf_coll_op *op)
 
     wf_op_init(&op->op);
     shm_begin(op);
-    if (call->kind == WF_CALL_ALLREDUCE) {
+    if (wf_call_reduces(call->kind)) {
         op->reducer = quick_reducer(op, s);
     }
     for (unsigned i = 0; i < QUICK_STEPS && st == WF_PENDING; i++) {
@@ -110,7 +110,7 @@ weft_status shm_quick(wf_coll_op *op)
     shm_cell *own = shm_cell_of(s, comm->rank, sequence);
     uint32_t finished = sequence;
 
-    if (op->bytes > s->payload) {
+    if (op->bytes > s->flat || op->op.call.kind >= WF_CALL_REDUCE) {
         return quick_large(op);
     }
     if ((int32_t)(sequence - s->free_until) >= 0) {

@@ -21,6 +21,21 @@ const shm_shared *shm_shared_find(const shm_shared *list, uint32_t rank,
     return NULL;
 }
 
+const shm_shared *shm_shared_by_id(const shm_shared *list, uint32_t id)
+{
+    const shm_shared *one = list;
+
+    while (one != NULL && one->id != id) {
+        one = one->next;
+    }
+    return one;
+}
+
+bool shm_shared_holds(const shm_shared *s, uint64_t at, size_t bytes)
+{
+    return s != NULL && at <= s->bytes && bytes <= s->bytes - at;
+}
+
 /* Rank 0 makes the segment and mails it; `bytes` is 0 if it could not. */
 static weft_status lead(weft_comm *comm, uint64_t key, shm_shared *s)
 {

@@ -23,6 +23,11 @@ static inline unsigned char *shm_shared_part(const shm_shared *s, uint32_t rank)
 const shm_shared *shm_shared_find(const shm_shared *list, uint32_t rank,
                                   const void *at, size_t bytes);
 
+const shm_shared *shm_shared_by_id(const shm_shared *list, uint32_t id);
+
+/* Does the range lie within a part? Takes NULL, which holds nothing. */
+bool shm_shared_holds(const shm_shared *s, uint64_t at, size_t bytes);
+
 /* Make one; collective, with `key` for its mail. All succeed or all fail; the
  * caller sees to that. */
 weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,

@@ -10,6 +10,7 @@
 
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
 #define FLAT_BYTES 2048u /* per member that is read */
+#define CELL_BYTES 2048u /* where not everybody reads everything */
 #define CHUNK_BYTES (64u << 10)
 #define BIG_CHUNK_BYTES (256u << 10)
 #define BIG_FROM_BYTES (12u << 20)
@@ -17,6 +18,9 @@
 /* Large buffers tend to start on a page. If slots did, too, a load from one
  * would look to the core as if it followed a store to the other, and wait. */
 #define SLOT_SHIFT 1088u
+
+/* Results from here on are written past the caches. */
+#define STREAM_FROM_BYTES (16u << 20)
 
 /* Everybody reads everybody's data: worth it while that is little. */
 static size_t flat_limit(const weft_comm *comm)
@@ -30,32 +34,48 @@ static size_t flat_limit(const weft_comm *comm)
     return limit < 64 ? 64 : wf_round_up(limit, 64);
 }
 
+/* What a cell has room for: also a few words for each member (ragged.c). */
+static size_t cell_limit(const weft_comm *comm, size_t flat)
+{
+    bool chosen = comm->world->settings.flat_bytes != UINT64_MAX;
+    size_t words = wf_round_up(64 + comm->size * sizeof(uint64_t), 64);
+    size_t limit = chosen || flat > CELL_BYTES ? flat : CELL_BYTES;
+
+    return limit > words ? limit : words;
+}
+
 static size_t slot_bytes(const weft_comm *comm)
 {
     uint64_t wanted = comm->world->settings.chunk_bytes;
+    uint64_t least = wf_round_up(comm->size * 64u, 4096); /* a line a lane */
 
     if (wanted == UINT64_MAX) {
-        return BIG_CHUNK_BYTES;
+        wanted = BIG_CHUNK_BYTES;
     }
-    wanted = wanted < 4096 ? 4096 : wanted;
     wanted = wanted > (16u << 20) ? 16u << 20 : wanted;
+    wanted = wanted < least ? least : wanted;
     return wf_round_up((size_t)wanted, 4096);
 }
 
-/* Bytes of a chunk: whole lines, so that shares do not cut one. */
-static size_t chunk_for(const weft_comm *comm, size_t bytes)
+size_t shm_chunk_for(const weft_comm *comm, size_t bytes, uint32_t lanes)
 {
-    if (comm->world->settings.chunk_bytes != UINT64_MAX) {
-        return slot_bytes(comm);
+    size_t slot = slot_bytes(comm);
+    size_t chunk =
+        bytes >= BIG_FROM_BYTES / lanes ? BIG_CHUNK_BYTES : CHUNK_BYTES;
+
+    if (chunk > slot || comm->world->settings.chunk_bytes != UINT64_MAX) {
+        chunk = slot;
     }
-    return bytes >= BIG_FROM_BYTES ? BIG_CHUNK_BYTES : CHUNK_BYTES;
+    chunk = chunk / lanes / 64 * 64;
+    return chunk > 64 ? chunk : 64;
 }
 
 static void lay_out(const weft_comm *comm, shm_state *s)
 {
     size_t page = 4096;
 
-    s->payload = flat_limit(comm);
+    s->flat = flat_limit(comm);
+    s->payload = cell_limit(comm, s->flat);
     /* An odd number of lines: cells of several members must not all fall into
      * the same few sets of the cache. */
     s->cell = wf_round_up(offsetof(shm_cell, payload) + s->payload, 128) + 64;
@@ -133,53 +153,119 @@ static weft_status populate_slots(const weft_comm *comm, shm_state *s)
     return st;
 }
 
+weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
+{
+    weft_comm *comm = op->op.comm;
+    shm_state *s = wf_coll_state(comm);
+    wf_shm_progress *p = &op->state.shm;
+
+    p->chunk = chunk;
+    p->chunks = largest <= chunk ? 1 : (largest + chunk - 1) / chunk;
+    p->base = s->chunks;
+    s->chunks += p->chunks;
+    p->stream = largest >= STREAM_FROM_BYTES / comm->size;
+    return populate_slots(comm, s);
+}
+
+/* The most that one member has for another, or, where all get the same, for
+ * all. All members come to the same number. */
+static size_t largest_part(const wf_coll_op *op)
+{
+    const weft_part *part = op->src_part != NULL ? op->src_part : op->dst_part;
+    size_t n = op->op.call.count;
+
+    if (part != NULL) {
+        n = 0;
+        for (uint32_t r = 0; r < op->op.comm->size; r++) {
+            n = part[r].n > n ? part[r].n : n;
+        }
+    }
+    return n * wf_dtype_bytes((weft_dtype)op->op.call.type);
+}
+
+/* Does it go with the calls? All members come to the same answer. */
+static bool is_flat(const wf_coll_op *op, const shm_state *s)
+{
+    const wf_call *call = &op->op.call;
+    size_t elem = wf_dtype_bytes((weft_dtype)call->type);
+
+    switch ((wf_call_kind)call->kind) {
+    case WF_CALL_ALLREDUCE:
+    case WF_CALL_REDUCE:
+    case WF_CALL_SCAN:
+    case WF_CALL_EXSCAN:
+    case WF_CALL_ALLGATHER:
+        return call->count * elem <= s->flat;
+    case WF_CALL_ALLGATHERV:
+        return largest_part(op) <= s->flat;
+    case WF_CALL_BROADCAST:
+    case WF_CALL_GATHER:
+    case WF_CALL_REDUCE_SCATTERV:
+        return call->count * elem <= s->payload;
+    case WF_CALL_SCATTER:
+    case WF_CALL_ALLTOALL:
+    case WF_CALL_REDUCE_SCATTER:
+        return call->count * elem <= s->payload / op->op.comm->size;
+    default:
+        return true; /* nothing is brought */
+    }
+}
+
 static weft_status large_first_step(wf_op *base)
 {
-    weft_status st = populate_slots(base->comm, wf_coll_state(base->comm));
+    wf_coll_op *op = (wf_coll_op *)(void *)base;
+    shm_state *s = wf_coll_state(base->comm);
+    size_t largest = largest_part(op);
+    bool folds =
+        wf_call_reduces(base->call.kind) && !shm_has_lanes(base->call.kind);
+    weft_status st = shm_start_chunks(
+        op, shm_chunk_for(base->comm, largest, shm_lanes(op)), largest);
 
     if (st != WEFT_OK) {
         return st;
     }
-    base->step = base->call.kind == WF_CALL_ALLREDUCE ? shm_allreduce_step
-                                                      : shm_broadcast_step;
+    if (s->has_shared) {
+        shm_locate(op);
+        op->state.shm.first_in = folds;
+    }
+    base->step = folds ? shm_reduce_step : shm_exchange_step;
     return base->step(base);
 }
 
 void shm_begin(wf_coll_op *op)
 {
-    weft_comm *comm = op->op.comm;
-    shm_state *s = wf_coll_state(comm);
+    const shm_state *s = wf_coll_state(op->op.comm);
     wf_shm_progress *p = &op->state.shm;
 
     p->posted = false;
     p->checked = false;
     p->at = 0;
     p->finished = op->op.sequence;
+    p->chunks = 0;
+    p->stream = false;
     op->op.awaits = shm_awaits;
-    if (op->bytes <= s->payload) {
-        p->chunks = 0;
+    if (!shm_is_ragged(op->op.call.kind) && is_flat(op, s)) {
         op->op.step = shm_flat_step;
         op->op.early = shm_flat_early;
         return;
     }
-    p->chunk = chunk_for(comm, op->bytes);
-    p->chunks =
-        op->bytes <= p->chunk ? 1 : (op->bytes + p->chunk - 1) / p->chunk;
     p->share_of = 0;
-    p->base = s->chunks;
     p->in = 0;
     p->red = 0;
     p->out = 0;
+    p->freed = 0;
     p->in_at = 0;
     p->red_at = 0;
     p->direct_at = 0;
-    p->first_in = true;
     p->where.src = 0;
-    if (s->has_shared && op->op.call.kind == WF_CALL_ALLREDUCE) {
-        shm_locate(op);
-    }
-    s->chunks += p->chunks;
+    p->where.dst = 0;
+    p->first_in = true;
     op->op.step = large_first_step;
+    if (shm_is_ragged(op->op.call.kind)) {
+        p->first_in = false;
+        op->op.step = shm_ragged_step;
+        op->op.early = shm_ragged_early;
+    }
 }
 
 static size_t shm_quick_bytes(const weft_comm *comm, const void *state)

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large allreduce: the data goes through in chunks; of each chunk every member
- * reduces a share.
+/* Large reductions of one block into one: allreduce, reduce, scan, exscan. The
+ * data goes through in chunks; of each chunk every member reduces a share.
  *
  *   in    copy our chunk into our slot, all but our own share of it
- *   red   when all have: fold everybody's data in our share; the result goes
- *         into our buffer and into everybody's slot
+ *   red   when all have: fold everybody's data in our share; results go into
+ *         our buffer and into the slots of those who get one
  *   out   when all have: copy our slot, all but our own share, to our buffer
  *
  * Each member holds two slots, so the next chunk is brought in while the last
@@ -65,15 +65,47 @@ static void bring_in(wf_coll_op *op, shm_state *s)
     op->op.moved++;
 }
 
-void shm_fold_into_all(const wf_coll_op *op, const shm_state *s, size_t ndst,
-                       size_t bytes)
+static void fold_into_all(const wf_coll_op *op, const shm_state *s, size_t n)
 {
-    size_t now = ndst < WF_REDUCE_MAX_DST ? ndst : WF_REDUCE_MAX_DST;
+    uint32_t size = op->op.comm->size;
+    size_t now = size < WF_REDUCE_MAX_DST ? size : WF_REDUCE_MAX_DST;
 
-    op->reducer.fold(&op->reducer, s->dst, now, s->src, op->op.comm->size,
-                     bytes >> __builtin_ctzll(op->reducer.elem));
-    for (size_t i = now; i < ndst; i++) {
-        memcpy(s->dst[i], s->dst[0], bytes);
+    op->reducer.fold(&op->reducer, s->dst, now, s->src, size, n);
+    for (size_t i = now; i < size; i++) {
+        memcpy(s->dst[i], s->dst[0], n * op->reducer.elem);
+    }
+}
+
+/* From the last rank down, since a result may take the place of its source,
+ * which only the results of higher ranks need. */
+static void fold_prefixes(const wf_coll_op *op, const shm_state *s, size_t n)
+{
+    bool own = op->op.call.kind == WF_CALL_SCAN;
+
+    for (uint32_t r = op->op.comm->size; r-- > 0;) {
+        uint32_t nsrc = r + own;
+
+        if (nsrc > 0) {
+            op->reducer.fold(&op->reducer, &s->dst[r], 1, s->src, nsrc, n);
+        }
+    }
+}
+
+void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes)
+{
+    size_t n = bytes >> __builtin_ctzll(op->reducer.elem);
+
+    switch ((wf_call_kind)op->op.call.kind) {
+    case WF_CALL_ALLREDUCE:
+        fold_into_all(op, s, n);
+        return;
+    case WF_CALL_REDUCE:
+        op->reducer.fold(&op->reducer, &s->dst[op->op.call.root], 1, s->src,
+                         op->op.comm->size, n);
+        return;
+    default:
+        fold_prefixes(op, s, n);
+        return;
     }
 }
 
@@ -83,20 +115,17 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     weft_comm *comm = op->op.comm;
     shm_share own = own_share(op, shm_chunk_bytes(op, p->red));
     size_t at = p->red * p->chunk + own.from;
-    size_t ndst = 1;
 
     for (uint32_t r = 0; r < comm->size; r++) {
         unsigned char *theirs = shm_slot_of(s, r, p->base + p->red) + own.from;
 
         s->src[r] = theirs;
-        if (r != comm->rank) {
-            s->dst[ndst++] = theirs;
-        }
+        s->dst[r] = theirs;
     }
     s->src[comm->rank] = (const unsigned char *)op->src + at;
-    s->dst[0] = (unsigned char *)op->dst + at;
+    s->dst[comm->rank] = (unsigned char *)op->dst + at;
     if (own.until > own.from) {
-        shm_fold_into_all(op, s, ndst, own.until - own.from);
+        shm_fold_ranks(op, s, own.until - own.from);
     }
     p->red++;
     p->in_at = 0;
@@ -106,15 +135,27 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     op->op.moved++;
 }
 
+/* Is there a result for us? */
+static bool gets_result(const wf_coll_op *op)
+{
+    const wf_call *call = &op->op.call;
+    uint32_t rank = op->op.comm->rank;
+
+    return !(call->kind == WF_CALL_REDUCE && rank != call->root) &&
+           !(call->kind == WF_CALL_EXSCAN && rank == 0);
+}
+
 static void take_out(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
     size_t bytes = shm_chunk_bytes(op, p->out);
 
-    copy_around((unsigned char *)op->dst + p->out * p->chunk,
-                shm_slot_of(s, comm->rank, p->base + p->out),
-                own_share(op, bytes), bytes);
+    if (gets_result(op)) {
+        copy_around((unsigned char *)op->dst + p->out * p->chunk,
+                    shm_slot_of(s, comm->rank, p->base + p->out),
+                    own_share(op, bytes), bytes);
+    }
     p->out++;
     p->red_at = 0;
     op->op.moved++;
@@ -164,7 +205,7 @@ static bool may_bring(const wf_shm_progress *p)
     return p->in < p->chunks && p->in < p->out + SHM_SLOTS && p->where.src == 0;
 }
 
-weft_status shm_allreduce_step(wf_op *base)
+weft_status shm_reduce_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
     wf_shm_progress *p = &op->state.shm;

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How members show each other their calls, and who is late. */
+#include <string.h>
+
+#include "coll/shm/area.h"
+
+/* Look up how far the slowest member is; rare, since calls carry it. */
+static bool cell_is_free(wf_coll_op *op, shm_state *s)
+{
+    weft_comm *comm = op->op.comm;
+    uint32_t least = op->op.sequence;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        uint32_t done =
+            atomic_load_explicit(&comm->done[r].count, memory_order_acquire);
+
+        if ((int32_t)(done - least) < 0) {
+            least = done;
+        }
+    }
+    s->free_until = least + SHM_CELLS;
+    return (int32_t)(op->op.sequence - s->free_until) < 0;
+}
+
+shm_cell *shm_cell_begin(wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+    shm_state *s = wf_coll_state(comm);
+
+    if ((int32_t)(op->op.sequence - s->free_until) >= 0 &&
+        !cell_is_free(op, s)) {
+        return NULL;
+    }
+    return shm_cell_of(s, comm->rank, op->op.sequence);
+}
+
+void shm_cell_post(wf_coll_op *op, shm_cell *cell)
+{
+    weft_comm *comm = op->op.comm;
+
+    cell->finished = atomic_load_explicit(&comm->done[comm->rank].count,
+                                          memory_order_relaxed);
+    cell->call = op->op.call;
+    /* Publishes call and data; pairs with the acquire in shm_check. */
+    atomic_store_explicit(&cell->sequence, op->op.sequence + 1,
+                          memory_order_release);
+    wf_comm_ring(comm);
+    op->op.moved++;
+    op->state.shm.posted = true;
+}
+
+bool shm_post(wf_coll_op *op, const void *data, size_t bytes)
+{
+    shm_cell *cell = shm_cell_begin(op);
+
+    if (cell == NULL) {
+        return false;
+    }
+    if (bytes > 0) {
+        memcpy(cell->payload, data, bytes);
+    }
+    shm_cell_post(op, cell);
+    return true;
+}
+
+weft_status shm_check(wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+    shm_state *s = wf_coll_state(comm);
+    wf_shm_progress *p = &op->state.shm;
+
+    for (; p->at < comm->size; p->at++) {
+        const shm_cell *cell = shm_cell_of(s, p->at, op->op.sequence);
+
+        if (!shm_has(cell, op->op.sequence + 1)) {
+            return WF_PENDING;
+        }
+        if (!wf_call_equal(&cell->call, &op->op.call)) {
+            return wf_coll_mismatch(op, p->at, &cell->call);
+        }
+        if ((int32_t)(cell->finished - p->finished) < 0) {
+            p->finished = cell->finished;
+        }
+        op->op.moved++;
+    }
+    /* C2: what everybody had finished was in the calls. */
+    if ((int32_t)(p->finished + SHM_CELLS - s->free_until) > 0) {
+        s->free_until = p->finished + SHM_CELLS;
+    }
+    p->checked = true;
+    return WEFT_OK;
+}
+
+bool shm_awaits(const wf_op *base, uint32_t member)
+{
+    const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
+    const wf_shm_progress *p = &op->state.shm;
+    const shm_state *s = wf_coll_state(base->comm);
+    const shm_head *h = shm_head_of(s, member);
+
+    if (!p->checked) {
+        return atomic_load(&shm_cell_of(s, member, base->sequence)->sequence) !=
+               base->sequence + 1;
+    }
+    if (base->step == shm_exchange_step) {
+        return shm_exchange_awaits(op, member);
+    }
+    return (int64_t)(atomic_load(&h->in.value) - p->base - p->red - 1) < 0 ||
+           (int64_t)(atomic_load(&h->red.value) - p->base - p->out - 1) < 0;
+}

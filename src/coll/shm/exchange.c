@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Large data from those who bring it to those who take it: broadcast,
+ * allgather, gather, scatter, alltoall and reduce_scatter.
+ *
+ *   bring   copy the next chunk of our blocks into our slot
+ *   take    when a member has brought its chunk: copy our part of it out, or,
+ *           in reduce_scatter, fold our part of everybody's
+ *
+ * Where each taker gets a block of its own, a slot is cut into lanes, one for
+ * each other member; else all takers read the same chunk. A member stays at
+ * most two chunks ahead of the slowest of those who take from it, and is not
+ * done before all have taken all (C4).
+ *
+ * Blocks that lie in shared memory (weft_alloc) are not brought: the takers
+ * read them where they are. */
+#include <string.h>
+
+#include "coll/shm/area.h"
+
+/* Own blocks are copied while a chunk of them is in the first cache. */
+#define OWN_BLOCK 8192u
+
+/* Who brings, who takes, and whether each taker has a block of its own. */
+typedef struct shape {
+    bool from_root;
+    bool to_root;
+    bool lanes;
+} shape;
+
+static const shape shapes[WF_CALL_KINDS] = {
+    [WF_CALL_BROADCAST] = {.from_root = true},
+    [WF_CALL_GATHER] = {.to_root = true},
+    [WF_CALL_GATHERV] = {.to_root = true},
+    [WF_CALL_SCATTER] = {.from_root = true, .lanes = true},
+    [WF_CALL_SCATTERV] = {.from_root = true, .lanes = true},
+    [WF_CALL_ALLTOALL] = {.lanes = true},
+    [WF_CALL_ALLTOALLV] = {.lanes = true},
+    [WF_CALL_REDUCE_SCATTER] = {.lanes = true},
+    [WF_CALL_REDUCE_SCATTERV] = {.lanes = true},
+};
+
+bool shm_brings(const wf_coll_op *op, uint32_t member)
+{
+    shape sh = shapes[op->op.call.kind];
+    bool root = member == op->op.call.root;
+
+    return sh.from_root ? root : !(sh.to_root && root);
+}
+
+bool shm_takes(const wf_coll_op *op, uint32_t member)
+{
+    shape sh = shapes[op->op.call.kind];
+    bool root = member == op->op.call.root;
+
+    return sh.to_root ? root : !(sh.from_root && root);
+}
+
+bool shm_has_lanes(uint8_t kind)
+{
+    return shapes[kind].lanes;
+}
+
+uint32_t shm_lanes(const wf_coll_op *op)
+{
+    return shm_has_lanes(op->op.call.kind) ? op->op.comm->size - 1 : 1;
+}
+
+size_t shm_length(const wf_coll_op *op, uint32_t from, uint32_t to)
+{
+    bool ours = from == op->op.comm->rank;
+
+    switch ((wf_call_kind)op->op.call.kind) {
+    case WF_CALL_ALLGATHER:
+    case WF_CALL_ALLGATHERV:
+        return wf_coll_dst(op, from).bytes;
+    case WF_CALL_GATHER:
+    case WF_CALL_GATHERV:
+        return ours ? op->bytes : wf_coll_dst(op, from).bytes;
+    case WF_CALL_SCATTER:
+    case WF_CALL_SCATTERV:
+        return ours ? wf_coll_src(op, to).bytes : op->bytes;
+    case WF_CALL_ALLTOALL:
+    case WF_CALL_ALLTOALLV:
+        return ours ? wf_coll_src(op, to).bytes : wf_coll_dst(op, from).bytes;
+    case WF_CALL_REDUCE_SCATTER:
+    case WF_CALL_REDUCE_SCATTERV:
+        return wf_coll_src(op, to).bytes;
+    default:
+        return op->bytes;
+    }
+}
+
+const unsigned char *shm_source(const wf_coll_op *op, uint32_t to)
+{
+    return shm_has_lanes(op->op.call.kind) ? wf_coll_src(op, to).at : op->src;
+}
+
+unsigned char *shm_target(const wf_coll_op *op, uint32_t from)
+{
+    switch ((wf_call_kind)op->op.call.kind) {
+    case WF_CALL_ALLGATHER:
+    case WF_CALL_ALLGATHERV:
+    case WF_CALL_GATHER:
+    case WF_CALL_GATHERV:
+    case WF_CALL_ALLTOALL:
+    case WF_CALL_ALLTOALLV:
+        return wf_coll_dst(op, from).at;
+    default:
+        return op->dst;
+    }
+}
+
+/* Bytes of chunk number `chunk` of a block. */
+static size_t piece_bytes(const wf_coll_op *op, size_t length, uint64_t chunk)
+{
+    size_t piece = op->state.shm.chunk;
+    size_t at = chunk * piece;
+
+    if (at >= length) {
+        return 0;
+    }
+    return length - at < piece ? length - at : piece;
+}
+
+/* Where in the slot of `from` the lane of `to` begins. */
+static size_t lane_at(const wf_coll_op *op, uint32_t from, uint32_t to)
+{
+    uint32_t size = op->op.comm->size;
+
+    return shm_has_lanes(op->op.call.kind)
+               ? (to + size - from - 1) % size * op->state.shm.chunk
+               : 0;
+}
+
+static void copy(void *to, const void *from, size_t bytes, bool stream)
+{
+    if (stream) {
+        shm_copy_stream(to, from, bytes);
+    } else {
+        memcpy(to, from, bytes);
+    }
+}
+
+static bool has_own(const wf_coll_op *op)
+{
+    const wf_call *call = &op->op.call;
+    shape sh = shapes[call->kind];
+
+    if (call->kind == WF_CALL_BROADCAST || wf_call_reduces(call->kind)) {
+        return false;
+    }
+    return (!sh.from_root && !sh.to_root) || op->op.comm->rank == call->root;
+}
+
+void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
+{
+    uint32_t rank = op->op.comm->rank;
+    unsigned char *to;
+    const unsigned char *from;
+    size_t length;
+
+    if (!has_own(op)) {
+        return;
+    }
+    to = shm_target(op, rank);
+    from = shm_source(op, rank);
+    length = shm_length(op, rank, rank);
+    if (at < length && to != from) {
+        copy(to + at, from + at, length - at < most ? length - at : most,
+             op->state.shm.stream);
+    }
+}
+
+/* That of chunk number `chunk`, unless ragged.c has done it before. */
+static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
+{
+    if (!shm_is_ragged(op->op.call.kind)) {
+        shm_copy_own(op, chunk * op->state.shm.chunk, op->state.shm.chunk);
+    }
+}
+
+/* All get the same chunk: into our slot and, while we have it, to where it
+ * belongs in our own result. */
+static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    uint32_t rank = op->op.comm->rank;
+    bool gathers_all = op->op.call.kind == WF_CALL_ALLGATHER ||
+                       op->op.call.kind == WF_CALL_ALLGATHERV;
+    unsigned char *slot = shm_slot_of(s, rank, p->base + chunk);
+    const unsigned char *from =
+        (const unsigned char *)op->src + chunk * p->chunk;
+    unsigned char *own =
+        gathers_all ? shm_target(op, rank) + chunk * p->chunk : NULL;
+    size_t bytes = piece_bytes(op, op->bytes, chunk);
+
+    for (size_t at = 0; at < bytes; at += OWN_BLOCK) {
+        size_t n = bytes - at < OWN_BLOCK ? bytes - at : OWN_BLOCK;
+
+        memcpy(slot + at, from + at, n);
+        if (own != NULL && own != from) {
+            copy(own + at, from + at, n, p->stream);
+        }
+    }
+}
+
+static void bring_lanes(const wf_coll_op *op, shm_state *s, uint64_t chunk)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    weft_comm *comm = op->op.comm;
+    unsigned char *slot = shm_slot_of(s, comm->rank, p->base + chunk);
+
+    for (uint32_t i = 1; i < comm->size; i++) {
+        uint32_t to = (comm->rank + i) % comm->size;
+        size_t bytes = piece_bytes(op, shm_length(op, comm->rank, to), chunk);
+
+        if (bytes > 0) {
+            memcpy(slot + lane_at(op, comm->rank, to),
+                   shm_source(op, to) + chunk * p->chunk, bytes);
+        }
+    }
+    copy_own_piece(op, chunk);
+}
+
+static void ring_takers(const wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        if (r != comm->rank && shm_takes(op, r)) {
+            wf_board_ring(comm->entry[r]);
+        }
+    }
+}
+
+static void ring_bringers(const wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        if (r != comm->rank && shm_brings(op, r)) {
+            wf_board_ring(comm->entry[r]);
+        }
+    }
+}
+
+static void publish_in(wf_coll_op *op, shm_state *s, uint64_t in)
+{
+    wf_shm_progress *p = &op->state.shm;
+
+    p->in = in;
+    /* Publishes the chunk; pairs with the acquire in shm_reached. */
+    atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->in.value,
+                          p->base + p->in, memory_order_release);
+    op->op.moved++;
+}
+
+static void bring(wf_coll_op *op, shm_state *s)
+{
+    if (shm_has_lanes(op->op.call.kind)) {
+        bring_lanes(op, s, op->state.shm.in);
+    } else {
+        bring_one(op, s, op->state.shm.in);
+    }
+    publish_in(op, s, op->state.shm.in + 1);
+}
+
+/* Chunks that all who take from us have taken. */
+static uint64_t taken_by_all(const wf_coll_op *op, const shm_state *s)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    uint64_t least = p->chunks;
+
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        uint64_t out;
+        uint64_t taken;
+
+        if (r == op->op.comm->rank || !shm_takes(op, r)) {
+            continue;
+        }
+        out = atomic_load_explicit(&shm_head_of(s, r)->out.value,
+                                   memory_order_acquire);
+        /* One that has not ended the operation before is still below base. */
+        taken = out > p->base ? out - p->base : 0;
+        least = taken < least ? taken : least;
+    }
+    return least;
+}
+
+/* Does `from` bring its blocks by chunks, and not with its call? */
+static bool by_chunks(const wf_coll_op *op, uint32_t from)
+{
+    return shm_brings(op, from) &&
+           !(shm_is_ragged(op->op.call.kind) && shm_ragged_inlined(op, from));
+}
+
+static const shm_shared *shared_source(const wf_coll_op *op, const shm_state *s,
+                                       uint32_t from)
+{
+    const shm_where *w = shm_where_of(op, from);
+    size_t bytes = shm_length(op, from, op->op.comm->rank) *
+                   (shm_has_lanes(op->op.call.kind) ? op->op.comm->size : 1);
+    const shm_shared *one;
+
+    if (w == NULL || w->src == 0) {
+        return NULL;
+    }
+    one = shm_shared_by_id(s->shared, w->src);
+    return shm_shared_holds(one, w->src_at, bytes) ? one : NULL;
+}
+
+/* Our piece of what `from` has brought. */
+static unsigned char *piece_of(const wf_coll_op *op, const shm_state *s,
+                               uint32_t from, uint64_t chunk)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    uint32_t rank = op->op.comm->rank;
+    const shm_shared *shared = shared_source(op, s, from);
+
+    if (shared != NULL) {
+        size_t block = shm_has_lanes(op->op.call.kind)
+                           ? rank * shm_length(op, from, rank)
+                           : 0;
+
+        return shm_shared_part(shared, from) + shm_where_of(op, from)->src_at +
+               block + chunk * p->chunk;
+    }
+    return shm_slot_of(s, from, p->base + chunk) + lane_at(op, from, rank);
+}
+
+static void take_from(const wf_coll_op *op, const shm_state *s, uint32_t from,
+                      size_t bytes)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    unsigned char *to = shm_target(op, from) + p->out * p->chunk;
+    unsigned char *piece = piece_of(op, s, from, p->out);
+    /* Are we the only one who reads these lines? */
+    bool alone = op->op.comm->size == 2 || shm_has_lanes(op->op.call.kind);
+
+    if (alone && shared_source(op, s, from) == NULL) {
+        shm_take(to, piece, bytes, p->stream);
+    } else {
+        copy(to, piece, bytes, p->stream);
+    }
+}
+
+static void fold_own(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+    weft_comm *comm = op->op.comm;
+    size_t bytes = piece_bytes(op, op->bytes, p->out);
+    void *dst = (unsigned char *)op->dst + p->out * p->chunk;
+
+    if (bytes == 0) {
+        return;
+    }
+    for (uint32_t r = 0; r < comm->size; r++) {
+        s->src[r] = r == comm->rank ? shm_source(op, r) + p->out * p->chunk
+                                    : piece_of(op, s, r, p->out);
+    }
+    op->reducer.fold(&op->reducer, &dst, 1, s->src, comm->size,
+                     bytes / op->reducer.elem);
+    for (uint32_t r = 0; r < comm->size; r++) {
+        if (r != comm->rank && shared_source(op, s, r) == NULL) {
+            shm_claim(piece_of(op, s, r, p->out), bytes);
+        }
+    }
+}
+
+static bool arrived(const wf_coll_op *op, const shm_state *s, uint32_t from)
+{
+    const wf_shm_progress *p = &op->state.shm;
+
+    /* Calls are posted after the first chunk is in, so for that one there is
+     * nothing more to look at: one line less that has to travel. */
+    return (p->out == 0 && p->first_in) ||
+           shm_reached(&shm_head_of(s, from)->in, p->base + p->out + 1);
+}
+
+/* Take what has arrived of chunk `out`; is it all? */
+static bool take(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+    weft_comm *comm = op->op.comm;
+    bool folds = wf_call_reduces(op->op.call.kind);
+
+    /* Members begin at different ones, so as not to crowd. */
+    for (; p->in_at < comm->size - 1; p->in_at++) {
+        uint32_t from = (comm->rank + 1 + p->in_at) % comm->size;
+        size_t bytes =
+            by_chunks(op, from)
+                ? piece_bytes(op, shm_length(op, from, comm->rank), p->out)
+                : 0;
+
+        if (bytes == 0) {
+            continue;
+        }
+        if (!arrived(op, s, from)) {
+            return false;
+        }
+        if (!folds) {
+            take_from(op, s, from, bytes);
+        }
+        op->op.moved++;
+    }
+    if (folds) {
+        fold_own(op, s);
+    }
+    if (!shm_brings(op, comm->rank)) {
+        copy_own_piece(op, p->out);
+    }
+    return true;
+}
+
+static void take_step(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+
+    if (p->out == p->chunks || !take(op, s)) {
+        return;
+    }
+    p->out++;
+    p->in_at = 0;
+    /* Gives the slots back; pairs with the acquire in taken_by_all. */
+    atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->out.value,
+                          p->base + p->out, memory_order_release);
+    ring_bringers(op);
+    op->op.moved++;
+}
+
+static bool bring_step(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+
+    if (p->in >= p->freed + SHM_SLOTS || p->in == p->chunks) {
+        uint64_t freed = taken_by_all(op, s);
+
+        op->op.moved += freed - p->freed;
+        p->freed = freed;
+    }
+    if (p->in < p->chunks && p->in < p->freed + SHM_SLOTS) {
+        bring(op, s);
+        return true;
+    }
+    return false;
+}
+
+/* Ours are where the others can read them. */
+static void bring_nothing(wf_coll_op *op, shm_state *s)
+{
+    shm_copy_own(op, 0, SIZE_MAX);
+    publish_in(op, s, op->state.shm.chunks);
+}
+
+/* Show our call, with the first chunk or with where our blocks lie. */
+static bool post(wf_coll_op *op, shm_state *s)
+{
+    wf_shm_progress *p = &op->state.shm;
+
+    if (p->in == 0 && shm_brings(op, op->op.comm->rank)) {
+        if (p->where.src != 0) {
+            bring_nothing(op, s);
+        } else {
+            bring(op, s);
+        }
+    }
+    return shm_post(op, &p->where, s->has_shared ? sizeof(p->where) : 0);
+}
+
+static bool over(const wf_coll_op *op)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    uint32_t rank = op->op.comm->rank;
+
+    return (!by_chunks(op, rank) || p->freed == p->chunks) &&
+           (!shm_takes(op, rank) || p->out == p->chunks);
+}
+
+weft_status shm_exchange_step(wf_op *base)
+{
+    wf_coll_op *op = (wf_coll_op *)(void *)base;
+    wf_shm_progress *p = &op->state.shm;
+    shm_state *s = wf_coll_state(base->comm);
+    shm_head *own = shm_head_of(s, base->comm->rank);
+    weft_status st;
+
+    if (!p->posted && !post(op, s)) {
+        return WF_PENDING;
+    }
+    if (!p->checked) {
+        st = shm_check(op);
+        if (st != WEFT_OK) {
+            return st;
+        }
+    }
+    if (by_chunks(op, base->comm->rank) && bring_step(op, s)) {
+        ring_takers(op);
+    }
+    if (shm_takes(op, base->comm->rank)) {
+        take_step(op, s);
+    }
+    if (!over(op)) {
+        return WF_PENDING;
+    }
+    /* C3 */
+    atomic_store_explicit(&own->in.value, p->base + p->chunks,
+                          memory_order_relaxed);
+    atomic_store_explicit(&own->red.value, p->base + p->chunks,
+                          memory_order_relaxed);
+    atomic_store_explicit(&own->out.value, p->base + p->chunks,
+                          memory_order_relaxed);
+    return WEFT_OK;
+}
+
+bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_head *h = shm_head_of(s, member);
+    uint32_t rank = op->op.comm->rank;
+    bool gives = shm_takes(op, rank) && shm_brings(op, member);
+    bool gets = shm_brings(op, rank) && shm_takes(op, member);
+
+    return (gives &&
+            (int64_t)(atomic_load(&h->in.value) - p->base - p->out - 1) < 0) ||
+           (gets &&
+            (int64_t)(atomic_load(&h->out.value) - p->base - p->in) < 0);
+}

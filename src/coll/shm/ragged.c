@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gatherv, scatterv and alltoallv, of whose lengths each member knows only its
+ * own: with its call a member says how much it has for whom and, if that is
+ * little, brings it at once. What is left goes by exchange.c. */
+#include <string.h>
+
+#include "coll/shm/area.h"
+
+/* What goes with the call; behind `bytes` the data, if it is inlined. */
+typedef struct ragged_head {
+    uint64_t largest; /* bytes of the largest part that is not inlined */
+    uint64_t inlined; /* 1: the data follows */
+    uint64_t bytes[]; /* for each taker */
+} ragged_head;
+
+bool shm_is_ragged(uint8_t kind)
+{
+    return kind == WF_CALL_GATHERV || kind == WF_CALL_SCATTERV ||
+           kind == WF_CALL_ALLTOALLV;
+}
+
+static ragged_head *head_of(const wf_coll_op *op, uint32_t member)
+{
+    const shm_state *s = wf_coll_state(op->op.comm);
+
+    return (ragged_head *)(void *)shm_cell_of(s, member, op->op.sequence)
+        ->payload;
+}
+
+bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member)
+{
+    return head_of(op, member)->inlined != 0;
+}
+
+/* Lengths that a bringing member tells of: one for each member, or, where only
+ * the root takes, its own. */
+static uint32_t lengths(const wf_coll_op *op)
+{
+    return shm_has_lanes(op->op.call.kind) ? op->op.comm->size : 1;
+}
+
+/* The place of `to` among them. */
+static uint32_t place(const wf_coll_op *op, uint32_t to)
+{
+    return shm_has_lanes(op->op.call.kind) ? to : 0;
+}
+
+static unsigned char *data_of(const wf_coll_op *op, uint32_t member)
+{
+    return (unsigned char *)&head_of(op, member)->bytes[lengths(op)];
+}
+
+/* Bytes that we bring for `to`. */
+static size_t for_member(const wf_coll_op *op, uint32_t to)
+{
+    uint32_t rank = op->op.comm->rank;
+
+    return to != rank && shm_brings(op, rank) && shm_takes(op, to)
+               ? shm_length(op, rank, to)
+               : 0;
+}
+
+static void put_data(const wf_coll_op *op)
+{
+    unsigned char *to = data_of(op, op->op.comm->rank);
+
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        size_t bytes = for_member(op, r);
+
+        if (bytes > 0) {
+            memcpy(to, shm_source(op, r), bytes);
+            to += bytes;
+        }
+    }
+}
+
+static void fill(const wf_coll_op *op)
+{
+    const shm_state *s = wf_coll_state(op->op.comm);
+    ragged_head *head = head_of(op, op->op.comm->rank);
+    size_t left = s->payload - sizeof(*head) - lengths(op) * sizeof(uint64_t);
+    size_t largest = 0;
+    bool fits = true;
+
+    for (uint32_t r = 0; r < lengths(op); r++) {
+        head->bytes[r] = 0;
+    }
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        size_t bytes = for_member(op, r);
+
+        if (bytes > 0) {
+            head->bytes[place(op, r)] = bytes;
+        }
+        largest = bytes > largest ? bytes : largest;
+        fits = fits && bytes <= left;
+        left -= fits ? bytes : 0;
+    }
+    head->inlined = fits;
+    head->largest = fits ? 0 : largest;
+    if (fits) {
+        put_data(op);
+    }
+}
+
+void shm_ragged_early(wf_op *base)
+{
+    wf_coll_op *op = (wf_coll_op *)(void *)base;
+    shm_cell *cell = shm_cell_begin(op);
+
+    if (cell != NULL) {
+        fill(op);
+        shm_cell_post(op, cell);
+    }
+}
+
+/* Where in the data of `from` our part begins, by the lengths that it told. */
+static size_t offset_in(const wf_coll_op *op, uint32_t from)
+{
+    const ragged_head *head = head_of(op, from);
+    size_t at = 0;
+
+    for (uint32_t r = 0; r < place(op, op->op.comm->rank); r++) {
+        at += head->bytes[r];
+    }
+    return at;
+}
+
+static bool in_cell(const wf_coll_op *op, size_t at, size_t bytes)
+{
+    const shm_state *s = wf_coll_state(op->op.comm);
+    size_t room =
+        s->payload - sizeof(ragged_head) - lengths(op) * sizeof(uint64_t);
+
+    return at <= room && bytes <= room - at;
+}
+
+/* Is what `from` brings what we expect? Then take it, if it is here. */
+static weft_status take_inlined(const wf_coll_op *op, uint32_t from)
+{
+    uint32_t rank = op->op.comm->rank;
+    const ragged_head *head = head_of(op, from);
+    size_t bytes = shm_length(op, from, rank);
+    uint64_t told = head->bytes[place(op, rank)];
+
+    if (told != bytes) {
+        return wf_coll_uneven(op, from, told, rank, bytes);
+    }
+    if (head->inlined != 0 && bytes > 0 &&
+        in_cell(op, offset_in(op, from), bytes)) {
+        memcpy(shm_target(op, from), data_of(op, from) + offset_in(op, from),
+               bytes);
+    }
+    return WEFT_OK;
+}
+
+/* All calls are there: what is left after what came with them? */
+static weft_status settle(wf_coll_op *op)
+{
+    weft_comm *comm = op->op.comm;
+    uint64_t largest = 0;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        weft_status st =
+            r != comm->rank && shm_takes(op, comm->rank) && shm_brings(op, r)
+                ? take_inlined(op, r)
+                : WEFT_OK;
+
+        if (st != WEFT_OK) {
+            return st;
+        }
+        if (head_of(op, r)->largest > largest) {
+            largest = head_of(op, r)->largest;
+        }
+    }
+    shm_copy_own(op, 0, SIZE_MAX);
+    if (largest == 0) {
+        return WEFT_OK;
+    }
+    return shm_start_chunks(op, shm_chunk_for(comm, largest, shm_lanes(op)),
+                            largest);
+}
+
+weft_status shm_ragged_step(wf_op *base)
+{
+    wf_coll_op *op = (wf_coll_op *)(void *)base;
+    weft_status st;
+
+    if (!op->state.shm.posted) {
+        shm_ragged_early(base);
+        if (!op->state.shm.posted) {
+            return WF_PENDING;
+        }
+    }
+    st = shm_check(op);
+    if (st == WEFT_OK) {
+        st = settle(op);
+    }
+    if (st != WEFT_OK || op->state.shm.chunks == 0) {
+        return st;
+    }
+    base->step = shm_exchange_step;
+    return shm_exchange_step(base);
+}
