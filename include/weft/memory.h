@@ -9,10 +9,11 @@ WEFT_BEGIN_DECLS
 
 /**
  * A buffer of `bytes` for each rank of `comm`, all zero, on a page boundary and
- * in memory near its rank. An allreduce on `comm` whose buffers come from the
- * same call of weft_alloc on all ranks (source and destination may come from
- * two) works on them where they lie. Where members do not share memory it is
- * ordinary memory.
+ * in memory near its rank. Collectives on `comm` use such buffers where they
+ * lie: an allreduce, reduce or scan whose buffers all come from weft_alloc
+ * copies nothing, and the others read a source from there in one copy. On each
+ * rank it may be any part of any buffer; ranks need not choose alike. Where
+ * members do not share memory it is ordinary memory.
  *
  * Collective: all ranks pass the same number. Either all get a buffer or none.
  *
@@ -22,8 +23,9 @@ WEFT_BEGIN_DECLS
 WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);
 
 /**
- * Give a buffer back, before `comm` is destroyed. Not collective: other ranks
- * keep theirs. No operation may be using it. Takes NULL.
+ * Give a buffer back, before `comm` is destroyed, which ends those that are
+ * left. Not collective: other ranks keep theirs. No operation may be using it.
+ * Takes NULL.
  */
 WEFT_API void weft_free(weft_comm *comm, void *buffer);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "coll/agree.h"
 #include "coll/shm/area.h"
 #include "comm/mail.h"
@@ -42,9 +43,12 @@ static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,
     shm_state *state = wf_coll_state(comm);
     uint64_t key = wf_mail_key(comm->member, comm->size, salt, WF_MAIL_TICKET);
     shm_shared *s = NULL;
-    weft_status own = shm_shared_make(comm, bytes, key, &s);
-    weft_status st = all_or_none(comm, own);
+    weft_status own;
+    weft_status st;
 
+    shm_shared_sweep(&state->shared, comm->size);
+    own = shm_shared_make(comm, bytes, key, &s);
+    st = all_or_none(comm, own);
     if (st != WEFT_OK) {
         if (s != NULL) {
             shm_shared_end(s);
@@ -102,6 +106,7 @@ weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out)
 void weft_free(weft_comm *comm, void *buffer)
 {
     shm_state *state;
+    shm_shared *s;
 
     if (buffer == NULL) {
         return;
@@ -111,13 +116,14 @@ void weft_free(weft_comm *comm, void *buffer)
         return;
     }
     state = wf_coll_state(comm);
-    for (shm_shared **at = &state->shared; *at != NULL; at = &(*at)->next) {
-        shm_shared *s = *at;
-
-        if (shm_shared_part(s, comm->rank) == buffer) {
-            *at = s->next;
-            shm_shared_end(s);
-            return;
-        }
+    s = (shm_shared *)(uintptr_t)shm_shared_find(state->shared, comm->rank,
+                                                 buffer, 0);
+    if (s == NULL || shm_shared_part(s, comm->rank) != buffer) {
+        wf_log(WEFT_LOG_ERROR,
+               "weft_free: %p is no buffer of communicator %u; nothing done",
+               buffer, comm->id);
+        return;
     }
+    shm_shared_give_back(s, comm->rank);
+    shm_shared_sweep(&state->shared, comm->size);
 }

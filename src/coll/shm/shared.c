@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/shm/shared.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -13,7 +14,7 @@ const shm_shared *shm_shared_find(const shm_shared *list, uint32_t rank,
         uintptr_t from = (uintptr_t)shm_shared_part(s, rank);
         uintptr_t p = (uintptr_t)at;
 
-        if (p >= from && p - from <= s->bytes &&
+        if (!s->given_back && p >= from && p - from <= s->bytes &&
             bytes <= s->bytes - (p - from)) {
             return s;
         }
@@ -36,12 +37,17 @@ bool shm_shared_holds(const shm_shared *s, uint64_t at, size_t bytes)
     return s != NULL && at <= s->bytes && bytes <= s->bytes - at;
 }
 
+static size_t whole_bytes(const weft_comm *comm, const shm_shared *s)
+{
+    return s->parts_at + comm->size * s->bytes;
+}
+
 /* Rank 0 makes the segment and mails it; `bytes` is 0 if it could not. */
 static weft_status lead(weft_comm *comm, uint64_t key, shm_shared *s)
 {
     uint64_t bytes = s->bytes;
     weft_status st =
-        wf_segment_create("shared buffers", comm->size * s->bytes,
+        wf_segment_create("shared buffers", whole_bytes(comm, s),
                           (wf_huge)comm->world->settings.huge, &s->segment);
     weft_status sent = WEFT_OK;
 
@@ -78,7 +84,7 @@ static weft_status follow(weft_comm *comm, uint64_t key, shm_shared *s)
                        "rank 0 could not make %u buffers of %zu bytes",
                        comm->size, s->bytes);
     }
-    return wf_segment_attach("shared buffers", fd, comm->size * s->bytes, true,
+    return wf_segment_attach("shared buffers", fd, whole_bytes(comm, s), true,
                              &s->segment);
 }
 
@@ -93,11 +99,13 @@ weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
     }
     s->segment.fd = -1;
     s->bytes = wf_round_up(bytes > 0 ? bytes : 1, wf_segment_page());
+    s->parts_at = wf_segment_page();
     st = comm->rank == 0 ? lead(comm, key, s) : follow(comm, key, s);
     if (st == WEFT_OK) {
         wf_segment_close_fd(&s->segment);
         /* Touched first by its owner, a page lies near it. */
-        st = wf_segment_populate(&s->segment, comm->rank * s->bytes, s->bytes);
+        st = wf_segment_populate(&s->segment,
+                                 s->parts_at + comm->rank * s->bytes, s->bytes);
     }
     if (st != WEFT_OK) {
         shm_shared_end(s);
@@ -111,4 +119,29 @@ void shm_shared_end(shm_shared *s)
 {
     wf_segment_close(&s->segment);
     wf_free(s);
+}
+
+void shm_shared_give_back(shm_shared *s, uint32_t rank)
+{
+    shm_shared_head *head = s->segment.base;
+
+    s->given_back = true;
+    /* A kernel that cannot do this keeps the memory until all have let go. */
+    (void)madvise(shm_shared_part(s, rank), s->bytes, MADV_REMOVE);
+    atomic_fetch_add(&head->given_back, 1);
+}
+
+void shm_shared_sweep(shm_shared **list, uint32_t members)
+{
+    for (shm_shared **at = list; *at != NULL;) {
+        shm_shared *s = *at;
+        const shm_shared_head *head = s->segment.base;
+
+        if (s->given_back && atomic_load(&head->given_back) >= members) {
+            *at = s->next;
+            shm_shared_end(s);
+        } else {
+            at = &s->next;
+        }
+    }
 }
