@@ -165,9 +165,10 @@ void shm_begin(wf_coll_op *op);
  * have pages, and the operation its place in the row of all chunks. */
 weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest);
 
-/* Bytes of a chunk, of an operation of `bytes` whose slots are cut into
- * `lanes`: whole lines, so that neither shares nor lanes cut one. */
-size_t shm_chunk_for(const weft_comm *comm, size_t bytes, uint32_t lanes);
+/* Bytes of a chunk (of one lane of it, where there are lanes) of an operation
+ * whose largest part has `bytes`: whole lines, so that neither shares nor lanes
+ * cut one. All members come to the same number. */
+size_t shm_chunk_for(const wf_coll_op *op, size_t bytes);
 
 /* What `rank` reduces: whole lines, so that no line has two writers. */
 shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size);

@@ -176,8 +176,7 @@ static weft_status settle(wf_coll_op *op)
     if (largest == 0) {
         return WEFT_OK;
     }
-    return shm_start_chunks(op, shm_chunk_for(comm, largest, shm_lanes(op)),
-                            largest);
+    return shm_start_chunks(op, shm_chunk_for(op, largest), largest);
 }
 
 weft_status shm_ragged_step(wf_op *base)

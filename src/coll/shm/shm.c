@@ -11,6 +11,7 @@
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
 #define FLAT_BYTES 2048u /* per member that is read */
 #define CELL_BYTES 2048u /* where not everybody reads everything */
+#define SMALL_CHUNK_BYTES (16u << 10)
 #define CHUNK_BYTES (64u << 10)
 #define BIG_CHUNK_BYTES (256u << 10)
 #define BIG_FROM_BYTES (12u << 20)
@@ -57,11 +58,37 @@ static size_t slot_bytes(const weft_comm *comm)
     return wf_round_up((size_t)wanted, 4096);
 }
 
-size_t shm_chunk_for(const weft_comm *comm, size_t bytes, uint32_t lanes)
+/* Where data goes one way, a member waits while another one works, unless there
+ * are several chunks; elsewhere all work all the time. */
+static size_t chunk_by_kind(const wf_coll_op *op, size_t bytes)
 {
+    size_t quarter = bytes / 4;
+
+    switch ((wf_call_kind)op->op.call.kind) {
+    case WF_CALL_ALLREDUCE:
+    case WF_CALL_SCAN:
+    case WF_CALL_EXSCAN:
+        return bytes >= BIG_FROM_BYTES ? BIG_CHUNK_BYTES : CHUNK_BYTES;
+    case WF_CALL_ALLGATHER:
+    case WF_CALL_ALLGATHERV:
+    case WF_CALL_ALLTOALL:
+    case WF_CALL_ALLTOALLV:
+    case WF_CALL_REDUCE_SCATTER:
+    case WF_CALL_REDUCE_SCATTERV:
+        return BIG_CHUNK_BYTES;
+    default:
+        return quarter > SMALL_CHUNK_BYTES ? quarter : SMALL_CHUNK_BYTES;
+    }
+}
+
+size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
+{
+    const weft_comm *comm = op->op.comm;
+    uint32_t lanes = shm_lanes(op);
     size_t slot = slot_bytes(comm);
-    size_t chunk =
-        bytes >= BIG_FROM_BYTES / lanes ? BIG_CHUNK_BYTES : CHUNK_BYTES;
+    /* Beyond that, how much it is makes no difference. */
+    size_t most = bytes < BIG_FROM_BYTES ? bytes : BIG_FROM_BYTES;
+    size_t chunk = chunk_by_kind(op, most * lanes);
 
     if (chunk > slot || comm->world->settings.chunk_bytes != UINT64_MAX) {
         chunk = slot;
@@ -218,8 +245,7 @@ static weft_status large_first_step(wf_op *base)
     size_t largest = largest_part(op);
     bool folds =
         wf_call_reduces(base->call.kind) && !shm_has_lanes(base->call.kind);
-    weft_status st = shm_start_chunks(
-        op, shm_chunk_for(base->comm, largest, shm_lanes(op)), largest);
+    weft_status st = shm_start_chunks(op, shm_chunk_for(op, largest), largest);
 
     if (st != WEFT_OK) {
         return st;
