@@ -21,7 +21,11 @@ WEFT_BEGIN_DECLS
     X(F32, 8, 4, "f32")                                                        \
     X(F64, 9, 8, "f64")                                                        \
     X(C64, 10, 8, "c64")                                                       \
-    X(C128, 11, 16, "c128")
+    X(C128, 11, 16, "c128")                                                    \
+    X(PAIR_F32, 12, 8, "pair_f32")                                             \
+    X(PAIR_F64, 13, 16, "pair_f64")                                            \
+    X(PAIR_I32, 14, 8, "pair_i32")                                             \
+    X(PAIR_I64, 15, 16, "pair_i64")
 
 typedef enum weft_dtype {
 #define WEFT_DTYPE_ENUM(name, number, bytes, text) WEFT_##name = (number),
@@ -29,16 +33,40 @@ typedef enum weft_dtype {
 #undef WEFT_DTYPE_ENUM
 } weft_dtype;
 
+/** A value and where it was found, for MINLOC and MAXLOC. */
+typedef struct weft_pair_f32 {
+    float value;
+    int32_t index;
+} weft_pair_f32;
+
+typedef struct weft_pair_f64 {
+    double value;
+    int64_t index;
+} weft_pair_f64;
+
+typedef struct weft_pair_i32 {
+    int32_t value;
+    int32_t index;
+} weft_pair_i32;
+
+typedef struct weft_pair_i64 {
+    int64_t value;
+    int64_t index;
+} weft_pair_i64;
+
 /* X(name, number, text).
  *
- *   SUM PROD       all types; on bool they are "or" and "and".
- *   MIN MAX        all but complex; a NaN on any rank gives NaN.
+ *   SUM PROD       all types but pairs; on bool they are "or" and "and".
+ *   MIN MAX        all but complex and pairs; a NaN on any rank gives NaN.
  *   AVG            SUM divided by the number of ranks; integers are divided
- *                  towards zero; not for bool.
+ *                  towards zero; not for bool and pairs.
  *   BAND BOR BXOR  bool and integers.
- *   LAND LOR LXOR  all but complex; the result is 0 or 1.
+ *   LAND LOR LXOR  all but complex and pairs; the result is 0 or 1.
  *   PREMUL_SUM     each rank's element times `factor`, then SUM; floating and
  *                  complex types only. All ranks pass the same factor.
+ *   MINLOC MAXLOC  pairs only: the pair with the least or greatest value; of
+ *                  equal values, the one with the smallest index. A NaN wins
+ *                  over all numbers. No other operation applies to pairs.
  *
  * Integer sums and products wrap around. f16 and bf16 are accumulated in f32
  * and rounded once, or, between nodes that share no memory, once per hop. */
@@ -54,7 +82,9 @@ typedef enum weft_dtype {
     X(LAND, 8, "land")                                                         \
     X(LOR, 9, "lor")                                                           \
     X(LXOR, 10, "lxor")                                                        \
-    X(PREMUL_SUM, 11, "premul_sum")
+    X(PREMUL_SUM, 11, "premul_sum")                                            \
+    X(MINLOC, 12, "minloc")                                                    \
+    X(MAXLOC, 13, "maxloc")
 
 typedef enum weft_op_kind {
 #define WEFT_OP_ENUM(name, number, text) WEFT_OP_##name = (number),
@@ -91,6 +121,8 @@ static inline weft_op weft_premul_sum(double factor)
 #define WEFT_LAND weft_op_of(WEFT_OP_LAND)
 #define WEFT_LOR weft_op_of(WEFT_OP_LOR)
 #define WEFT_LXOR weft_op_of(WEFT_OP_LXOR)
+#define WEFT_MINLOC weft_op_of(WEFT_OP_MINLOC)
+#define WEFT_MAXLOC weft_op_of(WEFT_OP_MAXLOC)
 
 /** Bytes of one element; 0 if `type` is none of the table. */
 WEFT_API size_t weft_dtype_size(weft_dtype type);

@@ -39,24 +39,27 @@ const char *weft_op_name(weft_op_kind kind)
 
 #define BIT(type) (1u << WEFT_##type)
 enum {
-    ALL = (1u << WF_DTYPE_COUNT) - 1,
+    PAIRS = BIT(PAIR_F32) | BIT(PAIR_F64) | BIT(PAIR_I32) | BIT(PAIR_I64),
+    NUMBERS = ((1u << WF_DTYPE_COUNT) - 1) & ~PAIRS,
     COMPLEX = BIT(C64) | BIT(C128),
     INEXACT = BIT(F16) | BIT(BF16) | BIT(F32) | BIT(F64) | COMPLEX,
 };
 
 const uint16_t wf_op_types[WF_OP_COUNT] = {
-    [WEFT_OP_SUM] = ALL,
-    [WEFT_OP_PROD] = ALL,
-    [WEFT_OP_MIN] = ALL & ~COMPLEX,
-    [WEFT_OP_MAX] = ALL & ~COMPLEX,
-    [WEFT_OP_AVG] = ALL & ~BIT(BOOL),
-    [WEFT_OP_BAND] = ALL & ~INEXACT,
-    [WEFT_OP_BOR] = ALL & ~INEXACT,
-    [WEFT_OP_BXOR] = ALL & ~INEXACT,
-    [WEFT_OP_LAND] = ALL & ~COMPLEX,
-    [WEFT_OP_LOR] = ALL & ~COMPLEX,
-    [WEFT_OP_LXOR] = ALL & ~COMPLEX,
+    [WEFT_OP_SUM] = NUMBERS,
+    [WEFT_OP_PROD] = NUMBERS,
+    [WEFT_OP_MIN] = NUMBERS & ~COMPLEX,
+    [WEFT_OP_MAX] = NUMBERS & ~COMPLEX,
+    [WEFT_OP_AVG] = NUMBERS & ~BIT(BOOL),
+    [WEFT_OP_BAND] = NUMBERS & ~INEXACT,
+    [WEFT_OP_BOR] = NUMBERS & ~INEXACT,
+    [WEFT_OP_BXOR] = NUMBERS & ~INEXACT,
+    [WEFT_OP_LAND] = NUMBERS & ~COMPLEX,
+    [WEFT_OP_LOR] = NUMBERS & ~COMPLEX,
+    [WEFT_OP_LXOR] = NUMBERS & ~COMPLEX,
     [WEFT_OP_PREMUL_SUM] = INEXACT,
+    [WEFT_OP_MINLOC] = PAIRS,
+    [WEFT_OP_MAXLOC] = PAIRS,
 };
 #undef BIT
 

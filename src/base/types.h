@@ -14,8 +14,11 @@ enum {
 };
 #undef WF_COUNT_ROW
 
+/* wf_op_types has a bit for each type. */
+_Static_assert(WF_DTYPE_COUNT <= 16, "types fit into a mask of 16 bits");
+
 extern const uint8_t wf_dtype_bytes_table[WF_DTYPE_COUNT];
-/* For each operation, a bit for each type. */
+/* For each operation, the types it is defined on. */
 extern const uint16_t wf_op_types[WF_OP_COUNT];
 
 static inline size_t wf_dtype_bytes(weft_dtype type)

@@ -15,6 +15,7 @@ typedef struct ref_number {
     int64_t whole; /* of bool and integers */
     double re;     /* of the others; every one of them fits into a double */
     double im;
+    int64_t index; /* of pairs, whose value is one of the above */
 } ref_number;
 
 static inline int ref_is_complex(weft_dtype type)
@@ -37,9 +38,15 @@ static inline ref_number ref_get(weft_dtype type, const void *from)
 {
     size_t size = weft_dtype_size(type);
     unsigned above = 64 - 8 * (unsigned)size;
-    ref_number x = {0, 0, 0};
+    ref_number x = {0, 0, 0, 0};
     uint64_t bits = 0;
 
+    if (wt_is_pair(type)) {
+        x = ref_get(wt_pair_value(type), from);
+        x.index =
+            ref_get(wt_pair_index(type), (const char *)from + size / 2).whole;
+        return x;
+    }
     if (wt_is_floating(type)) {
         wt_get(from, 0, type, &x.re, &x.im);
         return x;
@@ -59,12 +66,20 @@ static inline ref_number ref_get(weft_dtype type, const void *from)
 static inline void ref_put(weft_dtype type, ref_number x, void *to)
 {
     const double nan = (double)NAN;
+    size_t size = weft_dtype_size(type);
 
+    if (wt_is_pair(type)) {
+        ref_number index = {x.index, 0, 0, 0};
+
+        ref_put(wt_pair_value(type), x, to);
+        ref_put(wt_pair_index(type), index, (char *)to + size / 2);
+        return;
+    }
     if (wt_is_floating(type)) {
         wt_put(to, 0, type, isnan(x.re) ? nan : x.re, isnan(x.im) ? nan : x.im);
         return;
     }
-    memcpy(to, &x.whole, weft_dtype_size(type));
+    memcpy(to, &x.whole, size);
 }
 
 static inline int ref_is_true(weft_dtype type, ref_number x)
@@ -74,7 +89,7 @@ static inline int ref_is_true(weft_dtype type, ref_number x)
 
 static inline ref_number ref_of_truth(int truth)
 {
-    ref_number x = {truth, truth, 0};
+    ref_number x = {truth, truth, 0, 0};
 
     return x;
 }
@@ -91,7 +106,7 @@ static inline ref_number ref_sum(weft_dtype type, ref_number a, ref_number b)
 static inline ref_number ref_product(weft_dtype type, ref_number a,
                                      ref_number b)
 {
-    ref_number x = {(int64_t)((uint64_t)a.whole * (uint64_t)b.whole), 0, 0};
+    ref_number x = {(int64_t)((uint64_t)a.whole * (uint64_t)b.whole), 0, 0, 0};
 
     if (ref_is_complex(type)) {
         x.re = ref_rounded(type, ref_rounded(type, a.re * b.re) -
@@ -118,6 +133,26 @@ static inline ref_number ref_extreme(weft_dtype type, int sign, ref_number a,
     return sign * b.re < sign * a.re ? b : a;
 }
 
+/* The pair with the lesser value, or the greater one if `sign` is -1; a NaN is
+ * less and greater than any number. */
+static inline ref_number ref_extreme_pair(weft_dtype type, int sign,
+                                          ref_number a, ref_number b)
+{
+    int order;
+
+    if (!wt_is_floating(wt_pair_value(type))) {
+        order = sign * ((a.whole > b.whole) - (a.whole < b.whole));
+    } else if (isnan(a.re) || isnan(b.re)) {
+        order = (isnan(b.re) != 0) - (isnan(a.re) != 0);
+    } else {
+        order = sign * ((a.re > b.re) - (a.re < b.re));
+    }
+    if (order == 0) {
+        order = (a.index > b.index) - (a.index < b.index);
+    }
+    return order > 0 ? b : a;
+}
+
 static inline ref_number ref_combine(weft_dtype type, weft_op_kind op,
                                      ref_number a, ref_number b)
 {
@@ -132,6 +167,10 @@ static inline ref_number ref_combine(weft_dtype type, weft_op_kind op,
         return ref_extreme(type, 1, a, b);
     case WEFT_OP_MAX:
         return ref_extreme(type, -1, a, b);
+    case WEFT_OP_MINLOC:
+        return ref_extreme_pair(type, 1, a, b);
+    case WEFT_OP_MAXLOC:
+        return ref_extreme_pair(type, -1, a, b);
     case WEFT_OP_BAND:
         a.whole &= b.whole;
         return a;
@@ -172,7 +211,7 @@ static inline void ref_reduce(weft_dtype type, weft_op op, uint32_t ranks,
                               void *out)
 {
     size_t at = i * weft_dtype_size(type);
-    ref_number acc = {0, 0, 0};
+    ref_number acc = {0, 0, 0, 0};
 
     for (size_t s = 0; s < nsrc; s++) {
         ref_number x = ref_get(type, (const char *)src[s] + at);

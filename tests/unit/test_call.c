@@ -34,6 +34,13 @@ static void each_kind_has_its_text(void **state)
                 "send of 0 bytes to rank 5");
     expect_text((wf_call){.kind = WF_CALL_RECV, .root = 6, .count = 9},
                 "receive of 9 bytes from rank 6");
+    expect_text(
+        (wf_call){.kind = WF_CALL_RECV, .root = WF_CALL_ANY, .count = 9},
+        "receive of 9 bytes from any rank");
+    expect_text((wf_call){.kind = WF_CALL_SENDRECV, .root = 1, .count = 7},
+                "send of 7 bytes and receive from rank 1");
+    expect_text((wf_call){.kind = WF_CALL_PROBE, .root = WF_CALL_ANY},
+                "probe for a message from any rank");
     expect_text((wf_call){.kind = WF_CALL_CREATE},
                 "creation of a communicator");
 }

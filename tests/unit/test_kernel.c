@@ -49,6 +49,7 @@ static void random_element(weft_dtype type, char *out)
     x.whole = (int64_t)(bits[0] % 9) - 4;
     x.re = kind == 1 ? edges[bits[0] % count] : (double)x.whole;
     x.im = kind == 1 ? edges[bits[1] % count] : (double)(bits[1] % 7) - 3;
+    x.index = (int64_t)(bits[1] % 5) - 2;
     if (kind == 3) {
         x.re += (double)(bits[0] % 4096) / 4096;
     }

@@ -66,6 +66,72 @@ static void a_nan_of_any_source_wins_min_and_max(void **state)
     assert_int_equal(fold3(WEFT_F32, WEFT_MAX, 3, one, 0, nan), 0x7fc00000);
 }
 
+static uint64_t pair(uint32_t value, int32_t index)
+{
+    return value | (uint64_t)(uint32_t)index << 32;
+}
+
+static void of_equal_values_the_smallest_index_wins(void **state)
+{
+    const uint32_t one = 0x3f800000;
+    const uint32_t minus_zero = 0x80000000;
+
+    (void)state;
+    assert_int_equal(fold3(WEFT_PAIR_F32, WEFT_MINLOC, 3, pair(one, 7),
+                           pair(one, -2), pair(one, 3)),
+                     pair(one, -2));
+    assert_int_equal(fold3(WEFT_PAIR_F32, WEFT_MAXLOC, 3, pair(0, 7),
+                           pair(minus_zero, 5), pair(0, 6)),
+                     pair(minus_zero, 5));
+    assert_int_equal(fold3(WEFT_PAIR_I32, WEFT_MAXLOC, 3, pair(1, 9),
+                           pair((uint32_t)-1, 1), pair(1, 8)),
+                     pair(1, 8));
+    assert_int_equal(fold3(WEFT_PAIR_I32, WEFT_MINLOC, 3, pair(1, 9),
+                           pair((uint32_t)-1, INT32_MAX), pair(1, 8)),
+                     pair((uint32_t)-1, INT32_MAX));
+}
+
+/* An index may look like a NaN. */
+static void the_first_nan_wins_minloc_and_maxloc(void **state)
+{
+    const int32_t odd_index = 0x7f800001;
+    const uint32_t one = 0x3f800000;
+    const uint32_t nan = 0xff800001;
+
+    (void)state;
+    assert_int_equal(fold3(WEFT_PAIR_F32, WEFT_MINLOC, 3, pair(nan, 9),
+                           pair(one, 0), pair(nan, 4)),
+                     pair(0x7fc00000, 4));
+    assert_int_equal(fold3(WEFT_PAIR_F32, WEFT_MAXLOC, 3, pair(one, 0),
+                           pair(nan, odd_index), pair(one, 1)),
+                     pair(0x7fc00000, odd_index));
+    assert_int_equal(fold3(WEFT_PAIR_F32, WEFT_MAXLOC, 3, pair(one, odd_index),
+                           pair(0, 0), pair(0, 1)),
+                     pair(one, odd_index));
+}
+
+static void pairs_are_laid_out_as_their_structs(void **state)
+{
+    (void)state;
+    assert_int_equal(weft_dtype_size(WEFT_PAIR_F32), sizeof(weft_pair_f32));
+    assert_int_equal(weft_dtype_size(WEFT_PAIR_F64), sizeof(weft_pair_f64));
+    assert_int_equal(weft_dtype_size(WEFT_PAIR_I32), sizeof(weft_pair_i32));
+    assert_int_equal(weft_dtype_size(WEFT_PAIR_I64), sizeof(weft_pair_i64));
+    assert_int_equal(offsetof(weft_pair_f64, index), 8);
+    assert_int_equal(offsetof(weft_pair_i32, index), 4);
+    for (int op = 0; op < WF_OP_COUNT; op++) {
+        int locates = op == WEFT_OP_MINLOC || op == WEFT_OP_MAXLOC;
+
+        for (int type = 0; type < WF_DTYPE_COUNT; type++) {
+            if (locates || type >= WEFT_PAIR_F32) {
+                assert_int_equal(
+                    weft_op_applies((weft_op_kind)op, (weft_dtype)type),
+                    locates && type >= WEFT_PAIR_F32);
+            }
+        }
+    }
+}
+
 static void bool_results_are_0_or_1_whatever_the_bytes(void **state)
 {
     (void)state;
@@ -130,7 +196,10 @@ static void init_says_what_is_wrong(void **state)
     (void)state;
     refused(WEFT_C64, WEFT_MAX, 2, "operation max is not defined on c64");
     refused(WEFT_BOOL, WEFT_AVG, 2, "operation avg is not defined on bool");
-    refused((weft_dtype)12, WEFT_SUM, 2, "there is no dtype number 12");
+    refused(WEFT_PAIR_F32, WEFT_MIN, 2,
+            "operation min is not defined on pair_f32");
+    refused(WEFT_F64, WEFT_MINLOC, 2, "operation minloc is not defined on f64");
+    refused((weft_dtype)16, WEFT_SUM, 2, "there is no dtype number 16");
     refused((weft_dtype)-1, WEFT_SUM, 2, "there is no dtype number -1");
     refused(WEFT_F32, weft_op_of((weft_op_kind)99), 2,
             "there is no operation number 99");
@@ -145,8 +214,8 @@ static void types_and_operations_have_names(void **state)
     assert_int_equal(weft_dtype_size(WEFT_C128), 16);
     assert_int_equal(weft_dtype_size((weft_dtype)-1), 0);
     assert_string_equal(weft_op_name(WEFT_OP_PREMUL_SUM), "premul_sum");
-    assert_string_equal(weft_op_name((weft_op_kind)12), "?");
-    assert_int_equal(weft_op_applies(WEFT_OP_SUM, (weft_dtype)12), 0);
+    assert_string_equal(weft_op_name((weft_op_kind)14), "?");
+    assert_int_equal(weft_op_applies(WEFT_OP_SUM, (weft_dtype)16), 0);
     assert_int_equal(weft_op_applies((weft_op_kind)-1, WEFT_F32), 0);
 }
 
@@ -181,6 +250,9 @@ int main(void)
         cmocka_unit_test(integers_wrap_around),
         cmocka_unit_test(integer_averages_go_towards_zero),
         cmocka_unit_test(a_nan_of_any_source_wins_min_and_max),
+        cmocka_unit_test(of_equal_values_the_smallest_index_wins),
+        cmocka_unit_test(the_first_nan_wins_minloc_and_maxloc),
+        cmocka_unit_test(pairs_are_laid_out_as_their_structs),
         cmocka_unit_test(bool_results_are_0_or_1_whatever_the_bytes),
         cmocka_unit_test(logic_gives_1_in_the_type),
         cmocka_unit_test(there_is_a_kernel_where_the_operation_applies),

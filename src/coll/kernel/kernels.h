@@ -52,6 +52,15 @@ KERNEL(i8_avg, WEFT_I8, WEFT_OP_AVG)
 KERNEL(c64_prod, WEFT_C64, WEFT_OP_PROD)
 KERNEL(c128_prod, WEFT_C128, WEFT_OP_PROD)
 
+#define PAIR_KERNELS(name, type)                                               \
+    KERNEL(name##_minloc, type, WEFT_OP_MINLOC)                                \
+    KERNEL(name##_maxloc, type, WEFT_OP_MAXLOC)
+
+PAIR_KERNELS(pair_f32, WEFT_PAIR_F32)
+PAIR_KERNELS(pair_f64, WEFT_PAIR_F64)
+PAIR_KERNELS(pair_i32, WEFT_PAIR_I32)
+PAIR_KERNELS(pair_i64, WEFT_PAIR_I64)
+
 /* Bits are bits, however wide the element. */
 KERNEL(bits_and, WEFT_U8, WEFT_OP_BAND)
 KERNEL(bits_or, WEFT_U8, WEFT_OP_BOR)
@@ -84,6 +93,11 @@ KERNEL(bits_xor, WEFT_U8, WEFT_OP_BXOR)
     {                                                                          \
         [WEFT_OP_SUM] = real##_sum, [WEFT_OP_PROD] = name##_prod,              \
         [WEFT_OP_AVG] = real##_avg, [WEFT_OP_PREMUL_SUM] = real##_premul_sum,  \
+    }
+
+#define PAIR_ROW(name)                                                         \
+    {                                                                          \
+        [WEFT_OP_MINLOC] = name##_minloc, [WEFT_OP_MAXLOC] = name##_maxloc     \
     }
 
 const wf_kernels WF_KERNELS = {
@@ -120,5 +134,9 @@ const wf_kernels WF_KERNELS = {
             [WEFT_F64] = FLOAT_ROW(f64),
             [WEFT_C64] = COMPLEX_ROW(c64, f32),
             [WEFT_C128] = COMPLEX_ROW(c128, f64),
+            [WEFT_PAIR_F32] = PAIR_ROW(pair_f32),
+            [WEFT_PAIR_F64] = PAIR_ROW(pair_f64),
+            [WEFT_PAIR_I32] = PAIR_ROW(pair_i32),
+            [WEFT_PAIR_I64] = PAIR_ROW(pair_i64),
         },
 };

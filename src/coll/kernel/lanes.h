@@ -50,6 +50,30 @@
 #define LANE_NAN 0x7ff8000000000000u
 #include "coll/kernel/float_lanes.h"
 
+#define LANE f32
+#define LANE_C float
+#define LANE_INDEX i32
+#define LANE_BITS u32
+#define LANE_NAN 0x7fc00000u
+#include "coll/kernel/pair_lanes.h"
+
+#define LANE f64
+#define LANE_C double
+#define LANE_INDEX i64
+#define LANE_BITS u64
+#define LANE_NAN 0x7ff8000000000000u
+#include "coll/kernel/pair_lanes.h"
+
+#define LANE i32
+#define LANE_C int32_t
+#define LANE_INDEX i32
+#include "coll/kernel/pair_lanes.h"
+
+#define LANE i64
+#define LANE_C int64_t
+#define LANE_INDEX i64
+#include "coll/kernel/pair_lanes.h"
+
 /* Only f16 and bf16 use the second vector, since they are accumulated in f32;
  * for all others it vanishes. */
 typedef two_raw accumulator;
@@ -131,6 +155,14 @@ WF_INLINE raw combine_numbers(weft_dtype type, weft_op_kind op, raw acc, raw x)
         return i32_combine(op, acc, x);
     case WEFT_I64:
         return i64_combine(op, acc, x);
+    case WEFT_PAIR_F32:
+        return pair_f32_combine(op, acc, x);
+    case WEFT_PAIR_F64:
+        return pair_f64_combine(op, acc, x);
+    case WEFT_PAIR_I32:
+        return pair_i32_combine(op, acc, x);
+    case WEFT_PAIR_I64:
+        return pair_i64_combine(op, acc, x);
     default:
         return u8_combine(op, acc, x);
     }
@@ -226,6 +258,10 @@ WF_INLINE raw finish(weft_dtype type, weft_op_kind op, const wf_reducer *r,
     case WEFT_F64:
     case WEFT_C128:
         return f64_one_nan(acc.a);
+    case WEFT_PAIR_F32:
+        return pair_f32_one_nan(acc.a);
+    case WEFT_PAIR_F64:
+        return pair_f64_one_nan(acc.a);
     default:
         return acc.a;
     }
