@@ -40,6 +40,11 @@ install(FILES $<TARGET_FILE:weft> DESTINATION weft
 # For programs in C that are built against an installed package.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION weft/include
         COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.h)
+# The shim for torch is built where torch is, by python -m weft.torch.build.
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/ext/torch/
+        DESTINATION weft/torch/source
+        COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING
+        PATTERN *.cpp PATTERN *.hpp)
 if(NOT SKBUILD)
     # scikit-build-core copies these itself.
     install(DIRECTORY ${PROJECT_SOURCE_DIR}/python/weft DESTINATION .

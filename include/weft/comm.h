@@ -2,7 +2,8 @@
 /* Communicators: ordered groups of ranks.
  *
  * All members call the collective operations of one communicator in the same
- * order. Calls on one communicator are made by one thread at a time; different
+ * order. Collective calls on one communicator are made by one thread at a time;
+ * messages on it may be sent and received by several threads, and different
  * communicators may be used by different threads at once.
  *
  * A communicator on which an operation failed because of a peer, a deadline or

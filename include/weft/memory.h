@@ -23,9 +23,9 @@ WEFT_BEGIN_DECLS
 WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);
 
 /**
- * Give a buffer back, before `comm` is destroyed, which ends those that are
- * left. Not collective: other ranks keep theirs. No operation may be using it.
- * Takes NULL.
+ * Give a buffer back, before `comm` is destroyed; one that is left then stays
+ * as it is until the process ends. Not collective: other ranks keep theirs. No
+ * operation may be using it. Takes NULL.
  */
 WEFT_API void weft_free(weft_comm *comm, void *buffer);
 

@@ -19,6 +19,14 @@ typedef struct weft_world_options {
     /* Settings that win over the environment: "TIMEOUT=5s SHM_RING_BYTES=64K",
      * or NULL. */
     const char *settings;
+    /* Asked about ten times a second by a call that waits for other ranks, on
+     * the thread that made the call: shall it give up, because of a signal,
+     * say? If not 0, the communicator is aborted ("interrupted") and the call
+     * fails with WEFT_ERR_ABORTED. It may use other communicators.
+     * weft_request_wait with a bound of its own does not ask. NULL: nobody is
+     * asked. */
+    int (*interrupted)(void *ctx);
+    void *ctx;
 } weft_world_options;
 
 /** What is known of a rank. */

@@ -175,6 +175,11 @@ static weft_status parse_engine(const char *text, void *field)
     return parse_name(text, field, sizeof(((wf_settings *)0)->engine));
 }
 
+static weft_status parse_algorithm(const char *text, void *field)
+{
+    return parse_name(text, field, sizeof(((wf_settings *)0)->algorithm));
+}
+
 static weft_status parse_choice(const char *text, void *field,
                                 const char *const *names, uint32_t count,
                                 const char *all)
@@ -221,6 +226,9 @@ static const setting table[] = {
     {"ENGINE", "auto", parse_engine, AT(engine),
      "The engine of all collectives, by name (shm, message), where it can "
      "serve"},
+    {"ALGORITHM", "auto", parse_algorithm, AT(algorithm),
+     "Algorithms of the message engine, as allreduce=ring,broadcast=binomial; "
+     "auto, and for all others: by size and ranks"},
     {"SPIN", "auto", parse_auto_duration, AT(spin_ns),
      "How long a wait polls before it gives its core away"},
     {"YIELD", "auto", parse_auto_duration, AT(yield_ns),

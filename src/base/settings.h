@@ -28,6 +28,7 @@ typedef struct wf_settings {
     uint64_t boot_timeout_ns;
     char node[64];
     char engine[32];
+    char algorithm[256];
     uint64_t spin_ns; /* UINT64_MAX: chosen by ranks and cores */
     uint64_t yield_ns;
     uint32_t huge;

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/agree.h"
+#include "coll/message/table.h"
 #include "comm/hooks.h"
 
 const wf_engine *const wf_engines[] = {&wf_engine_alone, &wf_engine_shm,
@@ -53,6 +54,17 @@ static weft_status check_engine_name(const char *name)
                            name);
 }
 
+/* Also where the message engine is not used: a wrong name is to be seen at the
+ * start, not when ranks first come to be on several nodes. */
+static weft_status check_names(const wf_settings *settings)
+{
+    wf_algorithm unused[WF_CALL_KINDS];
+    weft_status st = check_engine_name(settings->engine);
+
+    return st == WEFT_OK ? wf_algorithms_parse(settings->algorithm, unused)
+                         : st;
+}
+
 static weft_status coll_attach(weft_comm *comm, void *area)
 {
     wf_coll *coll = wf_zalloc(sizeof(*coll));
@@ -61,7 +73,7 @@ static weft_status coll_attach(weft_comm *comm, void *area)
     if (coll == NULL) {
         return wf_fail(WEFT_ERR_NOMEM, "a communicator's engine");
     }
-    st = check_engine_name(comm->world->settings.engine);
+    st = check_names(&comm->world->settings);
     if (st != WEFT_OK) {
         wf_free(coll);
         return st;

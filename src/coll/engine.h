@@ -59,19 +59,10 @@ typedef struct wf_shm_progress {
     size_t direct_at; /* bytes of our share that we have folded in place */
 } wf_shm_progress;
 
-/* State of the algorithms of the message engine. */
+/* State of the message engine; the rest is with the communicator, since it
+ * carries out one operation at a time. */
 typedef struct wf_message_progress {
     uint32_t phase;
-    uint32_t mask; /* how far apart the partners of this round are */
-    bool sent;     /* the round's messages are with the transport */
-    bool received;
-    uint32_t to; /* members they go to and come from */
-    uint32_t from;
-    wf_msg send;
-    wf_msg recv;
-    wf_call theirs;     /* what the other side of a round called */
-    void *scratch;      /* room for another rank's partial result */
-    wf_reducer partial; /* folds two partial results */
 } wf_message_progress;
 
 /* One collective. Data is one block, or one for each member:

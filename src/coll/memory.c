@@ -103,19 +103,11 @@ weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out)
                         : alloc_private(comm, bytes, out);
 }
 
-void weft_free(weft_comm *comm, void *buffer)
+static void free_shared(weft_comm *comm, void *buffer)
 {
-    shm_state *state;
+    shm_state *state = wf_coll_state(comm);
     shm_shared *s;
 
-    if (buffer == NULL) {
-        return;
-    }
-    if (!shares(comm)) {
-        wf_free(buffer);
-        return;
-    }
-    state = wf_coll_state(comm);
     s = (shm_shared *)(uintptr_t)shm_shared_find(state->shared, comm->rank,
                                                  buffer, 0);
     if (s == NULL || shm_shared_part(s, comm->rank) != buffer) {
@@ -126,4 +118,20 @@ void weft_free(weft_comm *comm, void *buffer)
     }
     shm_shared_give_back(s, comm->rank);
     shm_shared_sweep(&state->shared, comm->size);
+}
+
+void weft_free(weft_comm *comm, void *buffer)
+{
+    if (buffer == NULL) {
+        return;
+    }
+    if (!shares(comm)) {
+        wf_free(buffer);
+        return;
+    }
+    /* Requests of this communicator, which another thread may be stepping,
+     * look buffers up. */
+    pthread_mutex_lock(&comm->world->drive);
+    free_shared(comm, buffer);
+    pthread_mutex_unlock(&comm->world->drive);
 }

@@ -129,6 +129,7 @@ static void last_act(const weft_comm *comm, uint32_t member, char *text,
         act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
 
+    call.root = atomic_load_explicit(&e->root, memory_order_relaxed);
     if (call.kind == WF_CALL_NONE) {
         snprintf(text, room, "it has called nothing yet");
         return;

@@ -81,9 +81,21 @@ static void collective_text(const wf_call *call, char *text, size_t room)
     }
 }
 
+/* What a rank receives or looks for, from a rank or from any. */
+static void message_text(const wf_call *call, const char *what, char *text,
+                         size_t room)
+{
+    if (call->root == WF_CALL_ANY) {
+        snprintf(text, room, "%s from any rank", what);
+    } else {
+        snprintf(text, room, "%s from rank %u", what, call->root);
+    }
+}
+
 void wf_call_text(const wf_call *call, char *text, size_t room)
 {
     unsigned long long n = call->count;
+    char what[64];
 
     switch ((wf_call_kind)call->kind) {
     case WF_CALL_NONE:
@@ -96,11 +108,15 @@ void wf_call_text(const wf_call *call, char *text, size_t room)
         snprintf(text, room, "send of %llu bytes to rank %u", n, call->root);
         return;
     case WF_CALL_RECV:
-        snprintf(text, room, "receive of %llu bytes from rank %u", n,
-                 call->root);
+        snprintf(what, sizeof(what), "receive of %llu bytes", n);
+        message_text(call, what, text, room);
+        return;
+    case WF_CALL_SENDRECV:
+        snprintf(what, sizeof(what), "send of %llu bytes and receive", n);
+        message_text(call, what, text, room);
         return;
     case WF_CALL_PROBE:
-        snprintf(text, room, "probe for a message");
+        message_text(call, "probe for a message", text, room);
         return;
     case WF_CALL_CREATE:
         snprintf(text, room, "creation of a communicator");
@@ -109,7 +125,11 @@ void wf_call_text(const wf_call *call, char *text, size_t room)
         snprintf(text, room, "allocation of %llu bytes", n);
         return;
     default:
+        break;
+    }
+    if (call->kind < WF_CALL_KINDS) {
         collective_text(call, text, room);
-        return;
+    } else {
+        snprintf(text, room, "nothing yet");
     }
 }

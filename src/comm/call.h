@@ -32,16 +32,19 @@ typedef enum wf_call_kind {
     WF_CALL_ALLTOALL = 19,
     WF_CALL_ALLTOALLV = 20,
     WF_CALL_PROBE = 21,
-    WF_CALL_KINDS = 22
+    WF_CALL_SENDRECV = 22,
+    WF_CALL_KINDS = 23
 } wf_call_kind;
+
+#define WF_CALL_ANY UINT32_MAX
 
 typedef struct wf_call {
     uint8_t kind;
     uint8_t type;
     uint8_t op;
     uint8_t zero;
-    /* Or the peer of a message; or, where all ranks pass all counts
-     * (allgatherv, reduce_scatterv), a hash of them. */
+    /* Or the peer of a message, or WF_CALL_ANY; or, where all ranks pass all
+     * counts (allgatherv, reduce_scatterv), a hash of them. */
     uint32_t root;
     /* Elements: of all of it, or of one block; of allgatherv and
      * reduce_scatterv in all; of gatherv, scatterv and alltoallv 0, because

@@ -77,6 +77,11 @@ struct weft_comm {
     bool busy;               /* on the list below */
     weft_comm *next_busy;
 
+    /* Receives that are posted on no port, under world->drive; see line.h. */
+    struct wf_receive *line;
+    uint64_t line_news; /* world->news when it was last served */
+    uint32_t turn;      /* the port that is looked at first */
+
     weft_comm *next; /* of world->comms */
 };
 
@@ -117,6 +122,7 @@ static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
                           memory_order_relaxed);
     atomic_store_explicit(&own->sequence, op->sequence, memory_order_relaxed);
     atomic_store_explicit(&own->count, op->call.count, memory_order_relaxed);
+    atomic_store_explicit(&own->root, op->call.root, memory_order_relaxed);
 }
 
 /* It waits in the operation it has shown, or does so no more. */

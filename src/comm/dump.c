@@ -49,6 +49,7 @@ static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
         act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
 
+    call.root = atomic_load_explicit(&e->root, memory_order_relaxed);
     wf_call_text(&call, name, sizeof(name));
     add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", e->rank, e->pid,
         host->peer[e->rank].host, host->peer[e->rank].node,

@@ -1,174 +1,369 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between two members: thin, since the transports do the matching.
- *
- * Tags on a port: the communicator's id in the upper half, the caller's tag in
- * the lower. Ids are even; the odd one after an id is for collectives. */
+/* Sending and receiving: thin, since the transports do the matching, and the
+ * line (line.h) what they cannot. An operation has a part that sends, one that
+ * receives, or both. */
 #include <weft/message.h>
 
+#include "comm/line.h"
 #include "comm/request.h"
 #include "comm/wait.h"
 
-typedef struct message_op {
-    wf_op op;
-    wf_msg msg;
-    bool posted;
+typedef struct message_send {
     const wf_transport *transport;
     wf_port *port;
-    uint32_t peer; /* in the job */
+    uint32_t to; /* rank here */
     uint64_t tag;
-    void *buf;
+    const void *buf;
     size_t n;
-    size_t *received;
+    bool posted;
+    wf_msg msg;
+} message_send;
+
+typedef struct message_op {
+    wf_op op;
+    bool begun;
+    /* Which parts are not over; read by those who tell of a timeout. */
+    _Atomic bool sends;
+    _Atomic bool receives;
+    message_send out;
+    wf_receive in;
+    weft_message_info got;
+    weft_message_info *info;
 } message_op;
 
-static weft_status message_post(message_op *m)
+/* --- the two parts ------------------------------------------------------- */
+
+static weft_status send_begin(weft_comm *comm, message_send *s)
 {
-    m->posted = true;
-    if (m->op.call.kind == WF_CALL_SEND) {
-        return m->transport->send(m->port, m->peer, m->tag, m->buf, m->n,
-                                  &m->msg);
+    weft_world *world = comm->world;
+    uint32_t rank = comm->member[s->to];
+    weft_status st =
+        s->transport->send(s->port, rank, s->tag, s->buf, s->n, &s->msg);
+
+    if (st != WEFT_OK) {
+        return st;
     }
-    return m->transport->recv(m->port, m->peer, m->tag, WF_TAG_EXACT, m->buf,
-                              m->n, &m->msg);
+    s->posted = true;
+    if (rank == world->host->rank) {
+        /* It has arrived; another thread of ours may sleep until it does. */
+        world->news++;
+        wf_board_ring(comm->own);
+    }
+    return WEFT_OK;
+}
+
+/* The status of a message between this rank and `peer` that is over. */
+static weft_status ended(const weft_comm *comm, uint32_t peer, weft_status st)
+{
+    if (st == WEFT_OK) {
+        return WEFT_OK;
+    }
+    if (st == WEFT_ERR_PEER) {
+        return wf_peer_lost(comm, peer);
+    }
+    return wf_fail(st, "a message between rank %u and rank %u: %s", comm->rank,
+                   peer, weft_status_text(st));
+}
+
+static weft_status send_step(message_op *m)
+{
+    if (!m->out.msg.done) {
+        return WF_PENDING;
+    }
+    atomic_store_explicit(&m->sends, false, memory_order_relaxed);
+    return ended(m->op.comm, m->out.to, m->out.msg.status);
+}
+
+/* A message that is too long is told of when the whole operation is over. */
+static weft_status received(message_op *m)
+{
+    weft_comm *comm = m->op.comm;
+    const wf_msg *msg = &m->in.msg;
+    weft_status st = wf_message_describe(comm, &m->in.want, msg, &m->got);
+
+    if (st == WEFT_OK && msg->status != WEFT_ERR_TRUNCATED) {
+        st = ended(comm, m->got.from, msg->status);
+    }
+    if (st == WEFT_OK && m->info != NULL) {
+        *m->info = m->got;
+    }
+    return st;
+}
+
+static weft_status receive_step(message_op *m)
+{
+    weft_comm *comm = m->op.comm;
+
+    if (wf_receive_over(comm, &m->in)) {
+        atomic_store_explicit(&m->receives, false, memory_order_relaxed);
+        return received(m);
+    }
+    if (m->in.in_line) {
+        weft_status st = wf_want_check(comm, &m->in.want);
+
+        return st == WEFT_OK ? WF_PENDING : st;
+    }
+    return WF_PENDING;
+}
+
+/* --- the operation ------------------------------------------------------- */
+
+/* The receive is there before the message that this rank may send itself. */
+static weft_status message_begin(message_op *m)
+{
+    weft_status st = WEFT_OK;
+
+    m->begun = true;
+    if (m->receives) {
+        st = wf_receive_begin(m->op.comm, &m->in);
+    }
+    if (st == WEFT_OK && m->sends) {
+        st = send_begin(m->op.comm, &m->out);
+    }
+    return st;
 }
 
 static weft_status message_step(wf_op *op)
 {
     message_op *m = (message_op *)(void *)op;
-    weft_status st = m->posted ? WEFT_OK : message_post(m);
+    weft_status st = m->begun ? WEFT_OK : message_begin(m);
 
-    if (st != WEFT_OK) {
-        return st;
+    if (st == WEFT_OK && m->sends) {
+        st = send_step(m);
     }
-    if (!m->msg.done) {
-        return WF_PENDING;
+    if ((st == WEFT_OK || st == WF_PENDING) && m->receives) {
+        weft_status in = receive_step(m);
+
+        st = in == WEFT_OK ? st : in;
     }
-    if (m->op.call.kind == WF_CALL_RECV && m->received != NULL) {
-        *m->received = m->msg.n;
-    }
-    if (m->msg.status == WEFT_ERR_TRUNCATED) {
+    if (st == WEFT_OK && m->got.n > m->in.room) {
         op->private_failure = true;
-        return wf_fail(WEFT_ERR_TRUNCATED,
-                       "the message from rank %u has %zu bytes, the buffer %zu",
-                       op->call.root, m->msg.n, m->n);
+        st = wf_fail(WEFT_ERR_TRUNCATED,
+                     "the message from rank %u has %zu bytes, the buffer %zu",
+                     m->got.from, m->got.n, m->in.room);
     }
-    if (m->msg.status == WEFT_ERR_PEER) {
-        /* The transport knows that it went, the board how. */
-        st = wf_host_check(op->comm->world->host, m->peer);
-        return st != WEFT_OK
-                   ? st
-                   : wf_fail(WEFT_ERR_PEER, "rank %u went away", op->call.root);
-    }
-    return m->msg.status;
+    return st;
 }
 
 static bool message_awaits(const wf_op *op, uint32_t member)
 {
-    return member == op->call.root;
+    const message_op *m = (const message_op *)(const void *)op;
+
+    if (atomic_load_explicit(&m->sends, memory_order_relaxed) &&
+        member == m->out.to) {
+        return true;
+    }
+    return atomic_load_explicit(&m->receives, memory_order_relaxed) &&
+           wf_want_awaits(op->comm, &m->in.want, member);
 }
 
 static void message_drop(wf_op *op)
 {
     message_op *m = (message_op *)(void *)op;
 
-    if (m->posted && !m->msg.done) {
-        m->transport->drop(m->port, &m->msg);
+    wf_receive_drop(op->comm, &m->in);
+    if (m->out.posted && !m->out.msg.done) {
+        m->out.transport->drop(m->out.port, &m->out.msg);
     }
 }
 
-static weft_status message_init(message_op *m, weft_comm *comm,
-                                wf_call_kind kind, void *buf, size_t n,
-                                uint32_t peer, uint32_t tag, size_t *received)
+/* --- the calls ----------------------------------------------------------- */
+
+static weft_status check_peer(const weft_comm *comm, uint32_t rank)
 {
-    if (comm == NULL || (buf == NULL && n > 0)) {
-        return wf_fail(WEFT_ERR_INVALID, "comm or buf is NULL");
-    }
-    if (peer >= comm->size) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no rank %u among %u", peer,
+    if (rank >= comm->size) {
+        return wf_fail(WEFT_ERR_INVALID, "there is no rank %u among %u", rank,
                        comm->size);
     }
+    return WEFT_OK;
+}
+
+static weft_status check_buffer(const void *buf, size_t n)
+{
+    if (buf == NULL && n > 0) {
+        return wf_fail(WEFT_ERR_INVALID, "a buffer of %zu bytes is NULL", n);
+    }
+    return WEFT_OK;
+}
+
+static weft_status message_init(message_op *m, weft_comm *comm,
+                                wf_call_kind kind, uint32_t peer, size_t n)
+{
     *m = (message_op){
         .op = {.comm = comm,
                .step = message_step,
                .awaits = message_awaits,
                .drop = message_drop,
                .driven = true,
-               .call = {.kind = (uint8_t)kind, .root = peer, .count = n}},
-        .peer = comm->member[peer],
-        .tag = (uint64_t)comm->id << 32 | tag,
-        .buf = buf,
-        .n = n,
-        .received = received};
-    m->transport = wf_world_route(comm->world, m->peer, &m->port);
-    return wf_comm_check(comm);
+               .call = {.kind = (uint8_t)kind, .root = peer, .count = n}}};
+    return comm != NULL ? WEFT_OK : wf_fail(WEFT_ERR_INVALID, "comm is NULL");
 }
 
-static weft_status message_run(weft_comm *comm, wf_call_kind kind, void *buf,
-                               size_t n, uint32_t peer, uint32_t tag,
-                               size_t *received)
+static weft_status message_to(message_op *m, const void *buf, size_t n,
+                              uint32_t to, uint32_t tag)
 {
-    message_op m;
-    weft_status st = message_init(&m, comm, kind, buf, n, peer, tag, received);
+    weft_comm *comm = m->op.comm;
+    weft_status st = check_peer(comm, to);
+
+    if (st == WEFT_OK) {
+        st = check_buffer(buf, n);
+    }
+    if (st == WEFT_OK && tag == WEFT_ANY_TAG) {
+        st = wf_fail(WEFT_ERR_INVALID,
+                     "a message cannot be sent with WEFT_ANY_TAG (%u)", tag);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    m->sends = true;
+    m->out = (message_send){
+        .to = to, .tag = wf_port_tag(comm, tag), .buf = buf, .n = n};
+    m->out.transport =
+        wf_world_route(comm->world, comm->member[to], &m->out.port);
+    return WEFT_OK;
+}
+
+static weft_status message_from(message_op *m, void *buf, size_t room,
+                                uint32_t from, uint32_t tag,
+                                weft_message_info *info)
+{
+    weft_comm *comm = m->op.comm;
+    weft_status st = from == WEFT_ANY_SOURCE ? WEFT_OK : check_peer(comm, from);
+
+    if (st == WEFT_OK) {
+        st = check_buffer(buf, room);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    m->receives = true;
+    m->in = (wf_receive){
+        .want = wf_want_of(comm, from, tag), .buf = buf, .room = room};
+    m->info = info;
+    return WEFT_OK;
+}
+
+static weft_status message_run(message_op *m)
+{
+    weft_comm *comm = m->op.comm;
+    weft_status st = wf_comm_check(comm);
 
     if (st != WEFT_OK) {
         return st;
     }
-    wf_comm_show(comm, &m.op);
-    st = wf_op_run(&m.op);
-    return st;
+    wf_comm_show(comm, &m->op);
+    return wf_op_run(&m->op);
 }
 
-static weft_status message_submit(weft_comm *comm, wf_call_kind kind, void *buf,
-                                  size_t n, uint32_t peer, uint32_t tag,
-                                  size_t *received, weft_request **out)
+static weft_status message_submit(const message_op *m, weft_request **out)
 {
-    message_op m;
-    weft_request *r;
+    weft_request *r = NULL;
     weft_status st;
 
     if (out == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "out is NULL");
     }
-    st = message_init(&m, comm, kind, buf, n, peer, tag, received);
+    st = wf_comm_check(m->op.comm);
     if (st == WEFT_OK) {
-        st = wf_request_create(comm, sizeof(m), &r);
+        st = wf_request_create(m->op.comm, sizeof(*m), &r);
     }
     if (st != WEFT_OK) {
         return st;
     }
-    *(message_op *)(void *)r->op = m;
+    *(message_op *)(void *)r->op = *m;
     wf_request_submit(r, false);
     *out = r;
     return WEFT_OK;
 }
 
-/* A send only reads its buffer; the common code has one type for both. */
-static void *unconst(const void *buf)
+static weft_status send_init(message_op *m, weft_comm *comm, const void *buf,
+                             size_t n, uint32_t to, uint32_t tag)
 {
-    return (void *)(uintptr_t)buf;
+    weft_status st = message_init(m, comm, WF_CALL_SEND, to, n);
+
+    return st == WEFT_OK ? message_to(m, buf, n, to, tag) : st;
 }
 
 weft_status weft_send(weft_comm *comm, const void *buf, size_t n, uint32_t to,
                       uint32_t tag)
 {
-    return message_run(comm, WF_CALL_SEND, unconst(buf), n, to, tag, NULL);
+    message_op m;
+    weft_status st = send_init(&m, comm, buf, n, to, tag);
+
+    return st == WEFT_OK ? message_run(&m) : st;
 }
 
 weft_status weft_isend(weft_comm *comm, const void *buf, size_t n, uint32_t to,
                        uint32_t tag, weft_request **out)
 {
-    return message_submit(comm, WF_CALL_SEND, unconst(buf), n, to, tag, NULL,
-                          out);
+    message_op m;
+    weft_status st = send_init(&m, comm, buf, n, to, tag);
+
+    return st == WEFT_OK ? message_submit(&m, out) : st;
+}
+
+static weft_status recv_init(message_op *m, weft_comm *comm, void *buf,
+                             size_t room, uint32_t from, uint32_t tag,
+                             weft_message_info *info)
+{
+    weft_status st = message_init(m, comm, WF_CALL_RECV, from, room);
+
+    return st == WEFT_OK ? message_from(m, buf, room, from, tag, info) : st;
 }
 
 weft_status weft_recv(weft_comm *comm, void *buf, size_t room, uint32_t from,
-                      uint32_t tag, size_t *n)
+                      uint32_t tag, weft_message_info *info)
 {
-    return message_run(comm, WF_CALL_RECV, buf, room, from, tag, n);
+    message_op m;
+    weft_status st = recv_init(&m, comm, buf, room, from, tag, info);
+
+    return st == WEFT_OK ? message_run(&m) : st;
 }
 
 weft_status weft_irecv(weft_comm *comm, void *buf, size_t room, uint32_t from,
-                       uint32_t tag, size_t *n, weft_request **out)
+                       uint32_t tag, weft_message_info *info,
+                       weft_request **out)
 {
-    return message_submit(comm, WF_CALL_RECV, buf, room, from, tag, n, out);
+    message_op m;
+    weft_status st = recv_init(&m, comm, buf, room, from, tag, info);
+
+    return st == WEFT_OK ? message_submit(&m, out) : st;
+}
+
+static weft_status both_init(message_op *m, weft_comm *comm, const void *src,
+                             size_t n, uint32_t to, uint32_t send_tag,
+                             void *dst, size_t room, uint32_t from,
+                             uint32_t recv_tag, weft_message_info *info)
+{
+    weft_status st = message_init(m, comm, WF_CALL_SENDRECV, from, n);
+
+    if (st == WEFT_OK) {
+        st = message_to(m, src, n, to, send_tag);
+    }
+    return st == WEFT_OK ? message_from(m, dst, room, from, recv_tag, info)
+                         : st;
+}
+
+weft_status weft_sendrecv(weft_comm *comm, const void *src, size_t n,
+                          uint32_t to, uint32_t send_tag, void *dst,
+                          size_t room, uint32_t from, uint32_t recv_tag,
+                          weft_message_info *info)
+{
+    message_op m;
+    weft_status st = both_init(&m, comm, src, n, to, send_tag, dst, room, from,
+                               recv_tag, info);
+
+    return st == WEFT_OK ? message_run(&m) : st;
+}
+
+weft_status weft_isendrecv(weft_comm *comm, const void *src, size_t n,
+                           uint32_t to, uint32_t send_tag, void *dst,
+                           size_t room, uint32_t from, uint32_t recv_tag,
+                           weft_message_info *info, weft_request **out)
+{
+    message_op m;
+    weft_status st = both_init(&m, comm, src, n, to, send_tag, dst, room, from,
+                               recv_tag, info);
+
+    return st == WEFT_OK ? message_submit(&m, out) : st;
 }

@@ -208,7 +208,7 @@ static void tell_ports(weft_world *world)
 
         if (i != host->self && !world->told[i] && state != WF_BOARD_HERE) {
             world->told[i] = true;
-            wf_transport_shm.gone(world->shm_port, host->rank_of[i]);
+            world->transport.shm->gone(world->shm_port, host->rank_of[i]);
         }
     }
 }
@@ -218,12 +218,13 @@ static bool drive_ports(weft_world *world)
     unsigned events = 0;
 
     if (world->self_port != NULL) {
-        events += wf_transport_self.progress(world->self_port);
+        events += world->transport.self->progress(world->self_port);
     }
     if (world->shm_port != NULL) {
-        events += wf_transport_shm.progress(world->shm_port);
+        events += world->transport.shm->progress(world->shm_port);
         tell_ports(world);
     }
+    world->news += events;
     return events > 0;
 }
 
@@ -252,6 +253,12 @@ static bool drive_and_unlock(weft_world *world)
 bool wf_world_drive(weft_world *world)
 {
     return pthread_mutex_trylock(&world->drive) == 0 && drive_and_unlock(world);
+}
+
+bool wf_world_drive_now(weft_world *world)
+{
+    pthread_mutex_lock(&world->drive);
+    return drive_and_unlock(world);
 }
 
 void wf_request_submit(weft_request *r, bool ordered)

@@ -43,6 +43,9 @@ void wf_request_submit(weft_request *request, bool ordered);
 /* Step everything that is pending, if no other thread is doing so. Returns
  * whether something happened. */
 bool wf_world_drive(weft_world *world);
+/* The same, after another thread that is doing so: what had come when this was
+ * called is seen. */
+bool wf_world_drive_now(weft_world *world);
 
 /* Fail everything that is pending on `comm`. Was there a collective? */
 bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text);

@@ -23,6 +23,26 @@ static void wait_sleep(wf_wait *w)
     wf_wait_end(w);
 }
 
+/* Does the caller want to give up? Others can then not rely on this rank any
+ * more, and are told. Who set a bound comes back soon enough by itself. */
+static void wait_ask(wf_wait *w, uint64_t now)
+{
+    const weft_world *world = w->comm->world;
+
+    if (world->interrupted == NULL || w->until_ns != 0) {
+        return;
+    }
+    if (w->asked_ns == 0) {
+        w->asked_ns = now;
+    }
+    if (now - w->asked_ns >= LONGEST_NAP_NS) {
+        w->asked_ns = now;
+        if (world->interrupted(world->interrupted_ctx) != 0) {
+            weft_comm_abort(w->comm, "interrupted");
+        }
+    }
+}
+
 /* Can the operation still end? */
 static weft_status wait_check(wf_wait *w, uint64_t now)
 {
@@ -65,6 +85,7 @@ weft_status wf_wait_slow(wf_wait *w)
         w->since_ns = now;
         w->moved = w->op != NULL ? w->op->moved : 0;
     }
+    wait_ask(w, now);
     st = wait_check(w, now);
     if (st != WEFT_OK) {
         return st;
@@ -84,7 +105,7 @@ weft_status wf_wait_slow(wf_wait *w)
 }
 
 /* One step, under the lock of the ports where the operation needs them. */
-static weft_status op_step(wf_op *op)
+static weft_status op_step_alone(wf_op *op)
 {
     weft_world *world = op->comm->world;
     weft_status st;
@@ -92,13 +113,19 @@ static weft_status op_step(wf_op *op)
     if (!op->driven) {
         return op->step(op);
     }
-    if (wf_world_drive(world)) {
-        op->moved++; /* bytes of ours may have moved: do not go to sleep */
-    }
     pthread_mutex_lock(&world->drive);
     st = op->step(op);
     pthread_mutex_unlock(&world->drive);
     return st;
+}
+
+/* One step, having moved on what it may depend on. */
+static weft_status op_step(wf_op *op)
+{
+    if (op->driven && wf_world_drive(op->comm->world)) {
+        op->moved++; /* bytes of ours may have moved: do not go to sleep */
+    }
+    return op_step_alone(op);
 }
 
 static void op_drop(wf_op *op)
@@ -115,6 +142,24 @@ static void op_drop(wf_op *op)
     if (op->driven) {
         pthread_mutex_unlock(&world->drive);
     }
+}
+
+static weft_status op_fail(wf_op *op, weft_status st)
+{
+    if (!op->private_failure) {
+        st = wf_comm_break(op->comm, st, weft_error_detail());
+    }
+    op_drop(op);
+    return st;
+}
+
+weft_status wf_op_try(wf_op *op)
+{
+    weft_status st;
+
+    wf_world_drive_now(op->comm->world);
+    st = op_step_alone(op);
+    return st == WEFT_OK || st == WF_PENDING ? st : op_fail(op, st);
 }
 
 weft_status wf_op_run(wf_op *op)
@@ -135,11 +180,5 @@ weft_status wf_op_run(wf_op *op)
     }
     wf_wait_end(&w);
     wf_comm_show_waiting(op->comm, false);
-    if (st != WEFT_OK) {
-        if (!op->private_failure) {
-            st = wf_comm_break(op->comm, st, weft_error_detail());
-        }
-        op_drop(op);
-    }
-    return st;
+    return st == WEFT_OK ? st : op_fail(op, st);
 }

@@ -30,6 +30,7 @@ typedef struct wf_wait {
     uint64_t moved;    /* op->moved when it last changed */
     uint64_t since_ns; /* when that was; 0: the clock was not read yet */
     uint64_t until_ns; /* the caller wants to look again then; 0: never */
+    uint64_t asked_ns; /* when it was last asked whether to give up */
 } wf_wait;
 
 static inline void wf_wait_begin(wf_wait *w, weft_comm *comm, const wf_op *op)
@@ -59,5 +60,9 @@ static inline void wf_wait_end(wf_wait *w)
 
 /* Step an operation until it is over. A failure breaks the communicator. */
 weft_status wf_op_run(wf_op *op);
+
+/* Take one step of it, with all that had come when this was called; it may be
+ * left at WF_PENDING. */
+weft_status wf_op_try(wf_op *op);
 
 #endif

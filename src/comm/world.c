@@ -21,6 +21,8 @@
 #define CROWDED_YIELD_NS (2 * WF_MS)
 #define POLL_MASK 63u
 
+wf_transports wf_world_transports = {&wf_transport_self, &wf_transport_shm};
+
 static void choose_waiting(weft_world *world)
 {
     const wf_settings *s = &world->settings;
@@ -46,14 +48,23 @@ static void choose_waiting(weft_world *world)
 
 static weft_status open_ports(weft_world *world)
 {
-    weft_status st = wf_transport_self.open(world->host, &world->settings,
-                                            &world->self_port);
+    weft_status st = world->transport.self->open(world->host, &world->settings,
+                                                 &world->self_port);
 
     if (st == WEFT_OK && world->host->count > 1) {
-        st = wf_transport_shm.open(world->host, &world->settings,
-                                   &world->shm_port);
+        st = world->transport.shm->open(world->host, &world->settings,
+                                        &world->shm_port);
     }
     return st;
+}
+
+const wf_transport *wf_world_port(weft_world *world, uint32_t index,
+                                  wf_port **port)
+{
+    *port = index == 0 ? world->self_port : world->shm_port;
+    return *port == NULL ? NULL
+           : index == 0  ? world->transport.self
+                         : world->transport.shm;
 }
 
 const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
@@ -62,7 +73,7 @@ const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
     bool self = rank == world->host->rank;
 
     *port = self ? world->self_port : world->shm_port;
-    return self ? &wf_transport_self : &wf_transport_shm;
+    return self ? world->transport.self : world->transport.shm;
 }
 
 static weft_status make_world_comm(weft_world *world)
@@ -126,10 +137,10 @@ static void world_leave(weft_world *world)
     world->progress = NULL;
     if (world->host != NULL) {
         if (world->shm_port != NULL) {
-            wf_transport_shm.close(world->shm_port);
+            world->transport.shm->close(world->shm_port);
         }
         if (world->self_port != NULL) {
-            wf_transport_self.close(world->self_port);
+            world->transport.self->close(world->self_port);
         }
     }
     world->shm_port = NULL;
@@ -156,6 +167,11 @@ static weft_status world_alloc(const weft_world_options *options,
     }
     wf_log_default_level((weft_log_level)world->settings.log);
     wf_settings_warn_unknown();
+    if (options != NULL) {
+        world->interrupted = options->interrupted;
+        world->interrupted_ctx = options->ctx;
+    }
+    world->transport = wf_world_transports;
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
     pthread_mutex_init(&world->drive, NULL);

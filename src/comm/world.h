@@ -12,6 +12,16 @@
 
 typedef struct wf_progress wf_progress;
 
+/* What leads a rank to itself and to the others of its host. */
+typedef struct wf_transports {
+    const wf_transport *self;
+    const wf_transport *shm;
+} wf_transports;
+
+/* Those of every world that is made from here on. Only tests change it, before
+ * they make one. */
+extern wf_transports wf_world_transports;
+
 struct weft_world {
     wf_host *host;
     wf_settings settings;
@@ -22,6 +32,8 @@ struct weft_world {
     uint64_t spin_ns;
     uint64_t yield_ns;
     uint32_t poll_mask; /* look at the clock once in so many polls, less 1 */
+    int (*interrupted)(void *ctx); /* NULL: waits are not interrupted */
+    void *interrupted_ctx;
 
     /* All communicators, for news that comes by mail. */
     pthread_mutex_t comms_lock;
@@ -30,8 +42,10 @@ struct weft_world {
 
     /* Ports and queues are touched by the holder of this lock only. */
     pthread_mutex_t drive;
+    wf_transports transport;
     wf_port *self_port;
     wf_port *shm_port; /* NULL if this rank is alone on its host */
+    uint64_t news;     /* counts what may have brought messages, see line.h */
     uint32_t seen_alarm;
     bool *told;      /* by local index: the ports know that it is gone */
     weft_comm *busy; /* communicators with requests */
@@ -41,6 +55,12 @@ struct weft_world {
 
 void wf_world_acquire(weft_world *world);
 void wf_world_release(weft_world *world);
+
+/* The ports of this rank by number, for those who look at all of them; NULL
+ * where there is none. */
+#define WF_WORLD_PORTS 2u
+const wf_transport *wf_world_port(weft_world *world, uint32_t index,
+                                  wf_port **port);
 
 /* The transport and port that lead to a rank of the job. */
 const wf_transport *wf_world_route(weft_world *world, uint32_t rank,

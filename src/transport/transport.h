@@ -86,7 +86,9 @@ typedef struct wf_transport {
     weft_status (*recv)(wf_port *port, uint32_t from, uint64_t tag,
                         uint64_t mask, void *buf, size_t room, wf_msg *msg);
     /* Has a message arrived that such a receive would match? Fills `found`
-     * (from, tag, n) and leaves the message where it is. */
+     * (from, tag, n) of the oldest one and leaves the message where it is. No
+     * message arrives in this call: what one peek has not found the next one
+     * does not find either, unless progress() or send() came between. */
     bool (*peek)(wf_port *port, uint32_t from, uint64_t tag, uint64_t mask,
                  wf_msg *found);
     /* Take a receive back that has not matched yet: true, and `msg` is done
@@ -111,6 +113,9 @@ typedef struct wf_transport {
     bool (*busy)(const wf_port *port);
     /* `rank` died or left. */
     void (*gone)(wf_port *port, uint32_t rank);
+    /* Will no more messages come from `rank`? It is gone, or was cut off, and
+     * what had arrived of it can be received or peeked at. */
+    bool (*lost)(const wf_port *port, uint32_t rank);
     /* A descriptor that polls readable when progress() may have work, or -1:
      * then this rank's bell on the board rings, by a peer or by a progress()
      * that did something and may have more to do. Optional. */

@@ -351,6 +351,11 @@ static void double_gone(wf_port *port, uint32_t rank)
     port->inner->gone(port->port, rank);
 }
 
+static bool double_lost(const wf_port *port, uint32_t rank)
+{
+    return port->inner->lost(port->port, rank);
+}
+
 static bool double_reaches_self(const wf_host *host, uint32_t rank)
 {
     return wf_transport_self.reaches(host, rank);
@@ -368,7 +373,7 @@ static bool double_reaches_shm(const wf_host *host, uint32_t rank)
         .close = double_close, .send = double_send, .recv = double_recv,       \
         .peek = double_peek, .cancel = double_cancel, .drop = double_drop,     \
         .handle = double_handle, .am = double_am, .progress = double_progress, \
-        .busy = double_busy, .gone = double_gone                               \
+        .busy = double_busy, .gone = double_gone, .lost = double_lost          \
     }
 
 const wf_transport wf_double_self = DOUBLE(self);

@@ -51,8 +51,10 @@ static void survivor_end(conform *c, survivor *s)
     uint64_t in = 0;
     wf_msg msg;
 
+    WT_CHECK(!t->lost(c->port, c->sender));
     t->gone(c->port, c->sender);
     conform_wait(c, &s->never, 1);
+    WT_CHECK(t->lost(c->port, c->sender));
     conform_wait(c, &s->send, 1);
     WT_CHECK(s->never.status == WEFT_ERR_PEER);
     WT_CHECK(s->send.status == WEFT_ERR_PEER);
@@ -251,6 +253,7 @@ static void mistakes_body(conform *c)
               WEFT_ERR_INVALID);
     WT_CHECK(!c->t->peek(c->port, c->ranks, 0, 0, &msg));
     c->t->gone(c->port, c->ranks);
+    WT_CHECK(!c->t->lost(c->port, c->ranks));
     c->t->close(NULL);
 }
 

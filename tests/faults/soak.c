@@ -25,9 +25,12 @@ static uint64_t draw(uint64_t *state, uint64_t below)
 }
 
 /* How far the work may go before the blow. */
-static unsigned strike_limit(wt_phase phase)
+static unsigned strike_limit(const wt_fault *fault)
 {
-    return phase == WT_LARGE ? 4 : phase == WT_JOINING ? 1000 : 500;
+    bool large = fault->phase == WT_LARGE ||
+                 (fault->phase == WT_COLLECTIVE && fault->large);
+
+    return large ? 4 : fault->phase == WT_JOINING ? 1000 : 500;
 }
 
 static wt_fault random_fault(uint64_t *state)
@@ -43,7 +46,12 @@ static wt_fault random_fault(uint64_t *state)
     wt_fault fault = {.ranks = 2 + (unsigned)draw(state, 7)};
 
     fault.victim = (unsigned)draw(state, fault.ranks);
-    fault.phase = (wt_phase)draw(state, WT_JOINING + 1);
+    /* Half of them in collectives of all kinds. */
+    fault.phase = draw(state, 2) == 0 ? WT_COLLECTIVE
+                                      : (wt_phase)draw(state, WT_JOINING + 1);
+    fault.coll = (wt_coll_kind)draw(state, WT_COLLS);
+    fault.large = draw(state, 2) == 0;
+    fault.by_request = draw(state, 2) == 0;
     /* A stop costs its whole deadline: few of them. */
     fault.blow = (wt_blow)draw(state, WT_BLOWS);
     if (fault.blow == WT_BLOW_STOP && draw(state, 4) != 0) {
@@ -56,7 +64,7 @@ static wt_fault random_fault(uint64_t *state)
         fault.victim %= 3;
     }
     fault.with_child = fault.blow != WT_BLOW_STOP && draw(state, 2) != 0;
-    fault.strike_at = (unsigned)draw(state, strike_limit(fault.phase));
+    fault.strike_at = (unsigned)draw(state, strike_limit(&fault));
     fault.settings = settings[draw(state, 8)];
     return fault;
 }

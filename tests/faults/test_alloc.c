@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_coll.h"
 #include "wt_proc.h"
 
 /* Words of the board. */
@@ -217,68 +218,126 @@ static void a_request_without_memory_can_be_made_again(void **state)
     wt_run_both(3, NULL, requests_body);
 }
 
-/* The message engine needs memory for partial results: without it the call
- * fails, or the request and with it the communicator on all ranks. */
-static weft_status reduce_by_request(weft_comm *comm, float *x, size_t n)
-{
-    weft_request *request = NULL;
-    weft_status st =
-        weft_iallreduce(comm, x, x, n, WEFT_F32, WEFT_SUM, &request);
+/* --- every collective ---------------------------------------------------- */
 
-    if (st == WEFT_OK) {
-        st = weft_request_wait(request, 0);
-        weft_request_release(request);
-    }
-    return st;
+static wt_coll call_of(wt_coll_kind kind, unsigned i)
+{
+    return (wt_coll){.kind = kind,
+                     .type = WEFT_F32,
+                     .op = WEFT_SUM,
+                     .n = i % 2 == 0 ? 5 : wt_scaled(50000),
+                     .root = i % 3,
+                     .seed = i};
 }
 
-static void partial_results_body(weft_world *world)
+/* As requests_body, with any collective: the request is all the memory that
+ * shared memory needs. */
+static void any_request_body(weft_world *world)
 {
-    float x[1000] = {0};
+    weft_comm *comm = weft_world_comm(world);
 
-    for (unsigned nth = 1; nth <= 6; nth++) {
-        weft_comm *comm = NULL;
+    for (unsigned i = 0; i < WT_COLLS * 6; i++) {
+        wt_coll what = call_of((wt_coll_kind)(i / 6), i);
+        weft_request *request = NULL;
+        wt_call call;
         weft_status st;
 
-        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
-        weft_comm_set_timeout(comm, 0.3);
-        if (weft_world_rank(world) == 1) {
-            wf_alloc_fail_nth(nth);
+        what.root %= weft_comm_size(comm);
+        wt_call_init(&call, comm, &what, NULL);
+        if (weft_world_rank(world) == weft_world_size(world) - 1) {
+            wf_alloc_fail_nth(1 + i % 6 / 2);
         }
-        st = nth % 2 == 0
-                 ? reduce_by_request(comm, x, 1000)
-                 : weft_allreduce(comm, x, x, 1000, WEFT_F32, WEFT_SUM);
+        st = wt_call_start(&call, &request);
         wf_alloc_fail_nth(0);
-        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM ||
-                 st == WEFT_ERR_TIMEOUT);
-        weft_comm_destroy(comm);
+        check_told(st, 1 + i % 6 / 2);
+        if (st != WEFT_OK) {
+            WT_CHECK(request == NULL);
+            WT_OK(wt_call_start(&call, &request));
+        }
+        WT_OK(weft_request_wait(request, 0));
+        weft_request_release(request);
+        wt_call_check(&call);
+        wt_call_fini(&call);
     }
-    WT_OK(weft_barrier(weft_world_comm(world)));
 }
 
-static void messages_without_memory_for_partial_results_fail(void **state)
+static void any_request_without_memory_can_be_made_again(void **state)
 {
     (void)state;
-    wt_run_both(3, "ENGINE=message", partial_results_body);
+    wt_run_both(1, NULL, any_request_body);
+    wt_run_both(3, NULL, any_request_body);
+}
+
+/* The message engine needs memory for data of others: without it the call
+ * fails, or the request and with it the communicator on all ranks. */
+static void starve(weft_world *world, const wt_coll *what, unsigned nth,
+                   bool by_request)
+{
+    bool starved = weft_world_rank(world) == 1;
+    weft_comm *comm = NULL;
+    wt_call call;
+    weft_status st;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    weft_comm_set_timeout(comm, 10 * WT_SLOWDOWN);
+    wt_call_init(&call, comm, what, NULL);
+    wf_alloc_fail_nth(starved ? nth : 0);
+    st = by_request ? wt_call_run_request(&call) : wt_call_run(&call);
+    if (starved) {
+        atomic_store(wt_word(OVER), hook_was_left(nth));
+    }
+    if (starved || st != WEFT_ERR_ABORTED) {
+        check_told(st, nth);
+    }
+    if (st == WEFT_OK) {
+        wt_call_check(&call);
+    } else if (starved) {
+        /* A call that was refused did not happen: nobody else knows of it. */
+        weft_comm_abort(comm, "there was no memory");
+    }
+    wt_call_fini(&call);
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    weft_comm_destroy(comm);
+}
+
+static void starving_body(weft_world *world)
+{
+    for (unsigned i = 0; i < WT_COLLS * 4; i++) {
+        wt_coll what = call_of((wt_coll_kind)(i / 4), i);
+        bool over = false;
+
+        what.rounded_often = true;
+        for (unsigned nth = 1; !over; nth++) {
+            starve(world, &what, nth, i / 2 % 2 != 0);
+            over = atomic_load(wt_word(OVER)) != 0;
+            WT_OK(weft_barrier(weft_world_comm(world)));
+        }
+    }
+}
+
+static void messages_without_memory_for_data_of_others_fail(void **state)
+{
+    (void)state;
+    wt_run_both(3, "ENGINE=message", starving_body);
 }
 
 /* Blocking calls allocate nothing, so that memory cannot run out in them. */
 static void blocking_body(weft_world *world)
 {
-    static const size_t n = 300000;
-    float *x = calloc(n, sizeof(*x));
+    for (unsigned i = 0; i < WT_COLLS * 2; i++) {
+        wt_coll what = call_of((wt_coll_kind)(i / 2), i);
+        wt_call call;
 
-    WT_CHECK(x != NULL);
-    for (unsigned i = 0; i < 4; i++) {
+        what.root %= weft_world_size(world);
+        wt_call_init(&call, weft_world_comm(world), &what, NULL);
         wf_alloc_fail_nth(1);
-        WT_OK(weft_allreduce(weft_world_comm(world), x, x, i % 2 ? n : 2,
-                             WEFT_F32, WEFT_SUM));
-        WT_OK(weft_broadcast(weft_world_comm(world), x, i % 2 ? n : 2, WEFT_F32,
-                             0));
-        WT_OK(weft_barrier(weft_world_comm(world)));
-        WT_CHECK(hook_was_left(1));
+        WT_OK(wt_call_run(&call));
+        if (!hook_was_left(1)) {
+            WT_FAIL("%s allocates memory", wt_coll_name(what.kind));
+        }
+        wt_call_check(&call);
+        wt_call_fini(&call);
     }
-    free(x);
 }
 
 static void blocking_collectives_allocate_nothing(void **state)
@@ -296,7 +355,8 @@ int main(void)
         cmocka_unit_test(peers_of_a_rank_without_memory_end_in_time),
         cmocka_unit_test(peers_of_a_split_without_memory_end_in_time),
         cmocka_unit_test(a_request_without_memory_can_be_made_again),
-        cmocka_unit_test(messages_without_memory_for_partial_results_fail),
+        cmocka_unit_test(any_request_without_memory_can_be_made_again),
+        cmocka_unit_test(messages_without_memory_for_data_of_others_fail),
         cmocka_unit_test(blocking_collectives_allocate_nothing),
     };
 

@@ -136,6 +136,52 @@ static void the_message_engine_tells_of_faults_too(void **state)
     }
 }
 
+/* --- every collective ---------------------------------------------------- */
+
+/* Who is struck and when differs from one to the next. A stop costs its whole
+ * deadline, so the short run has few of them. */
+static void strike_in_collective(wt_coll_kind kind, unsigned i,
+                                 const char *settings)
+{
+    unsigned turn = (unsigned)kind + i;
+    wt_fault fault = {.ranks = 3,
+                      .victim = turn % 3,
+                      .phase = WT_COLLECTIVE,
+                      .blow = WT_BLOW_KILL,
+                      .coll = kind,
+                      .large = i % 2 != 0,
+                      .by_request = turn / 2 % 2 != 0,
+                      .settings = settings};
+
+    fault.strike_at = fault.large ? 1 + turn % 4 : 3 * turn;
+    wt_fault_run(&fault);
+    if (wt_full() || (settings == NULL && turn % (WT_ASAN ? 16 : 8) == 3)) {
+        fault.blow = WT_BLOW_STOP;
+        wt_fault_run(&fault);
+    }
+}
+
+static void strike_in_all_collectives(const char *settings)
+{
+    for (unsigned kind = 0; kind < WT_COLLS; kind++) {
+        for (unsigned i = 0; i < (wt_full() ? 12 : 2); i++) {
+            strike_in_collective((wt_coll_kind)kind, i, settings);
+        }
+    }
+}
+
+static void a_fault_in_any_collective_is_told_of(void **state)
+{
+    (void)state;
+    strike_in_all_collectives(NULL);
+}
+
+static void a_fault_in_any_collective_by_messages_is_told_of(void **state)
+{
+    (void)state;
+    strike_in_all_collectives("ENGINE=message");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -148,6 +194,8 @@ int main(void)
         cmocka_unit_test(pairs_and_larger_groups_are_told_too),
         cmocka_unit_test(a_death_is_told_of_although_not_all_watch_all),
         cmocka_unit_test(the_message_engine_tells_of_faults_too),
+        cmocka_unit_test(a_fault_in_any_collective_is_told_of),
+        cmocka_unit_test(a_fault_in_any_collective_by_messages_is_told_of),
     };
 
     if (WT_TSAN) {

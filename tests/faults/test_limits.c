@@ -12,6 +12,7 @@
 
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_coll.h"
 #include "wt_data.h"
 #include "wt_deny.h"
 #include "wt_proc.h"
@@ -38,6 +39,29 @@ static weft_status exchange(weft_comm *comm, char *buf, size_t n)
     return sent != WEFT_OK ? sent : st;
 }
 
+/* All other collectives, small and large. */
+static weft_status use_collectives(weft_comm *comm)
+{
+    weft_status st = WEFT_OK;
+
+    for (unsigned i = 0; st == WEFT_OK && i < 2 * WT_COLLS; i++) {
+        wt_coll what = {.kind = (wt_coll_kind)(i / 2),
+                        .type = WEFT_I32,
+                        .op = WEFT_MAX,
+                        .n = i % 2 == 0 ? 5 : 30000,
+                        .seed = i};
+        wt_call call;
+
+        wt_call_init(&call, comm, &what, NULL);
+        st = wt_call_run(&call);
+        if (st == WEFT_OK) {
+            wt_call_check(&call);
+        }
+        wt_call_fini(&call);
+    }
+    return st;
+}
+
 /* Large enough for every way there is to move data. */
 static weft_status use_world(weft_world *world)
 {
@@ -60,7 +84,7 @@ static weft_status use_world(weft_world *world)
         WT_CHECK(st != WEFT_OK || sum[n / 4 - 1] == (float)wt_ranks());
     }
     free(x);
-    return st;
+    return st == WEFT_OK ? use_collectives(comm) : st;
 }
 
 /* All ranks try; what comes out is success or an error with a reason. */
@@ -186,13 +210,24 @@ static void vm_read_taken_away_body(void)
 static void no_cma_body(void)
 {
     WT_OK(try_world("SHM_CMA=0", 0));
+    WT_OK(try_world("SHM_CMA=0 ENGINE=message", 1));
+}
+
+static void only_messages_body(void)
+{
+    WT_OK(try_world("SHM_CMA=1 ENGINE=message", 0));
+    wt_deny_syscall(SYS_process_vm_readv, EPERM);
+    WT_OK(try_world("SHM_CMA=1 ENGINE=message", 1));
 }
 
 static void large_messages_need_no_access_to_the_sender(void **state)
 {
-    void (*const bodies[])(void) = {no_cma_body, not_dumpable_body,
-                                    no_vm_read_body, no_vm_read_on_one_body,
-                                    vm_read_taken_away_body};
+    void (*const bodies[])(void) = {no_cma_body,
+                                    not_dumpable_body,
+                                    no_vm_read_body,
+                                    no_vm_read_on_one_body,
+                                    vm_read_taken_away_body,
+                                    only_messages_body};
 
     (void)state;
     for (unsigned i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {

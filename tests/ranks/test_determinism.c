@@ -9,6 +9,7 @@
 #include "wt.h"
 #include "wt_buffer.h"
 #include "wt_cmocka.h"
+#include "wt_coll.h"
 #include "wt_data.h"
 
 static const weft_dtype types[] = {WEFT_F16, WEFT_BF16, WEFT_F32,
@@ -171,6 +172,128 @@ static void patience_does_not_change_the_bits(void **state)
     assert_memory_equal(first, again, sizeof(first));
 }
 
+/* --- every collective ---------------------------------------------------- */
+
+/* Ways to make the same call. */
+enum {
+    BLOCKING,
+    BEHIND_A_REQUEST,
+    IN_PLACE,
+    OFF_ALIGNMENT,
+    ALL_SHARED,
+    SOME_SHARED,
+    DST_SHARED,
+    WAYS
+};
+
+static wt_coll call_of(wt_coll_kind kind, unsigned i)
+{
+    const size_t sizes[] = {3, 1023, wt_scaled(20011)};
+    weft_op op = case_op(i);
+    bool takes = wt_coll_takes(kind, op.kind);
+
+    return (wt_coll){.kind = kind,
+                     .type = case_type(i),
+                     .op = takes ? op : WEFT_SUM,
+                     .n = sizes[i / 2 % 3],
+                     .root = i % 2,
+                     .rough = true,
+                     .seed = i};
+}
+
+static uint64_t hash_of(weft_comm *comm, const wt_pool *pool, wt_coll c,
+                        unsigned way)
+{
+    wt_call call;
+    uint64_t hash;
+
+    c.in_place = way == IN_PLACE;
+    c.shift = way == OFF_ALIGNMENT;
+    c.shared_src = way == ALL_SHARED ? UINT32_MAX : way == SOME_SHARED ? 5 : 0;
+    c.shared_dst = way == DST_SHARED ? UINT32_MAX : c.shared_src;
+    wt_call_init(&call, comm, &c, pool);
+    WT_OK(way == BEHIND_A_REQUEST ? wt_call_run_request(&call)
+                                  : wt_call_run(&call));
+    hash = wt_call_hash(&call);
+    wt_call_fini(&call);
+    return hash;
+}
+
+static uint64_t check_ways(weft_world *world, const wt_pool *pool,
+                           const wt_coll *c)
+{
+    weft_comm *comm = weft_world_comm(world);
+    uint64_t first = hash_of(comm, pool, *c, BLOCKING);
+
+    for (unsigned way = BLOCKING + 1; way < WAYS; way++) {
+        bool left_alone = c->kind == WT_EXSCAN && weft_comm_rank(comm) == 0;
+
+        if (hash_of(comm, pool, *c, way) != first && !left_alone) {
+            char text[400];
+
+            wt_coll_text(c, text, sizeof(text));
+            WT_FAIL("%s: way %u gives other bits", text, way);
+        }
+    }
+    if (wt_coll_same(c->kind)) {
+        wt_check_same(world, &first, sizeof(first));
+    }
+    return first;
+}
+
+/* One word for each kind and rank, left on the board for the parent. */
+static void ways_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    wt_pool pool;
+
+    wt_pool_init(&pool, comm, 4u << 20);
+    for (unsigned kind = 0; kind < WT_COLLS; kind++) {
+        uint64_t hash = 0;
+
+        for (unsigned i = 0; i < TYPES; i++) {
+            wt_coll c = call_of((wt_coll_kind)kind, i + i % KINDS * TYPES);
+
+            hash = wt_mix(hash, i, check_ways(world, &pool, &c));
+        }
+        atomic_store(wt_word(kind * 8 + weft_comm_rank(comm)), (uint32_t)hash);
+    }
+    wt_pool_fini(&pool, comm);
+}
+
+static void take_all_words(uint32_t *word)
+{
+    for (unsigned i = 0; i < WT_WORDS; i++) {
+        word[i] = atomic_load(wt_word(i));
+    }
+}
+
+static void run_again(unsigned ranks, const char *settings)
+{
+    if (WT_TSAN) {
+        wt_run_threads(ranks, settings, ways_body);
+    } else {
+        wt_run(ranks, settings, ways_body);
+    }
+}
+
+static void every_collective_gives_the_same_bits_again(void **state)
+{
+    static const char *const settings[] = {NULL, "FLAT_BYTES=64 CHUNK_BYTES=4K",
+                                           "ENGINE=message"};
+    uint32_t first[WT_WORDS];
+    uint32_t again[WT_WORDS];
+
+    (void)state;
+    for (unsigned i = 0; i < 3; i++) {
+        wt_run_threads(3 + i, settings[i], ways_body);
+        take_all_words(first);
+        run_again(3 + i, settings[i]);
+        take_all_words(again);
+        assert_memory_equal(first, again, sizeof(first));
+    }
+}
+
 /* --- and they are right -------------------------------------------------- */
 
 /* Rough sums in f32 against sums in double: the error of adding a few numbers
@@ -217,6 +340,7 @@ int main(void)
         cmocka_unit_test(all_ranks_and_all_forms_of_a_call_give_the_same_bits),
         cmocka_unit_test(repeated_runs_give_the_same_bits),
         cmocka_unit_test(patience_does_not_change_the_bits),
+        cmocka_unit_test(every_collective_gives_the_same_bits_again),
         cmocka_unit_test(rounded_sums_are_close_to_the_exact_ones),
     };
 

@@ -35,7 +35,7 @@ static void send_filled(weft_comm *comm, size_t n, unsigned to, uint32_t tag)
 
 static void recv_filled(weft_comm *comm, size_t n, unsigned from, uint32_t tag)
 {
-    size_t got = SIZE_MAX;
+    weft_message_info got = {0};
     wt_buffer b;
     wt_buffer want;
 
@@ -43,7 +43,7 @@ static void recv_filled(weft_comm *comm, size_t n, unsigned from, uint32_t tag)
     wt_buffer_init(&want, n, 0);
     wt_fill_bytes(want.data, n, tag, from);
     WT_OK(weft_recv(comm, b.data, n, from, tag, &got));
-    WT_CHECK(got == n);
+    WT_CHECK(got.n == n && got.from == from && got.tag == tag);
     WT_CHECK(memcmp(b.data, want.data, n) == 0);
     wt_buffer_check(&b);
     wt_buffer_fini(&b);
@@ -96,13 +96,14 @@ static void to_itself_body(weft_world *world)
     uint64_t out[2] = {me, 7};
     uint64_t in[2] = {0, 0};
     weft_request *request = NULL;
-    size_t n = 0;
+    weft_message_info info = {0};
 
-    WT_OK(weft_irecv(comm, in, sizeof(in), me, 5, &n, &request));
+    WT_OK(weft_irecv(comm, in, sizeof(in), me, 5, &info, &request));
     WT_OK(weft_send(comm, out, sizeof(out), me, 5));
     WT_OK(weft_request_wait(request, 0));
     weft_request_release(request);
-    WT_CHECK(n == sizeof(in) && in[0] == me && in[1] == 7);
+    WT_CHECK(info.n == sizeof(in) && info.from == me && info.tag == 5);
+    WT_CHECK(in[0] == me && in[1] == 7);
     WT_OK(weft_send(comm, NULL, 0, me, 6));
     WT_OK(weft_recv(comm, NULL, 0, me, 6, NULL));
 }
@@ -126,10 +127,11 @@ static void order_body(weft_world *world)
 
     for (uint32_t i = 0; i < 300; i++) {
         size_t n = (1 + i % 100) * 4;
+        weft_message_info info;
 
         if (rank != 0) {
-            WT_OK(weft_recv(comm, x, sizeof(x), rank - 1, 9, &n));
-            WT_CHECK(n == (1 + i % 100) * 4 && x[0] == i && x[n / 4 - 1] == i);
+            WT_OK(weft_recv(comm, x, sizeof(x), rank - 1, 9, &info));
+            WT_CHECK(info.n == n && x[0] == i && x[n / 4 - 1] == i);
         }
         for (size_t k = 0; k < n / 4; k++) {
             x[k] = i;
@@ -160,11 +162,11 @@ static void tags_body(weft_world *world)
 
         if (weft_comm_rank(comm) == 0) {
             x[tag] = 100 + tag;
-            WT_OK(weft_isend(comm, &x[tag], sizeof(x[tag]), 1, UINT32_MAX - tag,
-                             &request[i]));
+            WT_OK(weft_isend(comm, &x[tag], sizeof(x[tag]), 1,
+                             WEFT_ANY_TAG - 1 - tag, &request[i]));
         } else {
-            WT_OK(weft_irecv(comm, &x[tag], sizeof(x[tag]), 0, UINT32_MAX - tag,
-                             NULL, &request[i]));
+            WT_OK(weft_irecv(comm, &x[tag], sizeof(x[tag]), 0,
+                             WEFT_ANY_TAG - 1 - tag, NULL, &request[i]));
         }
     }
     for (unsigned i = 0; i < 20; i++) {
@@ -247,7 +249,7 @@ static void truncated_body(weft_world *world)
     const size_t sizes[] = {100, 20000, wt_scaled(1u << 20)};
     weft_comm *comm = weft_world_comm(world);
     char small[64];
-    size_t n = 0;
+    weft_message_info info = {0};
 
     for (unsigned i = 0; i < 3; i++) {
         if (weft_comm_rank(comm) == 0) {
@@ -255,7 +257,9 @@ static void truncated_body(weft_world *world)
             send_filled(comm, 10, 1, 1);
         } else {
             memset(small, 0, sizeof(small));
-            WT_STATUS(weft_recv(comm, small, 32, 0, 1, &n), WEFT_ERR_TRUNCATED);
+            WT_STATUS(weft_recv(comm, small, 32, 0, 1, &info),
+                      WEFT_ERR_TRUNCATED);
+            WT_CHECK(info.n == sizes[i] && info.from == 0 && info.tag == 1);
             WT_CHECK(small[32] == 0 && small[63] == 0);
             recv_filled(comm, 10, 0, 1);
         }
@@ -338,6 +342,160 @@ static void messages_and_collectives_mix(void **state)
     run_all_settings(3, mixed_body);
 }
 
+/* --- send and receive ---------------------------------------------------- */
+
+static const unsigned rank_counts[] = {1, 2, 3, 5, 8};
+
+static void run_counts(const char *settings, wt_body *body)
+{
+    for (unsigned i = 0; i < sizeof(rank_counts) / sizeof(*rank_counts); i++) {
+        wt_run_both(rank_counts[i], settings, body);
+    }
+}
+
+/* One turn of a ring, of a rank with itself if it is alone. Lengths differ
+ * from rank to rank. */
+static void turn_ring(weft_comm *comm, size_t n, uint32_t tag, bool by_request)
+{
+    unsigned ranks = weft_comm_size(comm);
+    unsigned me = weft_comm_rank(comm);
+    unsigned left = (me + ranks - 1) % ranks;
+    unsigned right = (me + 1) % ranks;
+    uint32_t from = tag % 2 ? left : WEFT_ANY_SOURCE;
+    weft_message_info info = {0};
+    weft_request *request = NULL;
+    wt_buffer out;
+    wt_buffer in;
+    wt_buffer want;
+
+    wt_buffer_init(&out, n + me, 1);
+    wt_buffer_init(&in, n + left, 2);
+    wt_buffer_init(&want, n + left, 3);
+    wt_fill_bytes(out.data, n + me, tag, me);
+    wt_fill_bytes(want.data, n + left, tag, left);
+    if (by_request) {
+        WT_OK(weft_isendrecv(comm, out.data, n + me, right, tag + me, in.data,
+                             n + left, from, tag + left, &info, &request));
+        WT_OK(weft_request_wait(request, 0));
+        weft_request_release(request);
+    } else {
+        WT_OK(weft_sendrecv(comm, out.data, n + me, right, tag + me, in.data,
+                            n + left, from, tag + left, &info));
+    }
+    WT_CHECK(info.from == left && info.tag == tag + left);
+    WT_CHECK(info.n == n + left && memcmp(in.data, want.data, info.n) == 0);
+    wt_buffer_check(&in);
+    wt_buffer_fini(&out);
+    wt_buffer_fini(&in);
+    wt_buffer_fini(&want);
+}
+
+static void ring_body(weft_world *world)
+{
+    const size_t sizes[] = {0, 1, 250, 8190, 30000, wt_scaled(1u << 20)};
+
+    for (unsigned i = 0; i < 24; i++) {
+        turn_ring(weft_world_comm(world), sizes[i / 4], 100 * i + i % 2, i & 2);
+    }
+}
+
+static void a_ring_of_sends_and_receives_does_not_deadlock(void **state)
+{
+    (void)state;
+    run_counts(NULL, ring_body);
+    wt_run_both(3, "SHM_CMA=0", ring_body);
+    wt_run_both(1, "SHM_EAGER=256", ring_body);
+    wt_run_both(3, "SHM_RING_BYTES=4K SHM_EAGER=256", ring_body);
+}
+
+/* What is received is too long; what is sent arrives all the same. */
+static void half_truncated_body(weft_world *world)
+{
+    const size_t n = 50000;
+    weft_comm *comm = weft_world_comm(world);
+    unsigned other = 1 - weft_comm_rank(comm);
+    char *buf = calloc(2, n);
+    size_t room = other == 0 ? 10 : n;
+    weft_message_info info = {0};
+
+    WT_CHECK(buf != NULL);
+    WT_STATUS(
+        weft_sendrecv(comm, buf, n, other, 1, buf + n, room, other, 1, &info),
+        other == 0 ? WEFT_ERR_TRUNCATED : WEFT_OK);
+    WT_CHECK(info.n == n && info.from == other);
+    WT_OK(weft_sendrecv(comm, buf, n, other, 1, buf + n, n, other, 1, &info));
+    WT_OK(weft_comm_error(comm));
+    free(buf);
+}
+
+static void
+what_is_sent_arrives_though_what_is_received_is_too_long(void **state)
+{
+    (void)state;
+    run_all_settings(2, half_truncated_body);
+}
+
+/* It matches plain sends and receives. */
+static void mixed_halves_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    unsigned me = weft_comm_rank(comm);
+    unsigned x[2] = {me, 99};
+
+    if (me == 0) {
+        WT_OK(weft_sendrecv(comm, &x[0], 4, 1, 5, &x[1], 4, 2, 6, NULL));
+        WT_CHECK(x[1] == 2);
+    } else if (me == 1) {
+        WT_OK(weft_recv(comm, &x[1], 4, 0, 5, NULL));
+        WT_CHECK(x[1] == 0);
+    } else {
+        WT_OK(weft_send(comm, &x[0], 4, 0, 6));
+    }
+}
+
+static void a_sendrecv_matches_sends_and_receives(void **state)
+{
+    (void)state;
+    wt_run_both(3, NULL, mixed_halves_body);
+}
+
+/* --- longer than 32 bits can count --------------------------------------- */
+
+#define HUGE_BYTES (((size_t)2200 << 20) + 12345)
+
+static void huge_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    unsigned other = 1 - weft_comm_rank(comm);
+    char *buf = calloc(HUGE_BYTES, 1);
+    weft_message_info info = {0};
+
+    WT_CHECK(buf != NULL);
+    if (weft_comm_rank(comm) == 0) {
+        buf[0] = 1;
+        buf[HUGE_BYTES - 1] = 2;
+        buf[(size_t)1 << 31] = 3;
+        WT_OK(weft_send(comm, buf, HUGE_BYTES, other, 1));
+    } else {
+        WT_OK(weft_probe(comm, WEFT_ANY_SOURCE, 1, &info));
+        WT_CHECK(info.n == HUGE_BYTES);
+        WT_OK(weft_recv(comm, buf, HUGE_BYTES, other, 1, &info));
+        WT_CHECK(info.n == HUGE_BYTES && buf[0] == 1 && buf[1] == 0);
+        WT_CHECK(buf[HUGE_BYTES - 1] == 2 && buf[(size_t)1 << 31] == 3);
+    }
+    free(buf);
+}
+
+static void a_message_may_be_longer_than_2_gigabytes(void **state)
+{
+    (void)state;
+    if (!wt_full() || WT_TSAN || WT_ASAN) {
+        skip();
+    }
+    wt_run(2, "SHM_CMA=0", huge_body);
+    wt_run(2, "SHM_CMA=1", huge_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,6 +509,11 @@ int main(void)
             a_message_longer_than_the_buffer_fails_its_receive_alone),
         cmocka_unit_test(everybody_can_send_to_everybody_at_once),
         cmocka_unit_test(messages_and_collectives_mix),
+        cmocka_unit_test(a_ring_of_sends_and_receives_does_not_deadlock),
+        cmocka_unit_test(
+            what_is_sent_arrives_though_what_is_received_is_too_long),
+        cmocka_unit_test(a_sendrecv_matches_sends_and_receives),
+        cmocka_unit_test(a_message_may_be_longer_than_2_gigabytes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,6 +7,7 @@
 
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_coll.h"
 
 enum { BARRIER, BROADCAST, ALLREDUCE, SPLIT };
 
@@ -101,7 +102,8 @@ static weft_status run_into_it(weft_comm *comm, void *buf)
     return st;
 }
 
-static void check_text(const char *text, unsigned ranks)
+static void check_text(const char *text, const char *const *words,
+                       unsigned ranks)
 {
     unsigned others = 0;
 
@@ -111,31 +113,35 @@ static void check_text(const char *text, unsigned ranks)
     if (!wt_names_rank(text, ODD_RANK) || others == 0) {
         WT_FAIL("does not name both ranks: %s", text);
     }
-    for (unsigned i = 0; i < 4 && the.words[i] != NULL; i++) {
-        if (strstr(text, the.words[i]) == NULL) {
-            WT_FAIL("does not say \"%s\": %s", the.words[i], text);
+    for (unsigned i = 0; i < 4 && words[i] != NULL; i++) {
+        if (strstr(text, words[i]) == NULL) {
+            WT_FAIL("does not say \"%s\": %s", words[i], text);
         }
     }
+}
+
+/* It was told of; from now on everything fails at once and says the same. */
+static void check_told(weft_comm *comm, weft_status st,
+                       const char *const *words)
+{
+    char text[1024];
+
+    WT_STATUS(st, WEFT_ERR_MISMATCH);
+    snprintf(text, sizeof(text), "%s", weft_error_detail());
+    check_text(text, words, weft_comm_size(comm));
+    WT_STATUS(weft_barrier(comm), WEFT_ERR_MISMATCH);
+    WT_CHECK(strcmp(text, weft_error_detail()) == 0);
+    WT_STATUS(weft_comm_error(comm), WEFT_ERR_MISMATCH);
 }
 
 static void mismatch_body(weft_world *world)
 {
     weft_comm *comm = NULL;
     char *buf = calloc(1, 8u << 20);
-    char text[1024];
-    weft_status st;
 
     WT_CHECK(buf != NULL);
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
-    st = run_into_it(comm, buf);
-    WT_STATUS(st, WEFT_ERR_MISMATCH);
-    snprintf(text, sizeof(text), "%s", weft_error_detail());
-    check_text(text, weft_world_size(world));
-
-    /* From now on it fails at once and says the same. */
-    WT_STATUS(weft_barrier(comm), WEFT_ERR_MISMATCH);
-    WT_CHECK(strcmp(text, weft_error_detail()) == 0);
-    WT_STATUS(weft_comm_error(comm), WEFT_ERR_MISMATCH);
+    check_told(comm, run_into_it(comm, buf), the.words);
     WT_OK(weft_barrier(weft_world_comm(world)));
     weft_comm_destroy(comm);
     free(buf);
@@ -265,6 +271,259 @@ static void another_order_is_told_of(void **state)
                                .words = {"allreduce", "barrier"}});
 }
 
+/* --- every collective ---------------------------------------------------- */
+
+/* One element less in a part, on one rank; nobody then reaches past his own
+ * memory. */
+typedef struct shorter {
+    bool src;
+    bool dst;
+    unsigned part;
+    bool own; /* and in n, which is this rank's own part */
+} shorter;
+
+typedef struct odd_collective {
+    wt_coll usual;
+    wt_coll odd;
+    shorter usual_less;
+    shorter odd_less;
+    const char *words[4];
+} odd_collective;
+
+static void shorten(wt_call *call, const shorter *less)
+{
+    call->src[less->part].n -= less->src;
+    call->dst[less->part].n -= less->dst;
+    call->n -= less->own;
+}
+
+static weft_status
+run_collective_into_it(weft_comm *comm, const odd_collective *c, bool blocking)
+{
+    bool odd = weft_comm_rank(comm) == ODD_RANK;
+    wt_call call;
+    weft_status st;
+
+    wt_call_init(&call, comm, odd ? &c->odd : &c->usual, NULL);
+    shorten(&call, odd ? &c->odd_less : &c->usual_less);
+    st = blocking ? wt_call_run(&call) : wt_call_run_request(&call);
+    for (unsigned i = 0; st == WEFT_OK && i < 3; i++) {
+        st = weft_barrier(comm);
+    }
+    wt_call_fini(&call);
+    return st;
+}
+
+static void expect_told(weft_world *world, const odd_collective *c,
+                        bool blocking)
+{
+    weft_comm *comm = NULL;
+    weft_status st;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    st = run_collective_into_it(comm, c, blocking);
+    if (st != WEFT_ERR_MISMATCH) {
+        char text[400];
+
+        wt_coll_text(&c->odd, text, sizeof(text));
+        WT_FAIL("%s: %s (%s)", text, weft_status_name(st),
+                st == WEFT_OK ? "no error" : weft_error_detail());
+    }
+    check_told(comm, st, c->words);
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    weft_comm_destroy(comm);
+}
+
+static wt_coll call_of(wt_coll_kind kind, size_t n)
+{
+    return (wt_coll){.kind = kind,
+                     .type = WEFT_F32,
+                     .op = WEFT_SUM,
+                     .n = n,
+                     .lengths = WT_EVEN,
+                     .placing = WT_GAPS,
+                     .seed = (uint64_t)kind};
+}
+
+/* Small and large ones take different ways. */
+static const size_t sizes[] = {10, 50000};
+
+enum { SIZES = 2 };
+
+static void other_kinds_body(weft_world *world)
+{
+    for (unsigned i = 0; i < WT_COLLS * SIZES; i++) {
+        wt_coll_kind a = (wt_coll_kind)(i / SIZES);
+        wt_coll_kind b = (wt_coll_kind)((a + 1 + i % 5) % WT_COLLS);
+        odd_collective c = {.usual = call_of(a, sizes[i % SIZES]),
+                            .odd = call_of(b, sizes[i / 3 % SIZES]),
+                            .words = {wt_coll_name(a), wt_coll_name(b)}};
+
+        expect_told(world, &c, i / 2 % 2 == 0);
+    }
+}
+
+/* Counts, of operations in which all ranks pass the same. */
+static void other_counts_body(weft_world *world)
+{
+    for (unsigned i = 0; i < WT_COLLS * 3; i++) {
+        wt_coll_kind kind = (wt_coll_kind)(i / 3);
+        odd_collective c = {.usual = call_of(kind, i % 3 == 0 ? 10 : 50000),
+                            .odd = call_of(kind, i % 3 == 2 ? 50001 : 11)};
+
+        c.words[0] = wt_coll_name(kind);
+        if (kind == WT_BARRIER || wt_coll_has_parts(kind)) {
+            continue;
+        }
+        c.words[1] = i % 3 == 0 ? "10" : "50000";
+        c.words[2] = i % 3 == 2 ? "50001" : "11";
+        expect_told(world, &c, i % 2 == 0);
+    }
+}
+
+static void other_types_body(weft_world *world)
+{
+    for (unsigned i = SIZES; i < WT_COLLS * SIZES; i++) {
+        wt_coll_kind kind = (wt_coll_kind)(i / SIZES);
+        odd_collective c = {.usual = call_of(kind, sizes[i % SIZES]),
+                            .odd = call_of(kind, sizes[i % SIZES]),
+                            .words = {wt_coll_name(kind), "f32", "i32"}};
+
+        c.odd.type = WEFT_I32;
+        expect_told(world, &c, i / 2 % 2 == 0);
+    }
+}
+
+static void other_reductions_body(weft_world *world)
+{
+    for (unsigned i = 0; i < WT_COLLS * SIZES; i++) {
+        wt_coll_kind kind = (wt_coll_kind)(i / SIZES);
+        odd_collective c = {.usual = call_of(kind, sizes[i % SIZES]),
+                            .odd = call_of(kind, sizes[i % SIZES]),
+                            .words = {wt_coll_name(kind), "sum", "max"}};
+
+        c.odd.op = WEFT_MAX;
+        if (wt_coll_reduces(kind)) {
+            expect_told(world, &c, i / 2 % 2 == 0);
+        }
+    }
+}
+
+static void other_roots_body(weft_world *world)
+{
+    for (unsigned i = 0; i < WT_COLLS * SIZES * 2; i++) {
+        wt_coll_kind kind = (wt_coll_kind)(i / SIZES / 2);
+        odd_collective c = {
+            .usual = call_of(kind, sizes[i % SIZES]),
+            .odd = call_of(kind, sizes[i % SIZES]),
+            .words = {wt_coll_name(kind), " rank 0", " rank 1"}};
+
+        c.usual.root = i / SIZES % 2;
+        c.odd.root = 1 - c.usual.root;
+        if (wt_coll_has_root(kind)) {
+            expect_told(world, &c, i % 3 == 0);
+        }
+    }
+}
+
+/* As many in all, but one more here and one less there. */
+static void other_parts_body(weft_world *world)
+{
+    for (unsigned i = 0; i < 2 * SIZES; i++) {
+        wt_coll_kind kind = i / SIZES == 0 ? WT_ALLGATHERV : WT_REDUCE_SCATTERV;
+        bool src = kind == WT_REDUCE_SCATTERV;
+        odd_collective c = {.usual = call_of(kind, sizes[i % SIZES]),
+                            .odd = call_of(kind, sizes[i % SIZES]),
+                            .usual_less = {src, !src, 0, false},
+                            .odd_less = {src, !src, 1, false},
+                            .words = {wt_coll_name(kind), "parts"}};
+
+        expect_told(world, &c, i % 2 == 0);
+        expect_told(world, &c, i % 2 != 0);
+    }
+}
+
+/* What one rank sends is not what another expects. */
+static void uneven_body(weft_world *world)
+{
+    const struct {
+        wt_coll_kind kind;
+        uint32_t root;
+        shorter less;
+    } cases[] = {
+        {WT_GATHERV, 0, {.own = true}},
+        {WT_GATHERV, 1, {.dst = true, .part = 0}},
+        {WT_SCATTERV, 0, {.own = true}},
+        {WT_SCATTERV, 1, {.src = true, .part = 0}},
+        {WT_ALLTOALLV, 0, {.src = true, .part = 0}},
+        {WT_ALLTOALLV, 0, {.dst = true, .part = 0}},
+    };
+
+    for (unsigned i = 0; i < 6 * SIZES * 2; i++) {
+        size_t n = sizes[i / 6 % SIZES];
+        odd_collective c = {.usual = call_of(cases[i % 6].kind, n),
+                            .odd = call_of(cases[i % 6].kind, n),
+                            .odd_less = cases[i % 6].less};
+
+        c.usual.root = cases[i % 6].root;
+        c.odd.root = cases[i % 6].root;
+        c.words[0] = wt_coll_name(c.odd.kind);
+        c.words[1] = n == 10 ? "40" : "200000";
+        c.words[2] = n == 10 ? "36" : "199996";
+        expect_told(world, &c, i / 12 == 0);
+    }
+}
+
+static void on_both_engines(wt_body *body)
+{
+    wt_run_both(3, "TIMEOUT=20s", body);
+    wt_run_both(2, "TIMEOUT=20s CHUNK_BYTES=4K FLAT_BYTES=64", body);
+    wt_run_both(3, "TIMEOUT=20s ENGINE=message", body);
+    wt_run_both(2, "TIMEOUT=20s ENGINE=message", body);
+}
+
+static void any_two_collectives_are_told_apart(void **state)
+{
+    (void)state;
+    on_both_engines(other_kinds_body);
+}
+
+static void another_count_of_any_collective_is_told_of(void **state)
+{
+    (void)state;
+    on_both_engines(other_counts_body);
+}
+
+static void another_type_of_any_collective_is_told_of(void **state)
+{
+    (void)state;
+    on_both_engines(other_types_body);
+}
+
+static void another_reduction_of_any_collective_is_told_of(void **state)
+{
+    (void)state;
+    on_both_engines(other_reductions_body);
+}
+
+static void another_root_of_any_collective_is_told_of(void **state)
+{
+    (void)state;
+    on_both_engines(other_roots_body);
+}
+
+static void other_parts_are_told_of(void **state)
+{
+    (void)state;
+    on_both_engines(other_parts_body);
+}
+
+static void parts_of_another_length_than_expected_are_told_of(void **state)
+{
+    (void)state;
+    on_both_engines(uneven_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +535,13 @@ int main(void)
         cmocka_unit_test(another_factor_is_told_of),
         cmocka_unit_test(another_root_is_told_of),
         cmocka_unit_test(another_order_is_told_of),
+        cmocka_unit_test(any_two_collectives_are_told_apart),
+        cmocka_unit_test(another_count_of_any_collective_is_told_of),
+        cmocka_unit_test(another_type_of_any_collective_is_told_of),
+        cmocka_unit_test(another_reduction_of_any_collective_is_told_of),
+        cmocka_unit_test(another_root_of_any_collective_is_told_of),
+        cmocka_unit_test(other_parts_are_told_of),
+        cmocka_unit_test(parts_of_another_length_than_expected_are_told_of),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -183,7 +183,7 @@ static void message_body(weft_world *world)
         weft_request *request = NULL;
         size_t n = sizes[i];
         char *x = malloc(3 * n + 1);
-        size_t got = SIZE_MAX;
+        weft_message_info got = {0};
 
         WT_CHECK(x != NULL);
         wt_fill_bytes(x, n, i, me);
@@ -192,7 +192,7 @@ static void message_body(weft_world *world)
         WT_OK(weft_send(comm, x, n, (me + 1) % ranks, i));
         WT_OK(weft_request_wait(request, 0));
         weft_request_release(request);
-        WT_CHECK(got == n && memcmp(x + n, x + 2 * n, n) == 0);
+        WT_CHECK(got.n == n && memcmp(x + n, x + 2 * n, n) == 0);
         free(x);
     }
 }

@@ -101,7 +101,29 @@ uint16_t wt_to_bf16(float value)
 
 bool wt_is_floating(weft_dtype type)
 {
-    return type >= WEFT_F16;
+    return type >= WEFT_F16 && type <= WEFT_C128;
+}
+
+bool wt_is_pair(weft_dtype type)
+{
+    return type >= WEFT_PAIR_F32;
+}
+
+weft_dtype wt_pair_value(weft_dtype type)
+{
+    switch (type) {
+    case WEFT_PAIR_F32:
+        return WEFT_F32;
+    case WEFT_PAIR_F64:
+        return WEFT_F64;
+    default:
+        return wt_pair_index(type);
+    }
+}
+
+weft_dtype wt_pair_index(weft_dtype type)
+{
+    return weft_dtype_size(type) == 8 ? WEFT_I32 : WEFT_I64;
 }
 
 void wt_get(const void *buf, size_t index, weft_dtype type, double *re,
@@ -191,11 +213,38 @@ static void fill_floating(void *buf, size_t n, weft_dtype type,
     }
 }
 
+/* Few values, so that several ranks often have the same one; now and then a
+ * NaN, where there is one. */
+static void fill_pairs(void *buf, size_t n, weft_dtype type, uint64_t seed,
+                       unsigned rank)
+{
+    size_t half = weft_dtype_size(type) / 2;
+
+    for (size_t i = 0; i < n; i++) {
+        uint64_t bits = wt_mix(seed, rank, i);
+        int64_t value = (int64_t)(bits % 5) - 2;
+        int64_t index = (int64_t)(bits >> 8 & 1023) - 512;
+        char *p = (char *)buf + i * 2 * half;
+
+        if (wt_is_floating(wt_pair_value(type))) {
+            wt_put(p, 0, wt_pair_value(type),
+                   bits >> 58 == 0 ? (double)NAN : (double)value / 4, 0);
+        } else {
+            memcpy(p, &value, half);
+        }
+        memcpy(p + half, &index, half);
+    }
+}
+
 void wt_fill(void *buf, size_t n, weft_dtype type, weft_op_kind kind,
              uint64_t seed, unsigned rank)
 {
     size_t size = weft_dtype_size(type);
 
+    if (wt_is_pair(type)) {
+        fill_pairs(buf, n, type, seed, rank);
+        return;
+    }
     if (wt_is_floating(type)) {
         fill_floating(buf, n, type, kind, seed, rank);
         return;
@@ -279,17 +328,25 @@ void wt_element_text(const void *buf, size_t index, weft_dtype type, char *text,
                      size_t room)
 {
     size_t size = weft_dtype_size(type);
+    const char *p = (const char *)buf + index * size;
     uint64_t bits = 0;
+    char value[64];
     double re;
     double im;
 
+    if (wt_is_pair(type)) {
+        wt_element_text(p, 0, wt_pair_value(type), value, sizeof(value));
+        memcpy(&bits, p + size / 2, size / 2);
+        snprintf(text, room, "(%s, %#llx)", value, (unsigned long long)bits);
+        return;
+    }
     if (wt_is_floating(type)) {
         wt_get(buf, index, type, &re, &im);
         snprintf(text, room, type >= WEFT_C64 ? "%.17g%+.17gi" : "%.17g", re,
                  im);
         return;
     }
-    memcpy(&bits, (const char *)buf + index * size, size);
+    memcpy(&bits, p, size);
     snprintf(text, room, "%#llx", (unsigned long long)bits);
 }
 

@@ -13,8 +13,8 @@
 #include <stdint.h>
 #include <weft/types.h>
 
-#define WT_DTYPES 12
-#define WT_OPS 12
+#define WT_DTYPES 16
+#define WT_OPS 14
 
 /* A good 64-bit hash of bytes / of three numbers. */
 uint64_t wt_hash(const void *bytes, size_t n);
@@ -50,6 +50,11 @@ void wt_get(const void *buf, size_t index, weft_dtype type, double *re,
             double *im);
 void wt_put(void *buf, size_t index, weft_dtype type, double re, double im);
 bool wt_is_floating(weft_dtype type);
+
+/* Pairs, and what their two halves are. */
+bool wt_is_pair(weft_dtype type);
+weft_dtype wt_pair_value(weft_dtype type);
+weft_dtype wt_pair_index(weft_dtype type);
 
 /* Every (type, op) that is defined, numbered from 0; false past the last. */
 bool wt_type_and_op(unsigned index, weft_dtype *type, weft_op *op);

@@ -22,6 +22,7 @@ enum {
 
 #define LARGE_COUNT (4u << 20)
 #define MESSAGE_BYTES 100000u
+#define COLLECTIVE_COUNT (1u << 20) /* elements of all blocks of a rank */
 
 /* Set before the ranks are forked. */
 static wt_fault the;
@@ -29,6 +30,7 @@ static wt_fault the;
 /* What a rank works on. Static, so that a victim that exits in the middle of
  * its work is not said to leak it. */
 static float *work;
+static wt_call work_call;
 
 double wt_death_bound(void)
 {
@@ -118,6 +120,25 @@ static weft_status round_of_requests(weft_comm *comm, float *buf)
     return st;
 }
 
+static weft_status round_of_calls(void)
+{
+    return the.by_request ? wt_call_run_request(&work_call)
+                          : wt_call_run(&work_call);
+}
+
+/* The root is the victim or another rank, as it comes. */
+static void prepare_call(weft_comm *comm)
+{
+    wt_coll what = {.kind = the.coll,
+                    .type = WEFT_F32,
+                    .op = WEFT_SUM,
+                    .n = the.large ? COLLECTIVE_COUNT / the.ranks : 8,
+                    .root = the.strike_at % the.ranks,
+                    .seed = 1 + the.strike_at};
+
+    wt_call_init(&work_call, comm, &what, NULL);
+}
+
 static weft_status work_once(weft_comm *comm)
 {
     switch (the.phase) {
@@ -129,6 +150,8 @@ static weft_status work_once(weft_comm *comm)
         return round_of_messages(comm, (char *)work);
     case WT_PENDING:
         return round_of_requests(comm, work);
+    case WT_COLLECTIVE:
+        return round_of_calls();
     default:
         return weft_barrier(comm);
     }
@@ -255,6 +278,7 @@ static void fault_body(weft_world *world)
 
     work = calloc(LARGE_COUNT, sizeof(*work));
     WT_CHECK(work != NULL);
+    prepare_call(comm);
     WT_OK(weft_comm_split(comm, struck ? -1 : 0, 0, &others));
     if (struck) {
         victim_body(comm);
@@ -262,6 +286,7 @@ static void fault_body(weft_world *world)
     st = work_until_error(comm, &began);
     check_told(comm, st, began);
     go_on_without(others);
+    wt_call_fini(&work_call);
     free(work);
 }
 
@@ -320,13 +345,20 @@ static void joining_body(void)
 void wt_fault_text(const wt_fault *fault, char *text, size_t room)
 {
     static const char *const phases[WT_JOINING + 1] = {
-        "idle", "small", "large", "message", "pending", "joining"};
+        "idle",    "small",      "large",  "message",
+        "pending", "collective", "joining"};
     static const char *const blows[WT_BLOWS] = {"kill", "stop", "_exit",
                                                 "exit"};
+    char what[64] = "";
 
-    snprintf(text, room, "%s of rank %u of %u in %s after %u rounds%s%s%s",
+    if (fault->phase == WT_COLLECTIVE) {
+        snprintf(what, sizeof(what), " %s%s%s", fault->large ? "large " : "",
+                 wt_coll_name(fault->coll),
+                 fault->by_request ? " by request" : "");
+    }
+    snprintf(text, room, "%s of rank %u of %u in %s%s after %u rounds%s%s%s",
              blows[fault->blow], fault->victim, fault->ranks,
-             phases[fault->phase], fault->strike_at,
+             phases[fault->phase], what, fault->strike_at,
              fault->with_child ? ", with a child" : "",
              fault->settings != NULL ? ", " : "",
              fault->settings != NULL ? fault->settings : "");

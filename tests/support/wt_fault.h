@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "wt_coll.h"
+
 /* What the ranks are doing. */
 typedef enum wt_phase {
     WT_IDLE,               /* nothing: the next call must tell */
@@ -17,6 +19,7 @@ typedef enum wt_phase {
     WT_LARGE,              /* allreduces of 16 MiB */
     WT_MESSAGE,            /* messages in a ring */
     WT_PENDING,            /* waiting for a request that needs the victim */
+    WT_COLLECTIVE,         /* any one collective, over and over */
     WT_PHASES,             /* of a job that has formed */
     WT_JOINING = WT_PHASES /* forming it */
 } wt_phase;
@@ -38,6 +41,10 @@ typedef struct wt_fault {
     bool with_child; /* the victim has a forked child that lives on */
     /* Rounds of work before the blow; of WT_JOINING, units of 10 us. */
     unsigned strike_at;
+    /* Of WT_COLLECTIVE: which one; of megabytes; behind a request. */
+    wt_coll_kind coll;
+    bool large;
+    bool by_request;
     const char *settings; /* besides TIMEOUT, or NULL */
 } wt_fault;
 

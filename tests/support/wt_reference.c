@@ -258,6 +258,62 @@ static acc first(weft_dtype type, weft_op op, const char *p)
     return is_logical(op.kind) ? truth(type, a) : a;
 }
 
+/* --- pairs --------------------------------------------------------------- */
+
+/* -1, 0 or 1; a NaN counts as less than all numbers if the least value is
+ * looked for, and as greater if the greatest one is. */
+static int compare_values(weft_dtype type, weft_op_kind kind, const char *a,
+                          const char *b)
+{
+    int64_t x = (int64_t)load_integer(a, type);
+    int64_t y = (int64_t)load_integer(b, type);
+    double f = 0;
+    double g = 0;
+    double none;
+
+    if (!wt_is_floating(type)) {
+        return (x > y) - (x < y);
+    }
+    wt_get(a, 0, type, &f, &none);
+    wt_get(b, 0, type, &g, &none);
+    if (isnan(f) || isnan(g)) {
+        int order = (isnan(f) != 0) - (isnan(g) != 0);
+
+        return kind == WEFT_OP_MINLOC ? -order : order;
+    }
+    return (f > g) - (f < g);
+}
+
+static bool pair_beats(weft_dtype type, weft_op_kind kind, const char *a,
+                       const char *b)
+{
+    size_t half = weft_dtype_size(type) / 2;
+    int order = compare_values(wt_pair_value(type), kind, a, b);
+
+    if (order == 0) {
+        return compare_values(wt_pair_index(type), kind, a + half, b + half) <
+               0;
+    }
+    return kind == WEFT_OP_MINLOC ? order < 0 : order > 0;
+}
+
+static void reduce_pairs(char *dst, const char *const *src, size_t n,
+                         weft_dtype type, weft_op_kind kind, unsigned ranks)
+{
+    size_t size = weft_dtype_size(type);
+
+    for (size_t i = 0; i < n; i++) {
+        const char *best = src[0] + i * size;
+
+        for (unsigned r = 1; r < ranks; r++) {
+            if (pair_beats(type, kind, src[r] + i * size, best)) {
+                best = src[r] + i * size;
+            }
+        }
+        memcpy(dst + i * size, best, size);
+    }
+}
+
 static void reduce(char *dst, const char *const *src, size_t n, weft_dtype type,
                    weft_op op, unsigned ranks)
 {
@@ -285,13 +341,17 @@ void wt_reference(void *dst, size_t n, weft_dtype type, weft_op op,
     char *all = malloc(bytes * ranks + 1);
     const char *src[WT_MAX_RANKS];
 
-    if (all == NULL) {
-        WT_FAIL("no memory for the reference");
+    if (all == NULL || ranks == 0) {
+        WT_FAIL("no memory for the reference, or no ranks");
     }
     for (unsigned r = 0; r < ranks; r++) {
         src[r] = all + r * bytes;
         wt_fill(all + r * bytes, n, type, op.kind, seed, r);
     }
-    reduce(dst, src, n, type, op, ranks);
+    if (wt_is_pair(type)) {
+        reduce_pairs(dst, src, n, type, op.kind, ranks);
+    } else {
+        reduce(dst, src, n, type, op, ranks);
+    }
     free(all);
 }

@@ -1,283 +1,216 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine that works by messages, for members that do not all share
- * memory. Every operation goes through phases:
+ * memory. An operation goes through phases:
  *
- *   check   all compare their calls, in rounds: in round k with the ranks 2^k
- *           away on either side; after the last, everybody has heard of
- *           everybody, so a barrier is over
- *   up      allreduce: partial results are folded along a binomial tree to
- *           rank 0; a rank's result covers the ranks from itself on, so the
- *           fold is in the order of ranks
- *   down    allreduce, broadcast: the result goes down such a tree
+ *   start   choose an algorithm and get scratch
+ *   check   all compare their calls, which ends a barrier; small data goes
+ *           along. A rank that could not get its scratch says so, and all give
+ *           up alike
+ *   run     carry out the plan of the algorithm
  *
- * Messages of one operation between two ranks are matched in their order. */
-#include <string.h>
+ * plan.h says who talks to whom, table.c which algorithm it is, data.h where
+ * the pieces lie; run.h carries it out, and check.h does the second phase. */
+#include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "coll/engine.h"
-#include "coll/message/tree.h"
+#include "coll/message/check.h"
+#include "coll/message/run.h"
+#include "coll/message/table.h"
 
-enum { PHASE_CHECK, PHASE_UP, PHASE_FINISH, PHASE_DOWN_RECV, PHASE_DOWN_SEND };
+/* Scratch up to this size is kept for the next operation. */
+#define SCRATCH_KEPT ((size_t)4 << 20)
 
-/* Odd ids are for collectives, see comm/message.c. */
-static uint64_t tag_of(const wf_coll_op *op)
-{
-    return (uint64_t)(op->op.comm->id | 1u) << 32 | op->op.sequence;
-}
+enum { PHASE_START, PHASE_CHECK, PHASE_RUN };
+
+/* What is kept with a communicator. But for the settings and the scratch it is
+ * the state of the operation under way. */
+typedef struct message_state {
+    wf_algorithm forced[WF_CALL_KINDS]; /* by the setting ALGORITHM */
+    uint32_t told[WF_CALL_KINDS]; /* a bit for each algorithm in the log */
+    void *scratch;
+    size_t room;
+
+    wf_check check;
+    bool moves; /* there is a plan */
+    wf_plan plan;
+    wf_data data;
+    wf_run run;
+} message_state;
 
 static int message_score(const weft_comm *comm)
 {
     return comm->size > 1 ? 10 : 0;
 }
 
-static weft_status explain(const wf_coll_op *op, const wf_msg *msg,
-                           uint32_t member)
+/* --- what is chosen ------------------------------------------------------- */
+
+/* Lengths that only some of the ranks know. */
+static bool ragged(uint8_t kind)
 {
-    weft_comm *comm = op->op.comm;
+    return kind == WF_CALL_GATHERV || kind == WF_CALL_SCATTERV ||
+           kind == WF_CALL_ALLTOALLV;
+}
+
+/* " of up to 64 KiB", or nothing. */
+static void bytes_text(uint64_t up_to, char *text, size_t room)
+{
+    bool mib = up_to % ((uint64_t)1 << 20) == 0;
+    bool kib = up_to % 1024 == 0;
+    uint64_t n = mib ? up_to >> 20 : kib ? up_to >> 10 : up_to;
+
+    text[0] = '\0';
+    if (up_to != WF_ANY_BYTES) {
+        snprintf(text, room, " of up to %llu %s", (unsigned long long)n,
+                 mib   ? "MiB"
+                 : kib ? "KiB"
+                       : "bytes");
+    }
+}
+
+/* Once for each operation and algorithm, by one rank. */
+static void tell(const wf_coll_op *op, const wf_choice *choice)
+{
+    const weft_comm *comm = op->op.comm;
+    message_state *state = wf_coll_state(comm);
+    uint8_t kind = op->op.call.kind;
+    char bytes[40];
+
+    if (comm->rank != 0 || (state->told[kind] >> choice->how & 1) != 0) {
+        return;
+    }
+    state->told[kind] |= 1u << choice->how;
+    bytes_text(choice->up_to, bytes, sizeof(bytes));
+    wf_log(WEFT_LOG_INFO, "communicator %u: %s%s on %u ranks by %s: %s",
+           comm->id, wf_call_name(kind), bytes, comm->size,
+           wf_algorithm_name(choice->how), choice->why);
+}
+
+/* What the setting asks for, if it can be had; false: go by the table. */
+static bool choose_forced(const wf_coll_op *op, wf_choice *choice)
+{
+    message_state *state = wf_coll_state(op->op.comm);
+    uint8_t kind = op->op.call.kind;
+    wf_algorithm how = state->forced[kind];
+
+    if (how == WF_ALGORITHMS) {
+        return false;
+    }
+    if (!wf_algorithm_applies((wf_call_kind)kind, how, op->op.comm->size)) {
+        wf_log(op->op.comm->rank == 0 ? WEFT_LOG_INFO : WEFT_LOG_DEBUG,
+               "communicator %u: %s of %u ranks cannot be done by %s, as the "
+               "setting ALGORITHM asks",
+               op->op.comm->id, wf_call_name(kind), op->op.comm->size,
+               wf_algorithm_name(how));
+        state->forced[kind] = WF_ALGORITHMS;
+        return false;
+    }
+    *choice = (wf_choice){.kind = (wf_call_kind)kind,
+                          .up_to = WF_ANY_BYTES,
+                          .how = how,
+                          .why = "the setting ALGORITHM asks for it"};
+    return true;
+}
+
+/* All ranks come to the same answer. False: nothing moves. */
+static bool choose(const wf_coll_op *op, wf_choice *choice)
+{
+    const wf_call *call = &op->op.call;
+    uint32_t size = op->op.comm->size;
+    uint64_t bytes = ragged(call->kind) ? 0 : wf_data_bytes(op);
+    const wf_choice *row =
+        wf_message_choose((wf_call_kind)call->kind, bytes, size);
+
+    if (row == NULL || (call->count == 0 && !ragged(call->kind))) {
+        return false;
+    }
+    if (!choose_forced(op, choice)) {
+        *choice = *row;
+        if (wf_check_takes(op)) {
+            choice->up_to = wf_check_room(size);
+            choice->how = WF_BY_DISSEMINATION;
+            choice->why = "it goes along when calls are compared";
+        }
+    }
+    tell(op, choice);
+    return true;
+}
+
+/* --- phases --------------------------------------------------------------- */
+
+/* False: there is no memory. */
+static bool get_scratch(message_state *state)
+{
+    size_t bytes = state->data.scratch_bytes;
+
+    if (bytes > state->room) {
+        wf_free(state->scratch);
+        state->scratch = wf_alloc(bytes);
+        state->room = state->scratch != NULL ? bytes : 0;
+    }
+    /* Where none is needed, any address will do. */
+    wf_data_place_scratch(&state->data,
+                          state->scratch != NULL ? state->scratch : state);
+    return bytes <= state->room;
+}
+
+static void forget_scratch(message_state *state)
+{
+    if (state->room > SCRATCH_KEPT) {
+        wf_free(state->scratch);
+        state->scratch = NULL;
+        state->room = 0;
+    }
+}
+
+static void start(wf_coll_op *op)
+{
+    const weft_comm *comm = op->op.comm;
+    message_state *state = wf_coll_state(comm);
+    wf_choice choice;
+    bool any = choose(op, &choice);
+    bool along = any && choice.how == WF_BY_DISSEMINATION;
+    bool without = false;
+
+    state->run.count = 0;
+    state->moves =
+        any && !along &&
+        wf_plan_make(&state->plan, choice.kind, choice.how, comm->size,
+                     comm->rank, op->op.call.root, wf_data_pieces(op));
+    if (state->moves) {
+        wf_data_init(&state->data, op, &state->plan);
+        without = !get_scratch(state);
+    }
+    wf_check_init(&state->check, op, along, without);
+}
+
+/* All have made this call: now data may move. */
+static void checked(wf_coll_op *op)
+{
+    message_state *state = wf_coll_state(op->op.comm);
+
+    if (state->moves) {
+        wf_data_prepare(&state->data, op);
+        wf_run_init(&state->run, &state->data);
+    } else if (state->check.with_data) {
+        wf_check_finish(&state->check, op);
+    }
+}
+
+static weft_status run_step(wf_coll_op *op)
+{
+    message_state *state = wf_coll_state(op->op.comm);
     weft_status st;
 
-    switch (msg->status) {
-    case WEFT_ERR_PEER:
-        st = wf_host_check(comm->world->host, comm->member[member]);
-        return st != WEFT_OK
-                   ? st
-                   : wf_fail(WEFT_ERR_PEER, "rank %u went away", member);
-    case WEFT_ERR_TRUNCATED:
-        return wf_fail(WEFT_ERR_MISMATCH,
-                       "operation number %u on communicator %u: rank %u sent "
-                       "more than rank %u expects",
-                       op->op.sequence, comm->id, member, comm->rank);
-    default:
-        return msg->status;
-    }
-}
-
-/* Send, if not yet sent; WEFT_OK once the buffer is free again. */
-static weft_status send_to(wf_coll_op *op, uint32_t member, const void *buf,
-                           size_t bytes)
-{
-    wf_message_progress *p = &op->state.message;
-    weft_comm *comm = op->op.comm;
-    weft_status st = WEFT_OK;
-
-    if (!p->sent) {
-        wf_port *port;
-        const wf_transport *t =
-            wf_world_route(comm->world, comm->member[member], &port);
-
-        p->sent = true;
-        p->to = member;
-        st = t->send(port, comm->member[member], tag_of(op), buf, bytes,
-                     &p->send);
-        if (st != WEFT_OK) {
-            p->sent = false;
-            return st;
-        }
-    }
-    if (!p->send.done) {
-        return WF_PENDING;
-    }
-    return p->send.status == WEFT_OK ? WEFT_OK : explain(op, &p->send, member);
-}
-
-static weft_status recv_from(wf_coll_op *op, uint32_t member, void *buf,
-                             size_t bytes)
-{
-    wf_message_progress *p = &op->state.message;
-    weft_comm *comm = op->op.comm;
-    weft_status st = WEFT_OK;
-
-    if (!p->received) {
-        wf_port *port;
-        const wf_transport *t =
-            wf_world_route(comm->world, comm->member[member], &port);
-
-        p->received = true;
-        p->from = member;
-        st = t->recv(port, comm->member[member], tag_of(op), WF_TAG_EXACT, buf,
-                     bytes, &p->recv);
-        if (st != WEFT_OK) {
-            p->received = false;
-            return st;
-        }
-    }
-    if (!p->recv.done) {
-        return WF_PENDING;
-    }
-    return p->recv.status == WEFT_OK ? WEFT_OK : explain(op, &p->recv, member);
-}
-
-/* The messages of this round are through. */
-static void next_round(wf_coll_op *op)
-{
-    op->state.message.sent = false;
-    op->state.message.received = false;
-    op->op.moved++;
-}
-
-static void enter(wf_coll_op *op, uint32_t phase, uint32_t mask)
-{
-    op->state.message.phase = phase;
-    op->state.message.mask = mask;
-    next_round(op);
-}
-
-static void start_down(wf_coll_op *op)
-{
-    weft_comm *comm = op->op.comm;
-    uint32_t number = tree_number(comm->rank, op->op.call.root, comm->size);
-
-    enter(op, number == 0 ? PHASE_DOWN_SEND : PHASE_DOWN_RECV,
-          tree_span(number, comm->size) >> (number == 0));
-}
-
-/* What the result starts from: our own data, scaled if it must be. */
-static weft_status start_up(wf_coll_op *op)
-{
-    wf_message_progress *p = &op->state.message;
-    weft_op sum = {WEFT_OP_SUM, 1.0};
-    weft_op own = {(weft_op_kind)op->op.call.op, op->op.call.factor};
-    weft_dtype type = (weft_dtype)op->op.call.type;
-    wf_reducer first;
-    bool scales = own.kind == WEFT_OP_AVG || own.kind == WEFT_OP_PREMUL_SUM;
-
-    if (op->bytes > 0) {
-        p->scratch = wf_alloc(op->bytes);
-        if (p->scratch == NULL) {
-            return wf_fail(WEFT_ERR_NOMEM, "%zu bytes for a partial result",
-                           op->bytes);
-        }
-    }
-    (void)wf_reducer_init(&p->partial, type, scales ? sum : own, 1);
-    (void)wf_reducer_init(&first, type, own.kind == WEFT_OP_AVG ? sum : own, 1);
-    if (op->bytes > 0) {
-        first.fold(&first, &op->dst, 1, &op->src, 1, op->op.call.count);
-    }
-    enter(op, PHASE_UP, 1);
-    return WEFT_OK;
-}
-
-static weft_status check_step(wf_coll_op *op)
-{
-    wf_message_progress *p = &op->state.message;
-    uint32_t size = op->op.comm->size;
-    uint32_t rank = op->op.comm->rank;
-    uint32_t from = (rank + size - p->mask) % size;
-    weft_status st =
-        send_to(op, (rank + p->mask) % size, &op->op.call, sizeof(wf_call));
-    weft_status got;
-
-    if (st != WEFT_OK && st != WF_PENDING) {
-        return st;
-    }
-    got = recv_from(op, from, &p->theirs, sizeof(p->theirs));
-    if (got != WEFT_OK) {
-        return got;
-    }
-    if (p->recv.n != sizeof(p->theirs) ||
-        !wf_call_equal(&p->theirs, &op->op.call)) {
-        return wf_coll_mismatch(op, from, &p->theirs);
-    }
-    if (st == WF_PENDING) {
-        return st;
-    }
-    p->mask <<= 1;
-    next_round(op);
-    if (p->mask < size) {
+    if (!state->moves) {
         return WEFT_OK;
     }
-    if (op->op.call.kind == WF_CALL_ALLREDUCE) {
-        return start_up(op);
-    }
-    if (op->op.call.kind == WF_CALL_BROADCAST) {
-        start_down(op);
-    } else {
-        enter(op, PHASE_DOWN_SEND, 0); /* nothing to send: it is over */
-    }
-    return WEFT_OK;
-}
-
-static weft_status up_step(wf_coll_op *op)
-{
-    wf_message_progress *p = &op->state.message;
-    weft_comm *comm = op->op.comm;
-    weft_status st = WEFT_OK;
-
-    if (p->mask >= comm->size) {
-        enter(op, PHASE_FINISH, 0);
-        return WEFT_OK;
-    }
-    if ((comm->rank & p->mask) != 0) {
-        st = send_to(op, comm->rank - p->mask, op->dst, op->bytes);
-        if (st == WEFT_OK) {
-            enter(op, PHASE_FINISH, 0);
-        }
-        return st;
-    }
-    if (comm->rank + p->mask < comm->size) {
-        st = recv_from(op, comm->rank + p->mask, p->scratch, op->bytes);
-        if (st == WEFT_OK && op->bytes > 0) {
-            const void *both[2] = {op->dst, p->scratch};
-
-            p->partial.fold(&p->partial, &op->dst, 1, both, 2,
-                            op->op.call.count);
-        }
-    }
+    st = wf_run_step(&state->run, op);
     if (st == WEFT_OK) {
-        p->mask <<= 1;
-        next_round(op);
-    }
-    return st;
-}
-
-/* Rank 0 has everything; what is left of an average is to divide. */
-static weft_status finish_step(wf_coll_op *op)
-{
-    if (op->op.comm->rank == 0 && op->op.call.op == WEFT_OP_AVG &&
-        op->bytes > 0) {
-        const void *sum = op->dst;
-
-        op->reducer.fold(&op->reducer, &op->dst, 1, &sum, 1, op->op.call.count);
-    }
-    start_down(op);
-    return WEFT_OK;
-}
-
-static weft_status down_recv_step(wf_coll_op *op)
-{
-    wf_message_progress *p = &op->state.message;
-    weft_comm *comm = op->op.comm;
-    uint32_t root = op->op.call.root;
-    uint32_t number = tree_number(comm->rank, root, comm->size);
-    weft_status st = recv_from(
-        op, tree_rank(number - p->mask, root, comm->size), op->dst, op->bytes);
-
-    if (st == WEFT_OK) {
-        enter(op, PHASE_DOWN_SEND, p->mask >> 1);
-    }
-    return st;
-}
-
-static weft_status down_send_step(wf_coll_op *op, bool *over)
-{
-    wf_message_progress *p = &op->state.message;
-    weft_comm *comm = op->op.comm;
-    uint32_t root = op->op.call.root;
-    uint32_t number = tree_number(comm->rank, root, comm->size);
-    weft_status st = WEFT_OK;
-
-    if (p->mask == 0) {
-        *over = true;
-        return WEFT_OK;
-    }
-    if (number + p->mask < comm->size) {
-        st = send_to(op, tree_rank(number + p->mask, root, comm->size), op->dst,
-                     op->bytes);
-    }
-    if (st == WEFT_OK) {
-        p->mask >>= 1;
-        next_round(op);
+        wf_data_finish(&state->data, op);
+        forget_scratch(state);
     }
     return st;
 }
@@ -286,73 +219,88 @@ static weft_status message_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
     wf_message_progress *p = &op->state.message;
+    message_state *state = wf_coll_state(base->comm);
     weft_status st = WEFT_OK;
-    bool over = false;
 
-    while (st == WEFT_OK && !over) {
-        switch (p->phase) {
-        case PHASE_CHECK:
-            st = check_step(op);
-            break;
-        case PHASE_UP:
-            st = up_step(op);
-            break;
-        case PHASE_FINISH:
-            st = finish_step(op);
-            break;
-        case PHASE_DOWN_RECV:
-            st = down_recv_step(op);
-            break;
-        default:
-            st = down_send_step(op, &over);
-            break;
+    if (p->phase == PHASE_START) {
+        start(op);
+        p->phase = PHASE_CHECK;
+    }
+    if (p->phase == PHASE_CHECK) {
+        st = wf_check_step(&state->check, op);
+        if (st != WEFT_OK) {
+            return st;
         }
+        checked(op);
+        p->phase = PHASE_RUN;
     }
-    if (over && st == WEFT_OK) {
-        wf_free(p->scratch);
-        p->scratch = NULL;
-    }
-    return st;
+    return run_step(op);
 }
+
+/* --- the engine ----------------------------------------------------------- */
 
 static void message_drop(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    wf_message_progress *p = &op->state.message;
-    weft_comm *comm = base->comm;
+    message_state *state = wf_coll_state(base->comm);
 
-    if (p->sent && !p->send.done && comm->world->shm_port != NULL) {
-        wf_transport_shm.drop(comm->world->shm_port, &p->send);
+    /* One that never began has nothing, and the state is another one's. */
+    if (op->state.message.phase != PHASE_START) {
+        wf_check_drop(&state->check, op);
+        wf_run_drop(&state->run, op);
+        forget_scratch(state);
     }
-    if (p->received && !p->recv.done && comm->world->shm_port != NULL) {
-        wf_transport_shm.drop(comm->world->shm_port, &p->recv);
-    }
-    wf_free(p->scratch);
-    p->scratch = NULL;
 }
 
 static bool message_awaits(const wf_op *base, uint32_t member)
 {
     const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
-    const wf_message_progress *p = &op->state.message;
+    const message_state *state = wf_coll_state(base->comm);
 
-    return (p->sent && !p->send.done && p->to == member) ||
-           (p->received && !p->recv.done && p->from == member);
+    return op->state.message.phase != PHASE_START &&
+           (wf_check_awaits(&state->check, member) ||
+            wf_run_awaits(&state->run, member));
 }
 
 static void message_begin(wf_coll_op *op)
 {
-    memset(&op->state.message, 0, sizeof(op->state.message));
-    op->state.message.mask = 1;
+    op->state.message.phase = PHASE_START;
     op->op.step = message_step;
     op->op.drop = message_drop;
     op->op.awaits = message_awaits;
     op->op.driven = true;
 }
 
+static weft_status message_attach(weft_comm *comm, void *area, void **out)
+{
+    message_state *state = wf_zalloc_aligned(64, sizeof(*state));
+    weft_status st;
+
+    (void)area;
+    if (state == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a communicator's messages");
+    }
+    st = wf_algorithms_parse(comm->world->settings.algorithm, state->forced);
+    if (st != WEFT_OK) {
+        wf_free(state);
+        return st;
+    }
+    *out = state;
+    return WEFT_OK;
+}
+
+static void message_detach(weft_comm *comm, void *state)
+{
+    (void)comm;
+    wf_free(((message_state *)state)->scratch);
+    wf_free(state);
+}
+
 const wf_engine wf_engine_message = {
     .name = "message",
-    .what = "messages along trees",
+    .what = "messages along trees, rings and cubes",
     .score = message_score,
+    .attach = message_attach,
+    .detach = message_detach,
     .begin = message_begin,
 };

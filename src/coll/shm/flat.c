@@ -52,7 +52,7 @@ static void put(const wf_coll_op *op, unsigned char *to)
         return;
     } else if (shm_has_lanes(kind)) {
         put_blocks(op, to);
-    } else {
+    } else if (op->bytes > 0) { /* of allgatherv it may be nothing */
         memcpy(to, op->src, op->bytes);
     }
 }

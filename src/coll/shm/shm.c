@@ -162,7 +162,13 @@ static void shm_detach(weft_comm *comm, void *state)
     (void)comm;
     for (shm_shared *one = s->shared, *next; one != NULL; one = next) {
         next = one->next;
-        shm_shared_end(one);
+        if (one->given_back) {
+            shm_shared_end(one);
+        } else {
+            /* Somebody still uses it, an array of Python, say, which nothing
+             * here could tell: the mapping stays as long as the process. */
+            wf_free(one);
+        }
     }
     wf_free(s);
 }

@@ -316,6 +316,11 @@ static void self_gone(wf_port *port, uint32_t rank)
     }
 }
 
+static bool self_lost(const wf_port *port, uint32_t rank)
+{
+    return rank == port->rank && port->gone;
+}
+
 const wf_transport wf_transport_self = {
     .abi = WF_TRANSPORT_ABI,
     .name = "self",
@@ -332,4 +337,5 @@ const wf_transport wf_transport_self = {
     .progress = self_progress,
     .busy = self_busy,
     .gone = self_gone,
+    .lost = self_lost,
 };

@@ -193,6 +193,13 @@ static void shm_gone(wf_port *port, uint32_t rank)
     }
 }
 
+static bool shm_lost(const wf_port *port, uint32_t rank)
+{
+    const shm_peer *peer = shm_peer_of(port, rank);
+
+    return peer != NULL && peer->failed != WEFT_OK;
+}
+
 /* --- messages ------------------------------------------------------------ */
 
 static weft_status shm_send(wf_port *port, uint32_t to, uint64_t tag,
@@ -391,4 +398,5 @@ const wf_transport wf_transport_shm = {
     .progress = shm_progress,
     .busy = shm_busy,
     .gone = shm_gone,
+    .lost = shm_lost,
 };

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/message/check.h"
+
+#include "base/status.h"
+#include "coll/message/plan.h"
+#include "transport/msg.h"
+
+/* How a record begins; data of the rank may follow. */
+typedef struct check_head {
+    wf_call call;
+    uint32_t without;
+    uint32_t zero;
+} check_head;
+_Static_assert(sizeof(check_head) == 32, "sent as bytes");
+
+enum { RANKS_MAX = WF_CHECK_BYTES / sizeof(check_head) };
+
+static size_t record_bytes(size_t data)
+{
+    return sizeof(check_head) + (data + 15) / 16 * 16;
+}
+
+size_t wf_check_room(uint32_t ranks)
+{
+    size_t record = WF_CHECK_BYTES / ranks / 16 * 16;
+
+    return record > sizeof(check_head) ? record - sizeof(check_head) : 0;
+}
+
+/* Each rank has one block, of a length that all know. */
+bool wf_check_takes(const wf_coll_op *op)
+{
+    switch ((wf_call_kind)op->op.call.kind) {
+    case WF_CALL_BROADCAST:
+    case WF_CALL_REDUCE:
+    case WF_CALL_ALLREDUCE:
+    case WF_CALL_SCAN:
+    case WF_CALL_EXSCAN:
+    case WF_CALL_ALLGATHER:
+    case WF_CALL_GATHER:
+        return op->bytes <= wf_check_room(op->op.comm->size);
+    default:
+        return false;
+    }
+}
+
+void wf_check_init(wf_check *check, const wf_coll_op *op, bool with_data,
+                   bool without)
+{
+    uint32_t rank = op->op.comm->rank;
+    bool brings = with_data && (op->op.call.kind != WF_CALL_BROADCAST ||
+                                rank == op->op.call.root);
+
+    check->round = 0;
+    check->send.open = false;
+    check->recv.open = false;
+    check->without = without ? rank + 1 : 0;
+    check->with_data = with_data;
+    check->record = record_bytes(with_data ? op->bytes : 0);
+    if (with_data) {
+        memset(check->records, 0, check->record);
+    }
+    if (brings) {
+        wf_copy(check->records + sizeof(check_head), op->src, op->bytes);
+    }
+}
+
+/* How many records travel in a round to the rank that is `away`. */
+static size_t records_in(const wf_check *check, uint32_t size, uint32_t away)
+{
+    return !check->with_data ? 1 : away < size - away ? away : size - away;
+}
+
+static unsigned char *record_at(const wf_check *check, uint32_t index)
+{
+    return (unsigned char *)(uintptr_t)check->records + index * check->record;
+}
+
+static weft_status round_begin(wf_check *check, const wf_coll_op *op,
+                               const wf_step *step, uint32_t away)
+{
+    size_t n = records_in(check, op->op.comm->size, away) * check->record;
+    unsigned char *to = record_at(check, check->with_data ? away : 1);
+    check_head head = {.call = op->op.call, .without = check->without};
+    weft_status st = WEFT_OK;
+
+    if (!check->recv.open) {
+        size_t room = (size_t)(check->records + sizeof(check->records) - to);
+
+        st = wf_wire_recv(op, step->from, to, room, &check->recv);
+    }
+    if (st == WEFT_OK && !check->send.open) {
+        memcpy(check->records, &head, sizeof(head));
+        st = wf_wire_send(op, step->to, check->records, n, &check->send);
+    }
+    return st;
+}
+
+/* What came: calls of the rank we heard from and of those before it. A rank
+ * that made another call may have sent less, or more, than we think. */
+static weft_status compare(wf_check *check, const wf_coll_op *op, uint32_t from,
+                           uint32_t away)
+{
+    uint32_t size = op->op.comm->size;
+    size_t records = records_in(check, size, away);
+    size_t came = check->recv.msg.n;
+
+    for (uint32_t i = 0; i < records; i++) {
+        check_head head = {.without = 0};
+
+        if (came >= (i + 1) * check->record ||
+            (i == 0 && came >= sizeof(head))) {
+            memcpy(&head, record_at(check, (check->with_data ? away : 1) + i),
+                   sizeof(head));
+        }
+        if (!wf_call_equal(&head.call, &op->op.call)) {
+            return wf_coll_mismatch(op, (from + size - i) % size, &head.call);
+        }
+        if (check->without == 0) {
+            check->without = head.without;
+        }
+    }
+    return WEFT_OK;
+}
+
+/* One round; WEFT_OK when it is over. */
+static weft_status round_step(wf_check *check, wf_coll_op *op,
+                              const wf_step *step, uint32_t away)
+{
+    weft_status st = round_begin(check, op, step, away);
+    weft_status sent;
+
+    if (st == WEFT_OK) {
+        st = wf_wire_status(op, &check->recv);
+    }
+    if (st == WEFT_OK) {
+        st = compare(check, op, step->from, away);
+    }
+    if (st != WEFT_OK && st != WF_PENDING) {
+        return st;
+    }
+    sent = wf_wire_status(op, &check->send);
+    return sent != WEFT_OK ? sent : st;
+}
+
+static weft_status no_memory(const wf_check *check, wf_coll_op *op)
+{
+    uint32_t rank = check->without - 1;
+
+    /* All ranks end it here, so the communicator stays good. */
+    op->op.private_failure = true;
+    return wf_fail(WEFT_ERR_NOMEM,
+                   "rank %u has no memory for what passes through it in this "
+                   "%s",
+                   rank, wf_call_name(op->op.call.kind));
+}
+
+weft_status wf_check_step(wf_check *check, wf_coll_op *op)
+{
+    wf_plan rounds;
+    wf_step step;
+    weft_status st = WEFT_OK;
+
+    (void)wf_plan_make(&rounds, WF_CALL_BARRIER, WF_BY_DISSEMINATION,
+                       op->op.comm->size, op->op.comm->rank, 0, 1);
+    while (check->round < rounds.steps && st == WEFT_OK) {
+        wf_plan_at(&rounds, check->round, &step);
+        st = round_step(check, op, &step, 1u << check->round);
+        if (st == WEFT_OK) {
+            check->send.open = false;
+            check->recv.open = false;
+            check->round++;
+            op->op.moved++;
+        }
+    }
+    return st == WEFT_OK && check->without != 0 ? no_memory(check, op) : st;
+}
+
+/* --- the result ----------------------------------------------------------- */
+
+static const unsigned char *data_of(const wf_check *check, const wf_coll_op *op,
+                                    uint32_t rank)
+{
+    uint32_t size = op->op.comm->size;
+
+    return record_at(check, (op->op.comm->rank + size - rank) % size) +
+           sizeof(check_head);
+}
+
+/* The first `ranks` ranks' data, folded. */
+static void fold_first(const wf_check *check, wf_coll_op *op, uint32_t ranks)
+{
+    const void *src[RANKS_MAX];
+    void *dst = op->dst;
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        src[r] = data_of(check, op, r);
+    }
+    if (ranks > 0) {
+        op->reducer.fold(&op->reducer, &dst, 1, src, ranks,
+                         op->bytes / op->reducer.elem);
+    }
+}
+
+void wf_check_finish(const wf_check *check, wf_coll_op *op)
+{
+    const wf_call *call = &op->op.call;
+    uint32_t rank = op->op.comm->rank;
+    uint32_t size = op->op.comm->size;
+
+    if (op->bytes == 0) {
+        return;
+    }
+    switch ((wf_call_kind)call->kind) {
+    case WF_CALL_BROADCAST:
+        wf_copy(op->dst, data_of(check, op, call->root), op->bytes);
+        break;
+    case WF_CALL_SCAN:
+        fold_first(check, op, rank + 1);
+        break;
+    case WF_CALL_EXSCAN:
+        fold_first(check, op, rank);
+        break;
+    case WF_CALL_ALLREDUCE:
+    case WF_CALL_REDUCE:
+        if (call->kind == WF_CALL_ALLREDUCE || rank == call->root) {
+            fold_first(check, op, size);
+        }
+        break;
+    default: /* allgather, gather */
+        for (uint32_t r = 0; r < size; r++) {
+            if (call->kind == WF_CALL_ALLGATHER || rank == call->root) {
+                wf_copy(wf_coll_dst(op, r).at, data_of(check, op, r),
+                        op->bytes);
+            }
+        }
+        break;
+    }
+}
+
+bool wf_check_awaits(const wf_check *check, uint32_t member)
+{
+    return wf_wire_awaits(&check->send, member) ||
+           wf_wire_awaits(&check->recv, member);
+}
+
+void wf_check_drop(wf_check *check, const wf_coll_op *op)
+{
+    wf_wire_drop(op, &check->send);
+    wf_wire_drop(op, &check->recv);
+}

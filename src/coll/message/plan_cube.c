@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The recursive ones, in which partners are 1, 2, 4, 8... apart: doubling, in
+ * which what a rank has covers twice as many ranks after each step, and
+ * halving, in which a rank keeps half of what it folded.
+ *
+ * Where ranks must be a power of two and are not, the first few pair up: the
+ * odd one of each pair hands its data to the even one at the start, and gets
+ * the result at the end. The others are numbered anew, so that a partial
+ * result still covers neighbours. */
+#include "coll/message/plan.h"
+
+static void cube_init(wf_plan *plan)
+{
+    uint32_t rank = plan->rank;
+
+    plan->cube = 1;
+    while (plan->cube <= plan->size / 2) {
+        plan->cube *= 2;
+    }
+    plan->extra = plan->size - plan->cube;
+    plan->number = rank >= 2 * plan->extra ? rank - plan->extra
+                   : rank % 2 == 0         ? rank / 2
+                                           : WF_NOBODY;
+}
+
+static uint32_t cube_rank(const wf_plan *plan, uint32_t number)
+{
+    return number < plan->extra ? 2 * number : number + plan->extra;
+}
+
+/* Is this one of the pairs? */
+static bool cube_paired(const wf_plan *plan)
+{
+    return plan->rank < 2 * plan->extra;
+}
+
+/* The odd one hands over its data, */
+static void pair_up(const wf_plan *plan, wf_step *step)
+{
+    wf_piece all = wf_run_of(WF_AT_SRC, 0, plan->blocks);
+
+    if (plan->number == WF_NOBODY) {
+        step->to = plan->rank - 1;
+        step->send = all;
+    } else if (cube_paired(plan)) {
+        step->from = plan->rank + 1;
+        step->recv = all;
+        step->recv.at = WF_AT_DST;
+        step->act = WF_FOLD_LAST;
+        step->own = WF_AT_SRC;
+    }
+}
+
+/* and gets the result. */
+static void pair_down(const wf_plan *plan, wf_step *step)
+{
+    wf_piece all = wf_run_of(WF_AT_DST, 0, plan->blocks);
+
+    if (plan->number == WF_NOBODY) {
+        step->from = plan->rank - 1;
+        step->recv = all;
+    } else if (cube_paired(plan)) {
+        step->to = plan->rank + 1;
+        step->send = all;
+    }
+}
+
+/* Our data before the first exchange with others of the cube. */
+static wf_place cube_first(const wf_plan *plan)
+{
+    return cube_paired(plan) ? WF_AT_DST : WF_AT_SRC;
+}
+
+/* Lower numbers are folded first, so both partners compute the same bits. */
+static void fold_with(const wf_plan *plan, uint32_t mask, wf_step *step)
+{
+    uint32_t other = cube_rank(plan, plan->number ^ mask);
+
+    step->to = other;
+    step->from = other;
+    step->act = other < plan->rank ? WF_FOLD_FIRST : WF_FOLD_LAST;
+}
+
+static void doubling_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
+{
+    step->waits = 1;
+    step->flows = true;
+    if (at == 0) {
+        pair_up(plan, step);
+    } else if (at + 1 == plan->steps) {
+        pair_down(plan, step);
+    } else if (plan->number != WF_NOBODY) {
+        fold_with(plan, 1u << (at - 1), step);
+        step->own = at == 1 ? cube_first(plan) : WF_AT_DST;
+        step->send = wf_run_of(step->own, 0, 1);
+        step->recv = wf_run_of(WF_AT_DST, 0, 1);
+    }
+}
+
+/* Of the 2 * mask blocks that we share with the partner, those on the side of
+ * `number`. */
+static wf_piece cube_half(wf_place at, uint32_t number, uint32_t mask)
+{
+    return wf_run_of(at, number & ~(mask - 1), mask);
+}
+
+/* Halving: fold the half we keep. Then doubling: exchange what is complete. */
+static void halving_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
+{
+    uint32_t rounds = wf_rounds(plan->cube);
+    uint32_t number = plan->number;
+
+    step->waits = 1;
+    if (at == 0) {
+        pair_up(plan, step);
+    } else if (at + 1 == plan->steps) {
+        pair_down(plan, step);
+    } else if (number != WF_NOBODY && at <= rounds) {
+        uint32_t mask = plan->cube >> at;
+
+        fold_with(plan, mask, step);
+        step->own = at == 1 ? cube_first(plan) : WF_AT_DST;
+        step->send = cube_half(step->own, number ^ mask, mask);
+        step->recv = cube_half(WF_AT_DST, number, mask);
+    } else if (number != WF_NOBODY) {
+        uint32_t mask = 1u << (at - 1 - rounds);
+
+        fold_with(plan, mask, step);
+        step->act = WF_STORE;
+        step->send = cube_half(WF_AT_DST, number, mask);
+        step->recv = cube_half(WF_AT_DST, number ^ mask, mask);
+    }
+}
+
+/* What is kept goes to scratch, and what is left at last to the destination. */
+static void halving_reduce_scatter(const wf_plan *plan, uint64_t at,
+                                   wf_step *step)
+{
+    uint32_t mask = plan->cube >> (at + 1);
+
+    fold_with(plan, mask, step);
+    step->waits = 1;
+    step->own = at == 0 ? WF_AT_SRC : WF_AT_WORK;
+    step->send = cube_half(step->own, plan->number ^ mask, mask);
+    step->recv =
+        cube_half(mask == 1 ? WF_AT_DST : WF_AT_WORK, plan->number, mask);
+}
+
+static void doubling_allgather(const wf_plan *plan, uint64_t at, wf_step *step)
+{
+    uint32_t mask = 1u << at;
+
+    fold_with(plan, mask, step);
+    step->waits = 1;
+    step->act = WF_STORE;
+    step->send = cube_half(WF_AT_DST, plan->number, mask);
+    step->recv = cube_half(WF_AT_DST, plan->number ^ mask, mask);
+}
+
+/* After step k the result covers 2^(k+1) ranks up to our own; `before` ranks
+ * take no part. */
+static void scan_from(const wf_plan *plan, uint32_t before, uint64_t at,
+                      wf_step *step)
+{
+    uint64_t away = (uint64_t)1 << at;
+
+    step->waits = 1;
+    step->flows = true;
+    if (plan->rank < before) {
+        return;
+    }
+    if (plan->rank + away < plan->size) {
+        step->to = (uint32_t)(plan->rank + away);
+        step->send = wf_run_of(WF_AT_DST, 0, 1);
+    }
+    if (plan->rank >= before + away) {
+        step->from = (uint32_t)(plan->rank - away);
+        step->recv = wf_run_of(WF_AT_DST, 0, 1);
+        step->act = WF_FOLD_FIRST;
+        step->own = WF_AT_DST;
+    }
+}
+
+static void doubling_scan(const wf_plan *plan, uint64_t at, wf_step *step)
+{
+    scan_from(plan, 0, at, step);
+}
+
+/* Everybody hands its data to the next rank; then it is a scan of those that
+ * got some. */
+static void doubling_exscan(const wf_plan *plan, uint64_t at, wf_step *step)
+{
+    if (at > 0) {
+        scan_from(plan, 1, at - 1, step);
+        return;
+    }
+    if (plan->rank + 1 < plan->size) {
+        step->to = plan->rank + 1;
+        step->send = wf_run_of(WF_AT_SRC, 0, 1);
+    }
+    if (plan->rank > 0) {
+        step->from = plan->rank - 1;
+        step->recv = wf_run_of(WF_AT_DST, 0, 1);
+        step->act = WF_LAND;
+    }
+}
+
+bool wf_plan_doubling(wf_plan *plan, wf_call_kind kind)
+{
+    cube_init(plan);
+    plan->blocks = 1;
+    plan->piped = true;
+    switch (kind) {
+    case WF_CALL_ALLREDUCE:
+        plan->fill = doubling_allreduce;
+        plan->steps = wf_rounds(plan->cube) + 2;
+        return true;
+    case WF_CALL_SCAN:
+        plan->fill = doubling_scan;
+        plan->steps = wf_rounds(plan->size);
+        return true;
+    case WF_CALL_EXSCAN:
+        plan->fill = doubling_exscan;
+        plan->steps = wf_rounds(plan->size - 1) + 1;
+        return true;
+    case WF_CALL_ALLGATHER:
+        plan->fill = doubling_allgather;
+        plan->steps = wf_rounds(plan->size);
+        plan->span = plan->size / 2;
+        plan->piped = false;
+        return wf_is_power_of_2(plan->size);
+    default:
+        return false;
+    }
+}
+
+bool wf_plan_halving(wf_plan *plan, wf_call_kind kind)
+{
+    cube_init(plan);
+    plan->blocks = plan->cube;
+    plan->span = plan->extra > 0 ? plan->cube : plan->cube / 2;
+    switch (kind) {
+    case WF_CALL_ALLREDUCE:
+        plan->fill = halving_allreduce;
+        plan->steps = 2 * (uint64_t)wf_rounds(plan->cube) + 2;
+        return true;
+    case WF_CALL_REDUCE_SCATTER:
+        plan->fill = halving_reduce_scatter;
+        plan->steps = wf_rounds(plan->cube);
+        plan->work_blocks = plan->cube / 2;
+        plan->work_first = plan->rank & ~(plan->cube / 2 - 1);
+        return wf_is_power_of_2(plan->size);
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/message/run.h"
+
+static unsigned flight_index(const wf_run *run, unsigned nth)
+{
+    return (run->first + nth) % WF_FLIGHTS;
+}
+
+void wf_run_init(wf_run *run, wf_data *data)
+{
+    run->data = data;
+    run->next = 0;
+    run->length = wf_plan_length(data->plan);
+    run->first = 0;
+    run->count = 0;
+}
+
+/* --- begin ---------------------------------------------------------------- */
+
+static weft_status begin_recv(wf_run *run, wf_coll_op *op, unsigned index)
+{
+    wf_flight *f = &run->flight[index];
+    const wf_step *s = &f->step;
+    wf_block b = {wf_data_landing(run->data, index), 0};
+
+    if (s->recv.bit != 0) {
+        b.bytes = wf_data_packed_bytes(run->data, op, s->recv);
+    } else {
+        wf_block place = wf_data_at(run->data, op, s, s->recv);
+
+        b.bytes = place.bytes;
+        b.at = s->act == WF_STORE ? place.at : b.at;
+    }
+    f->expects = b.bytes;
+    return wf_wire_recv(op, s->from, b.at, b.bytes, &f->recv);
+}
+
+static weft_status begin_send(wf_run *run, wf_coll_op *op, wf_flight *f)
+{
+    const wf_data *data = run->data;
+    const wf_step *s = &f->step;
+    wf_block b = {data->base + data->packed_at, 0};
+
+    if (s->send.bit != 0) {
+        b.bytes = wf_data_packed_bytes(data, op, s->send);
+        wf_data_pack(data, op, s->send, b.at);
+    } else {
+        b = wf_data_at(data, op, s, s->send);
+    }
+    return wf_wire_send(op, s->to, b.at, b.bytes, &f->send);
+}
+
+/* Begin the next step, if that may be; `*begun` says whether it was. */
+static weft_status begin_one(wf_run *run, wf_coll_op *op, bool *begun)
+{
+    uint64_t ended = run->count > 0 ? run->flight[run->first].at : run->next;
+    unsigned index = flight_index(run, run->count);
+    wf_flight *f = &run->flight[index];
+    weft_status st = WEFT_OK;
+
+    *begun = false;
+    if (run->next == run->length || run->count == WF_FLIGHTS) {
+        return WEFT_OK;
+    }
+    wf_plan_at(run->data->plan, run->next, &f->step);
+    if (f->step.needs > ended) {
+        return WEFT_OK;
+    }
+    *begun = true;
+    f->at = run->next++;
+    f->send.open = false;
+    f->recv.open = false;
+    if (f->step.to == WF_NOBODY && f->step.from == WF_NOBODY) {
+        return WEFT_OK;
+    }
+    run->count++;
+    if (f->step.from != WF_NOBODY) {
+        st = begin_recv(run, op, index);
+    }
+    if (st == WEFT_OK && f->step.to != WF_NOBODY) {
+        st = begin_send(run, op, f);
+    }
+    return st;
+}
+
+/* --- end ------------------------------------------------------------------ */
+
+static void fold(const wf_data *data, const wf_coll_op *op, const wf_step *s,
+                 const unsigned char *came)
+{
+    wf_piece own = s->recv;
+    wf_block to = wf_data_at(data, op, s, s->recv);
+    const void *both[2];
+    void *dst = to.at;
+    unsigned ours = s->act == WF_FOLD_FIRST;
+
+    own.at = s->own;
+    both[ours] = wf_data_at(data, op, s, own).at;
+    both[1 - ours] = came;
+    if (to.bytes > 0) {
+        data->partial.fold(&data->partial, &dst, 1, both, 2,
+                           to.bytes / data->elem);
+    }
+}
+
+/* What came goes where it belongs. */
+static void take(const wf_run *run, const wf_coll_op *op, unsigned index)
+{
+    const wf_step *s = &run->flight[index].step;
+    const unsigned char *came = wf_data_landing(run->data, index);
+
+    if (s->act == WF_FOLD_FIRST || s->act == WF_FOLD_LAST) {
+        fold(run->data, op, s, came);
+    } else if (s->act == WF_LAND && s->recv.bit != 0) {
+        wf_data_unpack(run->data, op, s->recv, came);
+    } else if (s->act == WF_LAND) {
+        wf_block to = wf_data_at(run->data, op, s, s->recv);
+
+        wf_data_fold_one(&run->data->partial, to.at, came, to.bytes);
+    }
+}
+
+/* End the oldest flight, if it is through: WEFT_OK, else WF_PENDING. */
+static weft_status end_one(wf_run *run, const wf_coll_op *op)
+{
+    wf_flight *f = &run->flight[run->first];
+    weft_status received = wf_wire_status(op, &f->recv);
+    weft_status sent;
+
+    if (received != WEFT_OK && received != WF_PENDING) {
+        return received;
+    }
+    sent = wf_wire_status(op, &f->send);
+    if (sent != WEFT_OK || received != WEFT_OK) {
+        return sent != WEFT_OK ? sent : received;
+    }
+    if (f->recv.open && f->recv.msg.n != f->expects) {
+        return wf_coll_uneven(op, f->step.from, f->recv.msg.n,
+                              op->op.comm->rank, f->expects);
+    }
+    if (f->recv.open) {
+        take(run, op, run->first);
+    }
+    run->first = flight_index(run, 1);
+    run->count--;
+    return WEFT_OK;
+}
+
+weft_status wf_run_step(wf_run *run, wf_coll_op *op)
+{
+    bool moved = true;
+
+    while (moved) {
+        weft_status st = begin_one(run, op, &moved);
+
+        if (st == WEFT_OK && run->count > 0) {
+            st = end_one(run, op);
+            moved = moved || st == WEFT_OK;
+            op->op.moved += st == WEFT_OK;
+        }
+        if (st != WEFT_OK && st != WF_PENDING) {
+            return st;
+        }
+    }
+    return run->next == run->length && run->count == 0 ? WEFT_OK : WF_PENDING;
+}
+
+bool wf_run_awaits(const wf_run *run, uint32_t member)
+{
+    for (unsigned i = 0; i < run->count; i++) {
+        const wf_flight *f = &run->flight[flight_index(run, i)];
+
+        if (wf_wire_awaits(&f->send, member) ||
+            wf_wire_awaits(&f->recv, member)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void wf_run_drop(wf_run *run, const wf_coll_op *op)
+{
+    for (unsigned i = 0; i < run->count; i++) {
+        wf_flight *f = &run->flight[flight_index(run, i)];
+
+        wf_wire_drop(op, &f->send);
+        wf_wire_drop(op, &f->recv);
+    }
+    run->count = 0;
+}

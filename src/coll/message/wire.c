@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "coll/message/wire.h"
+
+#include "base/status.h"
+
+/* Odd ids are for collectives, see comm/message.c. */
+static uint64_t tag_of(const wf_coll_op *op)
+{
+    return (uint64_t)(op->op.comm->id | 1u) << 32 | op->op.sequence;
+}
+
+weft_status wf_wire_send(const wf_coll_op *op, uint32_t to, const void *buf,
+                         size_t n, wf_wire *wire)
+{
+    weft_comm *comm = op->op.comm;
+    wf_port *port;
+    const wf_transport *t =
+        wf_world_route(comm->world, comm->member[to], &port);
+    weft_status st =
+        t->send(port, comm->member[to], tag_of(op), buf, n, &wire->msg);
+
+    wire->open = st == WEFT_OK;
+    wire->member = to;
+    return st;
+}
+
+weft_status wf_wire_recv(const wf_coll_op *op, uint32_t from, void *buf,
+                         size_t n, wf_wire *wire)
+{
+    weft_comm *comm = op->op.comm;
+    wf_port *port;
+    const wf_transport *t =
+        wf_world_route(comm->world, comm->member[from], &port);
+    weft_status st = t->recv(port, comm->member[from], tag_of(op), WF_TAG_EXACT,
+                             buf, n, &wire->msg);
+
+    wire->open = st == WEFT_OK;
+    wire->member = from;
+    return st;
+}
+
+weft_status wf_wire_status(const wf_coll_op *op, const wf_wire *wire)
+{
+    weft_comm *comm = op->op.comm;
+    weft_status st;
+
+    if (!wire->open) {
+        return WEFT_OK;
+    }
+    if (!wire->msg.done) {
+        return WF_PENDING;
+    }
+    switch (wire->msg.status) {
+    case WEFT_ERR_TRUNCATED:
+        return WEFT_OK;
+    case WEFT_ERR_PEER:
+        /* The transport knows that it went, the board how. */
+        st = wf_host_check(comm->world->host, comm->member[wire->member]);
+        return st != WEFT_OK
+                   ? st
+                   : wf_fail(WEFT_ERR_PEER, "rank %u went away", wire->member);
+    default:
+        return wire->msg.status;
+    }
+}
+
+void wf_wire_drop(const wf_coll_op *op, wf_wire *wire)
+{
+    weft_comm *comm = op->op.comm;
+    wf_port *port;
+    const wf_transport *t;
+
+    if (wire->open && !wire->msg.done) {
+        t = wf_world_route(comm->world, comm->member[wire->member], &port);
+        if (port != NULL) {
+            t->drop(port, &wire->msg);
+        }
+    }
+    wire->open = false;
+}

@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "comm/line.h"
+
+#include <stdio.h>
+
+/* --- what is wanted ------------------------------------------------------ */
+
+wf_want wf_want_of(const weft_comm *comm, uint32_t from, uint32_t tag)
+{
+    wf_want want = {from, wf_port_tag(comm, tag), WF_TAG_EXACT};
+
+    if (tag == WEFT_ANY_TAG) {
+        want.mask = ~(uint64_t)UINT32_MAX;
+    }
+    return want;
+}
+
+/* Could one message be for both? */
+static bool overlap(const wf_want *a, const wf_want *b)
+{
+    bool sender = a->from == b->from || a->from == WEFT_ANY_SOURCE ||
+                  b->from == WEFT_ANY_SOURCE;
+
+    return sender && ((a->tag ^ b->tag) & a->mask & b->mask) == 0;
+}
+
+static bool member_lost(const weft_comm *comm, uint32_t member)
+{
+    wf_port *port;
+    const wf_transport *t =
+        wf_world_route(comm->world, comm->member[member], &port);
+
+    return t->lost(port, comm->member[member]);
+}
+
+/* The transport knows that it went, the board how. */
+weft_status wf_peer_lost(const weft_comm *comm, uint32_t member)
+{
+    weft_status st = wf_host_check(comm->world->host, comm->member[member]);
+
+    return st != WEFT_OK ? st
+                         : wf_fail(WEFT_ERR_PEER, "rank %u went away", member);
+}
+
+static weft_status check_any(const weft_comm *comm)
+{
+    char text[WF_DETAIL_MAX];
+    uint32_t other = comm->rank == 0 ? 1 : 0;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        if (r != comm->rank && !member_lost(comm, r)) {
+            return WEFT_OK;
+        }
+    }
+    if (comm->size == 1) {
+        return WEFT_OK; /* it may still send itself something */
+    }
+    wf_peer_lost(comm, other);
+    snprintf(text, sizeof(text), "%.600s", weft_error_detail());
+    return wf_fail(WEFT_ERR_PEER, "no other rank is left to receive from: %s%s",
+                   text, comm->size > 2 ? ", and so did all others" : "");
+}
+
+weft_status wf_want_check(const weft_comm *comm, const wf_want *want)
+{
+    if (want->from == WEFT_ANY_SOURCE) {
+        return check_any(comm);
+    }
+    return member_lost(comm, want->from) ? wf_peer_lost(comm, want->from)
+                                         : WEFT_OK;
+}
+
+bool wf_want_awaits(const weft_comm *comm, const wf_want *want, uint32_t member)
+{
+    if (want->from != WEFT_ANY_SOURCE) {
+        return member == want->from;
+    }
+    return member != comm->rank &&
+           atomic_load(&comm->entry[member]->state) == WF_BOARD_HERE;
+}
+
+/* --- looking at the ports ------------------------------------------------ */
+
+/* Where a message was found. */
+typedef struct place {
+    const wf_transport *transport;
+    wf_port *port;
+    uint32_t index; /* of the port, if any rank was looked for */
+} place;
+
+/* Ports take turns: the one after that which was last taken from is the first
+ * to be looked at. */
+static bool find_any(const weft_comm *comm, const wf_want *want, place *at,
+                     wf_msg *found)
+{
+    for (uint32_t i = 0; i < WF_WORLD_PORTS; i++) {
+        at->index = (comm->turn + i) % WF_WORLD_PORTS;
+        at->transport = wf_world_port(comm->world, at->index, &at->port);
+        if (at->transport != NULL &&
+            at->transport->peek(at->port, WF_FROM_ANY, want->tag, want->mask,
+                                found)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool find(const weft_comm *comm, const wf_want *want, place *at,
+                 wf_msg *found)
+{
+    uint32_t rank;
+
+    if (want->from == WEFT_ANY_SOURCE) {
+        return find_any(comm, want, at, found);
+    }
+    rank = comm->member[want->from];
+    at->index = comm->turn;
+    at->transport = wf_world_route(comm->world, rank, &at->port);
+    return at->transport->peek(at->port, rank, want->tag, want->mask, found);
+}
+
+/* --- the line ------------------------------------------------------------ */
+
+static weft_status post(wf_receive *r, const place *at, uint32_t rank,
+                        uint64_t tag, uint64_t mask)
+{
+    weft_status st = at->transport->recv(at->port, rank, tag, mask, r->buf,
+                                         r->room, &r->msg);
+
+    if (st == WEFT_OK) {
+        r->transport = at->transport;
+        r->port = at->port;
+    }
+    return st;
+}
+
+/* Let it take the message that is there for it, if there is one. That is the
+ * oldest one of its sender and tag, so naming these two gets it. */
+static bool serve(weft_comm *comm, wf_receive *r)
+{
+    place at;
+    wf_msg found;
+    weft_status st;
+
+    if (!find(comm, &r->want, &at, &found)) {
+        return false;
+    }
+    if (r->want.from == WEFT_ANY_SOURCE) {
+        comm->turn = at.index + 1;
+    }
+    st = post(r, &at, found.from, found.tag, WF_TAG_EXACT);
+    if (st != WEFT_OK) {
+        r->msg = (wf_msg){.done = true, .status = st, .from = found.from};
+    }
+    return true;
+}
+
+static void line_serve(weft_comm *comm)
+{
+    bool served = false;
+
+    if (comm->line_news == comm->world->news) {
+        return;
+    }
+    comm->line_news = comm->world->news;
+    for (wf_receive **at = &comm->line; *at != NULL;) {
+        wf_receive *r = *at;
+
+        if (serve(comm, r)) {
+            *at = r->next;
+            r->in_line = false;
+            served = true;
+        } else {
+            at = &r->next;
+        }
+    }
+    if (served) {
+        wf_board_ring(comm->own); /* a thread that waits for it may sleep */
+    }
+}
+
+bool wf_line_peek(weft_comm *comm, const wf_want *want, wf_msg *found)
+{
+    place at;
+
+    line_serve(comm);
+    return find(comm, want, &at, found);
+}
+
+/* --- receives ------------------------------------------------------------ */
+
+static weft_status post_directly(weft_comm *comm, wf_receive *r)
+{
+    uint32_t rank = comm->member[r->want.from];
+    place at = {.index = 0};
+
+    at.transport = wf_world_route(comm->world, rank, &at.port);
+    return post(r, &at, rank, r->want.tag, r->want.mask);
+}
+
+weft_status wf_receive_begin(weft_comm *comm, wf_receive *r)
+{
+    bool waits = r->want.from == WEFT_ANY_SOURCE;
+    wf_receive **end = &comm->line;
+
+    line_serve(comm);
+    for (; *end != NULL; end = &(*end)->next) {
+        waits = waits || overlap(&(*end)->want, &r->want);
+    }
+    if (!waits) {
+        return post_directly(comm, r);
+    }
+    if (!serve(comm, r)) {
+        r->in_line = true;
+        r->next = NULL;
+        *end = r;
+    }
+    return WEFT_OK;
+}
+
+bool wf_receive_over(weft_comm *comm, wf_receive *r)
+{
+    if (r->in_line) {
+        line_serve(comm);
+    }
+    return !r->in_line && r->msg.done;
+}
+
+void wf_receive_drop(weft_comm *comm, wf_receive *r)
+{
+    if (r->in_line) {
+        wf_receive **at = &comm->line;
+
+        while (*at != r) {
+            at = &(*at)->next;
+        }
+        *at = r->next;
+        r->in_line = false;
+    } else if (r->transport != NULL && !r->msg.done) {
+        r->transport->drop(r->port, &r->msg);
+    }
+}
+
+/* --- what came ----------------------------------------------------------- */
+
+weft_status wf_message_describe(const weft_comm *comm, const wf_want *want,
+                                const wf_msg *msg, weft_message_info *out)
+{
+    uint32_t from = want->from;
+
+    if (from == WEFT_ANY_SOURCE) {
+        from = 0;
+        while (from < comm->size && comm->member[from] != msg->from) {
+            from++;
+        }
+    }
+    if (from == comm->size) {
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "rank %u of the job sent a message on communicator %u, "
+                       "of which it is no member",
+                       msg->from, comm->id);
+    }
+    *out = (weft_message_info){from, (uint32_t)msg->tag, msg->n};
+    return WEFT_OK;
+}

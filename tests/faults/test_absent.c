@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank that never makes a call, or that gives up while the others are in it:
+ * every collective ends on all other ranks, with an error that says who. */
+#include <stdio.h>
+#include <string.h>
+
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_coll.h"
+
+enum { ABSENT = 1 };
+
+/* Words of the board: how many ranks are about to call. */
+enum { COMING };
+
+static wt_coll call_of(unsigned i)
+{
+    return (wt_coll){.kind = (wt_coll_kind)(i / 2),
+                     .type = WEFT_F32,
+                     .op = WEFT_SUM,
+                     .n = i % 2 == 0 ? 8 : wt_scaled(50000),
+                     .root = i / 2 % 3,
+                     .seed = i};
+}
+
+/* Whoever needs nothing of the absent rank may get through the call itself, but
+ * not through a barrier. */
+static weft_status call_without(weft_comm *comm, unsigned i)
+{
+    wt_coll what = call_of(i);
+    wt_call call;
+    weft_status st;
+
+    wt_call_init(&call, comm, &what, NULL);
+    wt_word_add(COMING, 1);
+    st = i / 4 % 2 == 0 ? wt_call_run(&call) : wt_call_run_request(&call);
+    if (st == WEFT_OK) {
+        st = weft_barrier(comm);
+    }
+    wt_call_fini(&call);
+    return st;
+}
+
+static void check_told(weft_comm *comm, weft_status st, weft_status want,
+                       unsigned i)
+{
+    wt_coll what = call_of(i);
+    char text[400];
+
+    wt_coll_text(&what, text, sizeof(text));
+    if (st != want || !wt_names_rank(weft_error_detail(), ABSENT)) {
+        WT_FAIL("%s: %s (%s)", text, weft_status_name(st),
+                st == WEFT_OK ? "no error" : weft_error_detail());
+    }
+    WT_STATUS(weft_comm_error(comm), want);
+}
+
+/* --- it never calls ------------------------------------------------------ */
+
+static void never_calls_body(weft_world *world)
+{
+    for (unsigned i = 0; i < 2 * WT_COLLS; i++) {
+        weft_comm *comm = NULL;
+
+        /* In the short run small and large ones take turns. */
+        if (!wt_full() && i % 2 != i / 2 % 2) {
+            continue;
+        }
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        weft_comm_set_timeout(comm, 0.1);
+        if (weft_comm_rank(comm) != ABSENT) {
+            check_told(comm, call_without(comm, i), WEFT_ERR_TIMEOUT, i);
+        }
+        WT_OK(weft_barrier(weft_world_comm(world)));
+        weft_comm_destroy(comm);
+    }
+}
+
+static void a_rank_that_never_calls_is_named(void **state)
+{
+    (void)state;
+    wt_run_both(3, NULL, never_calls_body);
+    wt_run_threads(3, "ENGINE=message", never_calls_body);
+}
+
+/* --- it gives up --------------------------------------------------------- */
+
+static void aborts_body(weft_world *world)
+{
+    uint32_t ranks = weft_world_size(world);
+
+    for (unsigned i = 0; i < 2 * WT_COLLS; i++) {
+        weft_comm *comm = NULL;
+
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        if (weft_comm_rank(comm) == ABSENT) {
+            wt_word_await(COMING, (i + 1) * (ranks - 1));
+            weft_comm_abort(comm, "for a reason");
+        } else {
+            check_told(comm, call_without(comm, i), WEFT_ERR_ABORTED, i);
+            WT_CHECK(strstr(weft_error_detail(), "for a reason") != NULL);
+        }
+        WT_OK(weft_barrier(weft_world_comm(world)));
+        weft_comm_destroy(comm);
+    }
+}
+
+static void a_rank_that_gives_up_ends_every_call(void **state)
+{
+    (void)state;
+    wt_run_both(3, "TIMEOUT=20s", aborts_body);
+    wt_run_both(4, "TIMEOUT=20s", aborts_body);
+    wt_run_both(3, "TIMEOUT=20s ENGINE=message", aborts_body);
+}
+
+/* In the middle: some rounds go well, then one rank gives up where the others
+ * do not expect it. */
+static void aborts_in_the_middle_body(weft_world *world)
+{
+    for (unsigned i = 0; i < 2 * WT_COLLS; i++) {
+        wt_coll what = call_of(i);
+        weft_comm *comm = NULL;
+        wt_call call;
+        weft_status st = WEFT_OK;
+
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        wt_call_init(&call, comm, &what, NULL);
+        for (unsigned round = 0; st == WEFT_OK; round++) {
+            weft_request *request = NULL;
+
+            st = wt_call_start(&call, &request);
+            if (round == i % 4 && weft_comm_rank(comm) == ABSENT) {
+                weft_comm_abort(comm, "for a reason");
+            }
+            st = request != NULL ? weft_request_wait(request, 0) : st;
+            weft_request_release(request);
+        }
+        check_told(comm, st, WEFT_ERR_ABORTED, i);
+        wt_call_fini(&call);
+        WT_OK(weft_barrier(weft_world_comm(world)));
+        weft_comm_destroy(comm);
+    }
+}
+
+static void giving_up_in_the_middle_ends_every_request(void **state)
+{
+    (void)state;
+    wt_run_both(3, "TIMEOUT=20s", aborts_in_the_middle_body);
+    wt_run_both(3, "TIMEOUT=20s ENGINE=message", aborts_in_the_middle_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_rank_that_never_calls_is_named),
+        cmocka_unit_test(a_rank_that_gives_up_ends_every_call),
+        cmocka_unit_test(giving_up_in_the_middle_ends_every_request),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The message engine: every collective by every algorithm, over the transport
+ * of the host, over a transport that holds messages back and lets them
+ * overtake each other, and between nodes.
+ *
+ * Chunks are made small, so that little data has many of them. The short run
+ * takes every (operation, algorithm, size) with one type, reduction, root and
+ * form, which rotate; the full run takes them all. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "comm/world.h"
+#include "double.h"
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_coll.h"
+#include "wt_data.h"
+
+/* Between them these name every algorithm of every operation. Where one does
+ * not apply to the number of ranks, another one is taken. */
+static const char *const algorithms[] = {
+    "ALGORITHM=broadcast=binomial,reduce=binomial,allreduce=doubling,"
+    "allgather=doubling,reduce_scatter=halving,gather=binomial,"
+    "scatter=binomial,alltoall=bruck",
+    "ALGORITHM=broadcast=double_tree,reduce=double_tree,allreduce=halving,"
+    "allgather=bruck,reduce_scatter=pairwise,reduce_scatterv=pairwise,"
+    "gather=linear,scatter=linear,alltoall=pairwise",
+    "ALGORITHM=allreduce=ring,allgather=ring,reduce_scatter=ring,"
+    "reduce_scatterv=ring",
+    "ALGORITHM=allreduce=double_tree",
+    "ALGORITHM=auto",
+};
+
+enum { SETS = sizeof(algorithms) / sizeof(algorithms[0]) };
+
+/* Only the first sets have something to say to most operations. */
+static bool set_names(unsigned set, wt_coll_kind kind)
+{
+    return set < 2 || set == SETS - 1 || kind == WT_ALLREDUCE ||
+           (set == 2 && (kind == WT_ALLGATHER || kind == WT_REDUCE_SCATTER ||
+                         kind == WT_REDUCE_SCATTERV));
+}
+
+/* Set before the ranks are forked. */
+static unsigned the_set;
+static const char *the_nodes; /* by rank, as letters; NULL: one node */
+static const char *the_rest;  /* of the settings */
+
+static const char *settings_of(unsigned rank)
+{
+    static _Thread_local char text[512];
+
+    snprintf(text, sizeof(text), "ENGINE=message %s %s NODE=%c",
+             algorithms[the_set], the_rest,
+             the_nodes != NULL ? the_nodes[rank] : 'a');
+    return text;
+}
+
+/* --- the matrix ----------------------------------------------------------- */
+
+/* Nothing; less than a rank each; one chunk; several chunks, in odd pieces; and
+ * enough for groups of them. */
+static const size_t sizes[] = {0, 1, 17, 301, 2803, 20011};
+
+enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+static void run_case(weft_comm *comm, const wt_coll *c, bool blocking)
+{
+    char text[400];
+    wt_call call;
+    weft_status st;
+
+    wt_call_init(&call, comm, c, NULL);
+    st = blocking ? wt_call_run(&call) : wt_call_run_request(&call);
+    if (st != WEFT_OK) {
+        wt_coll_text(c, text, sizeof(text));
+        WT_FAIL("%s, with %s: %s: %s", text, algorithms[the_set],
+                weft_status_name(st), weft_error_detail());
+    }
+    wt_call_check(&call);
+    wt_call_fini(&call);
+}
+
+/* The n-th pair of a type and a reduction that this operation takes. */
+static void choose_pair(wt_coll *c, unsigned nth)
+{
+    unsigned pairs = 0;
+    weft_dtype type;
+    weft_op op;
+
+    if (!wt_coll_reduces(c->kind)) {
+        c->type = (weft_dtype)(nth % WT_DTYPES);
+        return;
+    }
+    while (wt_type_and_op(pairs, &type, &op)) {
+        pairs++;
+    }
+    do {
+        (void)wt_type_and_op(nth++ % pairs, &c->type, &c->op);
+    } while (!wt_coll_takes(c->kind, c->op.kind));
+}
+
+/* Everything that is not the operation, the size and the algorithm. */
+static void variant(wt_coll *c, unsigned number, unsigned ranks)
+{
+    c->root = number % ranks;
+    c->in_place = number % 3 == 1;
+    c->lengths = (wt_lengths)(number % WT_LENGTHS);
+    c->placing = (wt_placing)(number / 2 % WT_PLACINGS);
+    c->shift = number % 5 == 2 ? 3 : 0;
+    c->rounded_often = true;
+    c->seed = number;
+    choose_pair(c, number * 7 + (unsigned)c->kind);
+}
+
+static unsigned variants(size_t n)
+{
+    unsigned some = WT_TSAN ? 1 : n < 3000 ? 3 : 2;
+
+    return wt_full() ? (n < 3000 ? 60 : 12) : some;
+}
+
+static void matrix_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    unsigned ranks = weft_comm_size(comm);
+    unsigned number = the_set * 11 + ranks * 5;
+
+    for (unsigned i = 0; i < WT_COLLS * SIZES; i++) {
+        wt_coll c = {.kind = (wt_coll_kind)(i / SIZES)};
+        size_t n = wt_scaled(sizes[i % SIZES]);
+
+        for (unsigned k = 0; set_names(the_set, c.kind) && k < variants(n);
+             k++) {
+            variant(&c, number++, ranks);
+            c.n = n / weft_dtype_size(c.type) + (n > 0);
+            run_case(comm, &c, number % 2 == 0);
+        }
+    }
+}
+
+/* As processes or as threads, in turn; both in the full run. */
+static void run_matrix(unsigned ranks, const char *nodes, const char *rest)
+{
+    wt_job job = {.ranks = ranks,
+                  .settings_of = settings_of,
+                  .body = matrix_body,
+                  .deadline = wt_full() ? 600 : 60};
+
+    the_nodes = nodes;
+    the_rest = rest;
+    for (the_set = 0; the_set < SETS; the_set++) {
+        if (wt_full() || WT_TSAN) {
+            wt_run_job_both(&job);
+        } else if ((ranks + the_set) % 2 == 0) {
+            wt_run_job(&job);
+        } else {
+            wt_run_job_threads(&job);
+        }
+    }
+}
+
+static const unsigned rank_counts[] = {1, 2, 3, 5, 8};
+
+static void every_algorithm_gives_the_reference(void **state)
+{
+    (void)state;
+    for (unsigned i = 0; i < 5; i++) {
+        run_matrix(rank_counts[i], NULL, "CHUNK_BYTES=1K SHM_EAGER=512");
+    }
+}
+
+/* Whoever waits must poll there, so it yields for ever. */
+static void every_algorithm_works_over_a_transport_that_delays(void **state)
+{
+    wf_transports usual = wf_world_transports;
+
+    (void)state;
+    wf_world_transports = (wf_transports){&wf_double_self, &wf_double_shm};
+    for (unsigned i = 1; i < 5; i++) {
+        if (wt_full() || rank_counts[i] <= 5) {
+            run_matrix(rank_counts[i], NULL,
+                       "CHUNK_BYTES=1K SHM_EAGER=512 SPIN=0s YIELD=1h");
+        }
+    }
+    wf_world_transports = usual;
+}
+
+static void every_algorithm_gives_the_reference_between_nodes(void **state)
+{
+    (void)state;
+    run_matrix(3, "aba", "CHUNK_BYTES=2K");
+    if (wt_full()) {
+        run_matrix(5, "aabbc", "CHUNK_BYTES=1K");
+        run_matrix(8, "abcabcaa", "CHUNK_BYTES=1K");
+    }
+}
+
+/* --- bits ----------------------------------------------------------------- */
+
+/* One word for each algorithm's result. */
+static void bits_body(weft_world *world)
+{
+    wt_coll c = {.kind = WT_ALLREDUCE,
+                 .type = WEFT_F32,
+                 .op = WEFT_SUM,
+                 .n = wt_scaled(30011),
+                 .rough = true,
+                 .seed = 5};
+    uint32_t first = 0;
+
+    for (unsigned i = 0; i < 4; i++) {
+        wt_call call;
+        uint64_t hash;
+
+        c.in_place = i % 2 == 1;
+        wt_call_init(&call, weft_world_comm(world), &c, NULL);
+        WT_OK(i < 2 ? wt_call_run(&call) : wt_call_run_request(&call));
+        hash = wt_call_hash(&call);
+        wt_check_same(world, &hash, sizeof(hash));
+        WT_CHECK(i == 0 || first == (uint32_t)hash);
+        first = (uint32_t)hash;
+        wt_call_fini(&call);
+    }
+}
+
+static void all_ranks_get_the_same_bits_by_every_algorithm(void **state)
+{
+    wt_job job = {.settings_of = settings_of, .body = bits_body};
+
+    (void)state;
+    the_nodes = NULL;
+    the_rest = "CHUNK_BYTES=4K";
+    for (job.ranks = 2; job.ranks <= 7; job.ranks += 2 + (job.ranks == 4)) {
+        for (the_set = 0; the_set < SETS; the_set++) {
+            wt_run_job_both(&job);
+        }
+    }
+}
+
+/* --- what is told --------------------------------------------------------- */
+
+typedef struct heard {
+    unsigned lines;
+    unsigned refusals;
+    char last[200];
+} heard;
+
+static heard in_log;
+
+static void hear(weft_log_level level, const char *text, void *ctx)
+{
+    heard *h = ctx;
+
+    (void)level;
+    if (strstr(text, ": allreduce") != NULL && strstr(text, " by ") != NULL) {
+        h->lines++;
+        snprintf(h->last, sizeof(h->last), "%s", text);
+    }
+    h->refusals += strstr(text, "cannot be done by doubling") != NULL;
+}
+
+static void log_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    char x[3 * 8] = {0};
+    float y[4] = {0};
+
+    if (weft_world_rank(world) != 0) {
+        weft_log_set_level(WEFT_LOG_ERROR);
+    } else {
+        weft_log_set_level(WEFT_LOG_INFO);
+        weft_log_to(hear, &in_log);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        WT_OK(weft_allreduce(comm, y, y, 4, WEFT_F32, WEFT_SUM));
+        WT_OK(weft_allgather(comm, x + 8 * weft_world_rank(world), x, 8,
+                             WEFT_U8));
+    }
+    weft_log_to(NULL, NULL);
+    if (weft_world_rank(world) == 0) {
+        WT_CHECK(in_log.lines == 1);
+        WT_CHECK(strstr(in_log.last, "on 3 ranks by ring: ") != NULL);
+        WT_CHECK(in_log.refusals == 1);
+    }
+}
+
+static void an_algorithm_and_its_reason_are_logged_once(void **state)
+{
+    (void)state;
+    wt_run(3, "ENGINE=message ALGORITHM=allreduce=ring,allgather=doubling",
+           log_body);
+}
+
+static void expect_refused(const char *settings, const char *word)
+{
+    weft_world *world = NULL;
+
+    WT_STATUS(wt_join(settings, 0, &world), WEFT_ERR_INVALID);
+    WT_CHECK(strstr(weft_error_detail(), "WEFT_ALGORITHM") != NULL);
+    if (strstr(weft_error_detail(), word) == NULL) {
+        WT_FAIL("does not say \"%s\": %s", word, weft_error_detail());
+    }
+}
+
+static void bad_names_body(void)
+{
+    weft_world *world = NULL;
+
+    expect_refused("ALGORITHM=allreduce=rings", "doubling, halving");
+    expect_refused("ALGORITHM=allreduce=linear", "double_tree, ring");
+    expect_refused("ALGORITHM=barrier=ring", "broadcast, allreduce");
+    expect_refused("ALGORITHM=allsum=ring", "'allsum'");
+    expect_refused("ALGORITHM=ring", "allreduce=ring");
+    WT_OK(wt_join("ALGORITHM=alltoall=bruck,,scan=doubling", 1, &world));
+    weft_world_destroy(world);
+}
+
+static void unknown_names_are_refused_with_the_known_ones(void **state)
+{
+    (void)state;
+    wt_run_job(&(wt_job){.ranks = 1, .bare = bad_names_body});
+}
+
+/* --- failures ------------------------------------------------------------- */
+
+/* The second allocation of the call, after its request, is the scratch. */
+static void no_scratch_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    float x[500] = {0};
+    weft_request *request = NULL;
+    unsigned rank = weft_world_rank(world);
+
+    if (rank != 1) {
+        wt_meet();
+    } else {
+        wf_alloc_fail_nth(2);
+    }
+    WT_OK(weft_iallreduce(comm, x, x, 500, WEFT_F32, WEFT_SUM, &request));
+    if (rank == 1) {
+        wf_alloc_fail_nth(0);
+        wt_meet();
+    }
+    WT_STATUS(weft_request_wait(request, 0), WEFT_ERR_NOMEM);
+    WT_CHECK(wt_names_rank(weft_error_detail(), 1));
+    weft_request_release(request);
+
+    x[0] = 1;
+    WT_OK(weft_comm_error(comm));
+    WT_OK(weft_allreduce(comm, x, x, 500, WEFT_F32, WEFT_SUM));
+    WT_CHECK(x[0] == (float)weft_world_size(world));
+}
+
+static void
+a_rank_without_scratch_ends_it_for_all_and_harms_nothing(void **state)
+{
+    (void)state;
+    wt_run_both(2, "ENGINE=message", no_scratch_body);
+    wt_run_both(5, "ENGINE=message", no_scratch_body);
+}
+
+/* Rank 1 sends, or expects, one element more than its partner thinks. */
+static weft_status uneven_call(weft_comm *comm, unsigned how)
+{
+    uint32_t rank = weft_comm_rank(comm);
+    size_t one_more = rank == 1 ? 6 : 5;
+    int32_t from[24] = {0};
+    int32_t to[24] = {0};
+    weft_part src[3] = {{from, 5}, {from + 8, 5}, {from + 16, 5}};
+    weft_part dst[3] = {{to, 5}, {to + 8, 5}, {to + 16, 5}};
+
+    switch (how) {
+    case 0:
+        return weft_gatherv(comm, from, one_more, dst, WEFT_I32, 0);
+    case 1:
+        return weft_scatterv(comm, src, to, one_more, WEFT_I32, 0);
+    default:
+        src[0].n = one_more;
+        return weft_alltoallv(comm, src, dst, WEFT_I32);
+    }
+}
+
+static void uneven_body(weft_world *world)
+{
+    for (unsigned how = 0; how < 3; how++) {
+        weft_comm *comm = NULL;
+        weft_status st;
+
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        st = uneven_call(comm, how);
+        /* Those who need nothing of the two learn of it with the next call. */
+        for (unsigned i = 0; st == WEFT_OK && i < 3; i++) {
+            st = weft_barrier(comm);
+        }
+        WT_STATUS(st, WEFT_ERR_MISMATCH);
+        WT_CHECK(wt_names_rank(weft_error_detail(), 0));
+        WT_CHECK(wt_names_rank(weft_error_detail(), 1));
+        WT_CHECK(strstr(weft_error_detail(), "24") != NULL);
+        WT_CHECK(strstr(weft_error_detail(), "20") != NULL);
+        WT_OK(weft_barrier(weft_world_comm(world)));
+        weft_comm_destroy(comm);
+    }
+}
+
+static void parts_of_different_lengths_are_told_of(void **state)
+{
+    (void)state;
+    wt_run_both(3, "ENGINE=message TIMEOUT=20s", uneven_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_algorithm_gives_the_reference),
+        cmocka_unit_test(every_algorithm_works_over_a_transport_that_delays),
+        cmocka_unit_test(every_algorithm_gives_the_reference_between_nodes),
+        cmocka_unit_test(all_ranks_get_the_same_bits_by_every_algorithm),
+        cmocka_unit_test(an_algorithm_and_its_reason_are_logged_once),
+        cmocka_unit_test(unknown_names_are_refused_with_the_known_ones),
+        cmocka_unit_test(
+            a_rank_without_scratch_ends_it_for_all_and_harms_nothing),
+        cmocka_unit_test(parts_of_different_lengths_are_told_of),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
