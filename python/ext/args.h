@@ -5,7 +5,7 @@
 
 #include "core.h"
 
-#define WFP_ARGS_MAX 4
+#define WFP_ARGS_MAX 6
 
 typedef struct wfp_signature {
     const char *function;

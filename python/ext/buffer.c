@@ -3,6 +3,19 @@
 
 #include <string.h>
 
+/* Leave out the mark of this machine's byte order. */
+static const char *buffer_skip_order(const char *format)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    static const char marks[] = "@=<";
+#else
+    static const char marks[] = "@=>!";
+#endif
+
+    return format[0] != '\0' && strchr(marks, format[0]) != NULL ? format + 1
+                                                                 : format;
+}
+
 /* The element type of a format that is one native code, such as "f" or "<i4"
  * in NumPy's words. The width comes from the item, because 'l' has 4 or 8
  * bytes, depending on the prefix. False if weft._arrays must look at it. */
@@ -23,6 +36,46 @@ static bool buffer_integer(char code, Py_ssize_t item, int *dtype)
     return strchr("HILQN", code) != NULL;
 }
 
+/* One field of a structure, such as "f:value:": its code, and what follows. */
+static const char *buffer_field(const char *format, char *code)
+{
+    const char *end;
+
+    format = buffer_skip_order(format);
+    *code = format[0];
+    if (format[0] == '\0' || format[1] != ':') {
+        return NULL;
+    }
+    end = strchr(format + 2, ':');
+    return end == NULL ? NULL : end + 1;
+}
+
+/* A value and an index, such as "T{f:value:i:index:}". Two fields that fill the
+ * item without a gap, which would be another field, have half of it each. */
+static bool buffer_pair(const char *format, Py_ssize_t item, int *dtype)
+{
+    char value = '\0';
+    char index = '\0';
+    bool wide = item == 2 * (Py_ssize_t)sizeof(int64_t);
+
+    if (strncmp(format, "T{", 2) != 0 ||
+        (!wide && item != 2 * (Py_ssize_t)sizeof(int32_t))) {
+        return false;
+    }
+    format = buffer_field(format + 2, &value);
+    format = format == NULL ? NULL : buffer_field(format, &index);
+    if (format == NULL || strcmp(format, "}") != 0 ||
+        strchr("ilqn", index) == NULL) {
+        return false;
+    }
+    if (value == (wide ? 'd' : 'f')) {
+        *dtype = wide ? WEFT_PAIR_F64 : WEFT_PAIR_F32;
+        return true;
+    }
+    *dtype = wide ? WEFT_PAIR_I64 : WEFT_PAIR_I32;
+    return strchr("ilqn", value) != NULL;
+}
+
 static bool buffer_dtype(const char *format, Py_ssize_t item, int *dtype)
 {
     static const struct {
@@ -37,19 +90,17 @@ static bool buffer_dtype(const char *format, Py_ssize_t item, int *dtype)
         *dtype = WEFT_U8;
         return item == 1;
     }
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-    format += strchr("@=<", format[0]) != NULL && format[0] != '\0';
-#else
-    format += strchr("@=>!", format[0]) != NULL && format[0] != '\0';
-#endif
+    format = buffer_skip_order(format);
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         if (strcmp(format, others[i].format) == 0) {
             *dtype = others[i].dtype;
             return true;
         }
     }
-    return format[0] != '\0' && format[1] == '\0' &&
-           buffer_integer(format[0], item, dtype);
+    if (format[0] != '\0' && format[1] == '\0') {
+        return buffer_integer(format[0], item, dtype);
+    }
+    return buffer_pair(format, item, dtype);
 }
 
 /* The exporter refused. An array that can be read but not written is told so
@@ -69,7 +120,7 @@ static wfp_opened buffer_refused(PyObject *object, unsigned access)
     if (view.readonly) {
         wfp_fail(WEFT_ERR_INVALID,
                  "the array is read-only, and the result would be written to "
-                 "it; pass a writable one, or out=");
+                 "it; pass a writable one");
     }
     PyBuffer_Release(&view);
     return PyErr_Occurred() ? WFP_RAISED : WFP_RARE;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* barrier, broadcast and allreduce of Comm. The blocking forms are the hot path
- * of the module: no Python frame, no allocation. */
-#include "args.h"
-#include "array.h"
-#include "comm.h"
+/* Collectives of Comm in which each rank has one block: barrier, broadcast and
+ * the reductions. The blocking forms are the hot path of the module: no Python
+ * frame, no allocation. */
+#include "call.h"
 #include "op.h"
 #include "request.h"
 
@@ -29,7 +28,7 @@ PyObject *wfp_comm_barrier(PyObject *object, PyObject *unused)
 PyObject *wfp_comm_ibarrier(PyObject *object, PyObject *unused)
 {
     wfp_comm *self = (wfp_comm *)object;
-    wfp_operation *operation = wfp_operation_new(self);
+    wfp_operation *operation = wfp_operation_new(self, "barrier");
     weft_status status;
 
     (void)unused;
@@ -47,267 +46,216 @@ PyObject *wfp_comm_ibarrier(PyObject *object, PyObject *unused)
     return wfp_request_started(operation, status);
 }
 
-typedef struct broadcast {
-    PyObject *x;
-    size_t n;
-    weft_dtype type;
-    uint32_t root;
-} broadcast;
-
-/* Read the arguments and open x: only the root's may be read-only. Types that
- * cannot be reduced travel as bytes. */
-static int broadcast_open(wfp_comm *self, const wfp_signature *signature,
-                          PyObject *const *args, Py_ssize_t nargs,
-                          PyObject *kwnames, unsigned access, wfp_array *array,
-                          broadcast *out)
+/* Only the root's array may be read-only. */
+static int broadcast_open(wfp_call *call, const wfp_comm *comm,
+                          PyObject *const *given, unsigned access)
 {
-    PyObject *given[2];
-
-    out->root = 0;
-    if (wfp_args_sort(signature, args, nargs, kwnames, given) < 0 ||
-        wfp_args_u32(given[1], "root", &out->root) < 0 ||
-        wfp_comm_check(self) < 0) {
+    if (wfp_args_u32(given[1], "root", &call->root) < 0) {
         return -1;
     }
-    if (weft_comm_rank(self->comm) != out->root) {
+    if (weft_comm_rank(comm->comm) != call->root) {
         access |= WFP_WRITE;
     }
-    if (wfp_array_open(array, given[0], access) < 0) {
+    if (wfp_side_open(&call->x, given[0], access) < 0) {
         return -1;
     }
-    out->x = given[0];
-    out->type = WEFT_U8;
-    out->n = wfp_array_bytes(array);
-    if (array->dtype != WFP_NO_DTYPE) {
-        out->type = (weft_dtype)array->dtype;
-        out->n = array->count;
-    }
+    call->dst = call->x.one.data;
+    call->n = call->x.count * wfp_side_unit(&call->x);
+    call->type = wfp_side_type(&call->x);
+    call->result = given[0];
     return 0;
 }
 
-PyObject *wfp_comm_broadcast(PyObject *object, PyObject *const *args,
-                             Py_ssize_t nargs, PyObject *kwnames)
+static weft_status broadcast_make(weft_comm *comm, wfp_call *c,
+                                  weft_request **out)
 {
-    static const wfp_signature signature = {
-        "broadcast", 1, {"x", "root", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    wfp_array array;
-    broadcast b;
-    weft_status status;
-    PyObject *result = NULL;
-
-    if (broadcast_open(self, &signature, args, nargs, kwnames, WFP_READ, &array,
-                       &b) < 0) {
-        return NULL;
-    }
-    if (wfp_comm_enter(self) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        status = weft_broadcast(self->comm, array.data, b.n, b.type, b.root);
-        Py_END_ALLOW_THREADS
-        wfp_comm_leave(self);
-        if (status != WEFT_OK) {
-            wfp_raise(status);
-        } else if (wfp_array_finish(&array) == 0) {
-            result = Py_NewRef(b.x);
-        }
-    }
-    wfp_array_close(&array);
-    return result;
+    return out == NULL
+               ? weft_broadcast(comm, c->dst, c->n, c->type, c->root)
+               : weft_ibroadcast(comm, c->dst, c->n, c->type, c->root, out);
 }
 
-PyObject *wfp_comm_ibroadcast(PyObject *object, PyObject *const *args,
-                              Py_ssize_t nargs, PyObject *kwnames)
+static const wfp_kind broadcast = {
+    .blocking = {"broadcast", 1, {"x", "root", NULL}},
+    .i_name = "ibroadcast",
+    .open = broadcast_open,
+    .make = broadcast_make,
+};
+
+/* Open what is reduced: x, and out if it is another array. */
+static int reduction_open(wfp_call *call, PyObject *x, PyObject *op,
+                          PyObject *out, unsigned access)
 {
-    static const wfp_signature signature = {
-        "ibroadcast", 1, {"x", "root", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    wfp_operation *operation = wfp_operation_new(self);
-    weft_status status;
-    broadcast b;
+    bool in_place = out == NULL || out == Py_None || out == x;
+    wfp_side *dst = in_place ? &call->x : &call->out;
 
-    if (operation == NULL) {
-        return NULL;
-    }
-    if (broadcast_open(self, &signature, args, nargs, kwnames, WFP_KEEP,
-                       &operation->array[0], &b) < 0 ||
-        wfp_comm_enter(self) < 0) {
-        wfp_operation_free(operation);
-        return NULL;
-    }
-    operation->result = Py_NewRef(b.x);
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_ibroadcast(self->comm, operation->array[0].data, b.n, b.type,
-                             b.root, &operation->request);
-    Py_END_ALLOW_THREADS
-    wfp_comm_leave(self);
-    return wfp_request_started(operation, status);
-}
-
-typedef struct reduction {
-    PyObject *result; /* borrowed: the array that gets it */
-    const void *src;
-    void *dst;
-    size_t n;
-    weft_dtype type;
-    weft_op op;
-} reduction;
-
-static int reduction_no_type(PyObject *x)
-{
-    PyObject *dtype = PyObject_GetAttrString(x, "dtype");
-
-    PyErr_Clear();
-    wfp_fail(WEFT_ERR_UNSUPPORTED,
-             "elements of type %S cannot be reduced; broadcast, send and recv "
-             "can move them",
-             dtype == NULL ? (PyObject *)Py_TYPE(x) : dtype);
-    Py_XDECREF(dtype);
-    return -1;
-}
-
-static int reduction_check_pair(const wfp_array *src, const wfp_array *dst)
-{
-    const char *a = src->data;
-    const char *b = dst->data;
-    size_t bytes = wfp_array_bytes(src);
-
-    if (src->dtype != dst->dtype) {
-        wfp_fail(WEFT_ERR_INVALID, "x has elements of %s, but out has %s",
-                 weft_dtype_name((weft_dtype)src->dtype),
-                 weft_dtype_name((weft_dtype)dst->dtype));
+    if (wfp_op_from(op, &call->op) < 0) {
         return -1;
     }
-    if (src->count != dst->count) {
+    if (!in_place && wfp_side_open(&call->x, x, access) < 0) {
+        return -1;
+    }
+    if (wfp_side_open(dst, in_place ? x : out, access | WFP_WRITE) < 0 ||
+        wfp_side_check_reducible(dst) < 0 ||
+        (!in_place && wfp_side_same_type(&call->x, dst) < 0)) {
+        return -1;
+    }
+    if (call->x.count != dst->count) {
         wfp_fail(WEFT_ERR_INVALID, "x has %zu elements, but out has %zu",
-                 src->count, dst->count);
+                 call->x.count, dst->count);
         return -1;
     }
-    if (a != b && a < b + bytes && b < a + bytes) {
-        wfp_fail(WEFT_ERR_INVALID, "x and out overlap in part");
-        return -1;
-    }
+    call->src = call->x.one.data;
+    call->dst = dst->one.data;
+    call->n = dst->count;
+    call->type = (weft_dtype)dst->dtype;
+    call->result = in_place ? x : out;
     return 0;
 }
 
-static int reduction_open_pair(PyObject *x, PyObject *out, unsigned access,
-                               wfp_array *src, wfp_array *dst)
+/* x, op, out */
+static int allreduce_open(wfp_call *call, const wfp_comm *comm,
+                          PyObject *const *given, unsigned access)
 {
-    if (wfp_array_open(src, x, access) < 0) {
+    (void)comm;
+    return reduction_open(call, given[0], given[1], given[2], access);
+}
+
+static weft_status allreduce_make(weft_comm *comm, wfp_call *c,
+                                  weft_request **out)
+{
+    return out == NULL
+               ? weft_allreduce(comm, c->src, c->dst, c->n, c->type, c->op)
+               : weft_iallreduce(comm, c->src, c->dst, c->n, c->type, c->op,
+                                 out);
+}
+
+static const wfp_kind allreduce = {
+    .blocking = {"allreduce", 1, {"x", "op", "out", NULL}},
+    .i_name = "iallreduce",
+    .open = allreduce_open,
+    .make = allreduce_make,
+};
+
+static weft_status scan_make(weft_comm *comm, wfp_call *c, weft_request **out)
+{
+    return out == NULL
+               ? weft_scan(comm, c->src, c->dst, c->n, c->type, c->op)
+               : weft_iscan(comm, c->src, c->dst, c->n, c->type, c->op, out);
+}
+
+static const wfp_kind scan = {
+    .blocking = {"scan", 1, {"x", "op", "out", NULL}},
+    .i_name = "iscan",
+    .open = allreduce_open,
+    .make = scan_make,
+};
+
+static weft_status exscan_make(weft_comm *comm, wfp_call *c, weft_request **out)
+{
+    return out == NULL
+               ? weft_exscan(comm, c->src, c->dst, c->n, c->type, c->op)
+               : weft_iexscan(comm, c->src, c->dst, c->n, c->type, c->op, out);
+}
+
+static const wfp_kind exscan = {
+    .blocking = {"exscan", 1, {"x", "op", "out", NULL}},
+    .i_name = "iexscan",
+    .open = allreduce_open,
+    .make = exscan_make,
+};
+
+/* x, op, root, out. Ranks that get no result only read x. */
+static int reduce_open(wfp_call *call, const wfp_comm *comm,
+                       PyObject *const *given, unsigned access)
+{
+    if (wfp_args_u32(given[2], "root", &call->root) < 0) {
         return -1;
     }
-    if (wfp_array_open(dst, out, access | WFP_WRITE) < 0) {
-        wfp_array_close(src);
+    if (weft_comm_rank(comm->comm) == call->root) {
+        return reduction_open(call, given[0], given[1], given[3], access);
+    }
+    if (wfp_op_from(given[1], &call->op) < 0 ||
+        wfp_side_open(&call->x, given[0], access) < 0 ||
+        wfp_side_check_reducible(&call->x) < 0) {
         return -1;
     }
-    if (reduction_check_pair(src, dst) < 0) {
-        wfp_array_close(src);
-        wfp_array_close(dst);
-        return -1;
-    }
+    call->src = call->x.one.data;
+    call->n = call->x.count;
+    call->type = (weft_dtype)call->x.dtype;
     return 0;
 }
 
-/* Read the arguments of allreduce and open x and, if given, out. In place, only
- * array[0] is opened. */
-static int reduction_open(const wfp_signature *signature, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames, unsigned access,
-                          wfp_array array[2], reduction *r)
+static weft_status reduce_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
-    PyObject *given[3];
-    wfp_array *dst = &array[0];
-
-    if (wfp_args_sort(signature, args, nargs, kwnames, given) < 0 ||
-        wfp_op_from(given[1], &r->op) < 0) {
-        return -1;
-    }
-    r->result = given[0];
-    array[1].owner = NULL;
-    if (given[2] == NULL || given[2] == Py_None || given[2] == given[0]) {
-        if (wfp_array_open(&array[0], given[0], access | WFP_WRITE) < 0) {
-            return -1;
-        }
-    } else {
-        if (reduction_open_pair(given[0], given[2], access, &array[0],
-                                &array[1]) < 0) {
-            return -1;
-        }
-        r->result = given[2];
-        dst = &array[1];
-    }
-    r->src = array[0].data;
-    r->dst = dst->data;
-    r->n = dst->count;
-    r->type = (weft_dtype)dst->dtype;
-    if (dst->dtype == WFP_NO_DTYPE) {
-        reduction_no_type(given[0]);
-        wfp_array_close(&array[0]);
-        wfp_array_close(&array[1]);
-        return -1;
-    }
-    return 0;
+    return out == NULL ? weft_reduce(comm, c->src, c->dst, c->n, c->type, c->op,
+                                     c->root)
+                       : weft_ireduce(comm, c->src, c->dst, c->n, c->type,
+                                      c->op, c->root, out);
 }
 
-static int reduction_finish(wfp_array array[2])
-{
-    return array[1].owner == NULL ? wfp_array_finish(&array[0])
-                                  : wfp_array_finish(&array[1]);
-}
+static const wfp_kind reduce = {
+    .blocking = {"reduce", 1, {"x", "op", "root", "out", NULL}},
+    .i_name = "ireduce",
+    .open = reduce_open,
+    .make = reduce_make,
+};
 
-PyObject *wfp_comm_allreduce(PyObject *object, PyObject *const *args,
+PyObject *wfp_comm_broadcast(PyObject *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const wfp_signature signature = {
-        "allreduce", 1, {"x", "op", "out", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    wfp_array array[2];
-    reduction r;
-    weft_status status;
-    PyObject *result = NULL;
-
-    if (reduction_open(&signature, args, nargs, kwnames, WFP_READ, array, &r) <
-        0) {
-        return NULL;
-    }
-    if (wfp_comm_enter(self) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        status = weft_allreduce(self->comm, r.src, r.dst, r.n, r.type, r.op);
-        Py_END_ALLOW_THREADS
-        wfp_comm_leave(self);
-        if (status != WEFT_OK) {
-            wfp_raise(status);
-        } else if (reduction_finish(array) == 0) {
-            result = Py_NewRef(r.result);
-        }
-    }
-    wfp_array_close(&array[0]);
-    wfp_array_close(&array[1]);
-    return result;
+    return wfp_kind_run(&broadcast, self, args, nargs, kwnames);
 }
 
-PyObject *wfp_comm_iallreduce(PyObject *object, PyObject *const *args,
+PyObject *wfp_comm_ibroadcast(PyObject *self, PyObject *const *args,
                               Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const wfp_signature signature = {
-        "iallreduce", 1, {"x", "op", "out", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    wfp_operation *operation = wfp_operation_new(self);
-    weft_status status;
-    reduction r;
+    return wfp_kind_start(&broadcast, self, args, nargs, kwnames);
+}
 
-    if (operation == NULL) {
-        return NULL;
-    }
-    if (reduction_open(&signature, args, nargs, kwnames, WFP_KEEP,
-                       operation->array, &r) < 0 ||
-        wfp_comm_enter(self) < 0) {
-        wfp_operation_free(operation);
-        return NULL;
-    }
-    operation->result = Py_NewRef(r.result);
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_iallreduce(self->comm, r.src, r.dst, r.n, r.type, r.op,
-                             &operation->request);
-    Py_END_ALLOW_THREADS
-    wfp_comm_leave(self);
-    return wfp_request_started(operation, status);
+PyObject *wfp_comm_allreduce(PyObject *self, PyObject *const *args,
+                             Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_run(&allreduce, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_iallreduce(PyObject *self, PyObject *const *args,
+                              Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_start(&allreduce, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_reduce(PyObject *self, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_run(&reduce, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_ireduce(PyObject *self, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_start(&reduce, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_scan(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *kwnames)
+{
+    return wfp_kind_run(&scan, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_iscan(PyObject *self, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_start(&scan, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_exscan(PyObject *self, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_run(&exscan, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_iexscan(PyObject *self, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_start(&exscan, self, args, nargs, kwnames);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The type Comm: what it is, how it is made and ended. Its operations are in
- * collectives.c, messages.c and groups.c. */
+ * collectives.c, blocks.c, messages.c, memory.c and groups.c. */
 #include "comm.h"
 
 #include "args.h"
+#include "memory.h"
 #include "request.h"
 
 static PyTypeObject *comm_type;
@@ -22,6 +23,8 @@ PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned)
     self->comm = comm;
     self->owned = owned;
     self->busy = false;
+    self->lent = 0;
+    self->unused = NULL;
     PyObject_GC_Track(self);
     return (PyObject *)self;
 }
@@ -65,6 +68,9 @@ void wfp_comm_leave(wfp_comm *self)
 {
     self->busy = false;
     self->world->busy--;
+    if (self->unused != NULL) {
+        wfp_shared_sweep(self);
+    }
 }
 
 static PyObject *comm_abort(PyObject *object, PyObject *const *args,
@@ -90,6 +96,7 @@ static void comm_end(wfp_comm *self)
 {
     weft_comm *comm = self->comm;
 
+    wfp_shared_sweep(self);
     self->comm = NULL;
     if (comm != NULL && self->owned && !self->world->forked) {
         Py_BEGIN_ALLOW_THREADS
@@ -107,6 +114,11 @@ static PyObject *comm_close(PyObject *object, PyObject *unused)
         return wfp_fail(WEFT_ERR_INVALID,
                         "another thread is inside an operation of this "
                         "communicator; it can be closed when that is done");
+    }
+    if (self->lent != 0 && self->owned) {
+        return wfp_fail(WEFT_ERR_INVALID,
+                        "a torch process group uses this communicator; it can "
+                        "be closed when that is destroyed");
     }
     if (self->owned) {
         comm_end(self);
@@ -266,6 +278,75 @@ static PyMethodDef comm_methods[] = {
     WFP_METHOD("iallreduce", wfp_comm_iallreduce,
                "iallreduce($self, /, x, op='sum', out=None)\n--\n\n"
                "A Request for allreduce()."),
+    WFP_METHOD(
+        "reduce", wfp_comm_reduce,
+        "reduce($self, /, x, op='sum', root=0, out=None)\n--\n\n"
+        "Reduce x over all ranks, on rank root into out or else into x itself; "
+        "returns that array there, and None elsewhere."),
+    WFP_METHOD("ireduce", wfp_comm_ireduce,
+               "ireduce($self, /, x, op='sum', root=0, out=None)\n--\n\n"
+               "A Request for reduce()."),
+    WFP_METHOD(
+        "scan", wfp_comm_scan,
+        "scan($self, /, x, op='sum', out=None)\n--\n\n"
+        "Reduce x over ranks 0 to this one, into out or else into x itself; "
+        "returns the array with the result."),
+    WFP_METHOD("iscan", wfp_comm_iscan,
+               "iscan($self, /, x, op='sum', out=None)\n--\n\n"
+               "A Request for scan()."),
+    WFP_METHOD(
+        "exscan", wfp_comm_exscan,
+        "exscan($self, /, x, op='sum', out=None)\n--\n\n"
+        "Reduce x over the ranks before this one, into out or else into x "
+        "itself, which rank 0 leaves as it is; returns that array."),
+    WFP_METHOD("iexscan", wfp_comm_iexscan,
+               "iexscan($self, /, x, op='sum', out=None)\n--\n\n"
+               "A Request for exscan()."),
+    WFP_METHOD(
+        "allgather", wfp_comm_allgather,
+        "allgather($self, /, x, out, counts=None)\n--\n\n"
+        "Put the x of every rank into out, in the order of ranks; returns "
+        "out. It may be a list with an array for each rank, or be divided "
+        "by counts."),
+    WFP_METHOD("iallgather", wfp_comm_iallgather,
+               "iallgather($self, /, x, out, counts=None)\n--\n\n"
+               "A Request for allgather()."),
+    WFP_METHOD("gather", wfp_comm_gather,
+               "gather($self, /, x, out=None, root=0, counts=None)\n--\n\n"
+               "Put the x of every rank into out of rank root, in the order of "
+               "ranks; returns out there, and None elsewhere. It may be a list "
+               "with an array for each rank, or be divided by counts."),
+    WFP_METHOD("igather", wfp_comm_igather,
+               "igather($self, /, x, out=None, root=0, counts=None)\n--\n\n"
+               "A Request for gather()."),
+    WFP_METHOD("scatter", wfp_comm_scatter,
+               "scatter($self, /, x, out, root=0, counts=None)\n--\n\n"
+               "Give each rank its part of rank root's x, in out, which is "
+               "returned. x may be a list with an array for each rank, or be "
+               "divided by counts; elsewhere it is not looked at."),
+    WFP_METHOD("iscatter", wfp_comm_iscatter,
+               "iscatter($self, /, x, out, root=0, counts=None)\n--\n\n"
+               "A Request for scatter()."),
+    WFP_METHOD(
+        "reduce_scatter", wfp_comm_reduce_scatter,
+        "reduce_scatter($self, /, x, out, op='sum', counts=None)\n--\n\n"
+        "Reduce x over all ranks and give each rank its part of the result, "
+        "in out, which is returned. x may be a list with an array for each "
+        "rank, or be divided by counts."),
+    WFP_METHOD(
+        "ireduce_scatter", wfp_comm_ireduce_scatter,
+        "ireduce_scatter($self, /, x, out, op='sum', counts=None)\n--\n\n"
+        "A Request for reduce_scatter()."),
+    WFP_METHOD(
+        "alltoall", wfp_comm_alltoall,
+        "alltoall($self, /, x, out, counts=None, out_counts=None)\n--\n\n"
+        "Give each rank its part of x, and put what comes from each into "
+        "out, which is returned. Both may be lists with an array for each "
+        "rank, or be divided by counts."),
+    WFP_METHOD(
+        "ialltoall", wfp_comm_ialltoall,
+        "ialltoall($self, /, x, out, counts=None, out_counts=None)\n--\n\n"
+        "A Request for alltoall()."),
     WFP_METHOD("send", wfp_comm_send,
                "send($self, /, x, peer, tag=0)\n--\n\n"
                "Send x to rank peer; returns when x may be changed again."),
@@ -274,11 +355,37 @@ static PyMethodDef comm_methods[] = {
                "A Request for send()."),
     WFP_METHOD("recv", wfp_comm_recv,
                "recv($self, /, x, peer, tag=0)\n--\n\n"
-               "Receive from rank peer into x; returns how many elements "
-               "came."),
+               "Receive from rank peer, or weft.ANY_SOURCE, into x; returns a "
+               "Message: the peer and tag it came with, and its length in "
+               "elements."),
     WFP_METHOD("irecv", wfp_comm_irecv,
                "irecv($self, /, x, peer, tag=0)\n--\n\n"
                "A Request for recv()."),
+    WFP_METHOD("sendrecv", wfp_comm_sendrecv,
+               "sendrecv($self, /, x, peer, out, source=None, tag=0, "
+               "source_tag=None)\n--\n\n"
+               "Send x to rank peer and receive into out from rank source, at "
+               "once; source is peer, and source_tag tag, unless given. "
+               "Returns the Message received."),
+    WFP_METHOD("isendrecv", wfp_comm_isendrecv,
+               "isendrecv($self, /, x, peer, out, source=None, tag=0, "
+               "source_tag=None)\n--\n\n"
+               "A Request for sendrecv()."),
+    WFP_METHOD("probe", wfp_comm_probe,
+               "probe($self, /, peer, tag=0)\n--\n\n"
+               "Wait until a message has come that recv() would take; returns "
+               "its Message, with the length in bytes, and leaves it there."),
+    WFP_METHOD("iprobe", wfp_comm_iprobe,
+               "iprobe($self, /, peer, tag=0)\n--\n\n"
+               "The Message that probe() would return, or None if there is "
+               "none yet."),
+    WFP_METHOD("empty", wfp_comm_empty,
+               "empty($self, /, shape, dtype=None, like=None)\n--\n\n"
+               "An array of zeros, like a torch or a numpy one, in memory that "
+               "all ranks map, so that collectives on it copy nothing. All "
+               "ranks call it with the same size."),
+    {"_alloc", wfp_comm_alloc, METH_O,
+     "_alloc($self, bytes, /)\n--\n\nThe memory of empty(), as a Buffer."},
     WFP_METHOD("split", wfp_comm_split,
                "split($self, /, colour, key=0)\n--\n\n"
                "One communicator for each colour, ordered by key; None for a "
@@ -293,6 +400,9 @@ static PyMethodDef comm_methods[] = {
                "Fail every pending and later operation, on all ranks."),
     {"close", comm_close, METH_NOARGS,
      "close($self, /)\n--\n\nEnd this rank's use of it."},
+    {"_lend", wfp_comm_lend, METH_NOARGS,
+     "_lend($self, /)\n--\n\n"
+     "A capsule with the C communicator, which keeps it open."},
     {"__enter__", comm_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)(void (*)(void))comm_exit, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},

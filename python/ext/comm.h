@@ -10,8 +10,10 @@ typedef struct wfp_comm {
     PyObject_HEAD
     weft_comm *comm; /* NULL once closed */
     wfp_world *world;
-    bool owned; /* the world's own communicator is not ours to end */
-    bool busy;  /* a thread is inside the library without the GIL */
+    bool owned;    /* the world's own communicator is not ours to end */
+    bool busy;     /* a thread is inside the library without the GIL */
+    unsigned lent; /* to other modules, see lend.c */
+    struct wfp_shared *unused; /* shared memory that waits to be freed */
 } wfp_comm;
 
 /* A Comm over `comm`, which it takes over if `owned`; NULL on failure. */
@@ -26,7 +28,8 @@ int wfp_comm_check(const wfp_comm *comm);
 int wfp_comm_enter(wfp_comm *comm);
 void wfp_comm_leave(wfp_comm *comm);
 
-/* The methods that communicate, from collectives.c, messages.c and groups.c. */
+/* The methods that communicate, from collectives.c, blocks.c, messages.c,
+ * memory.c and groups.c. */
 typedef PyObject *wfp_method(PyObject *self, PyObject *const *args,
                              Py_ssize_t nargs, PyObject *kwnames);
 
@@ -36,11 +39,34 @@ wfp_method wfp_comm_broadcast;
 wfp_method wfp_comm_ibroadcast;
 wfp_method wfp_comm_allreduce;
 wfp_method wfp_comm_iallreduce;
+wfp_method wfp_comm_reduce;
+wfp_method wfp_comm_ireduce;
+wfp_method wfp_comm_scan;
+wfp_method wfp_comm_iscan;
+wfp_method wfp_comm_exscan;
+wfp_method wfp_comm_iexscan;
+wfp_method wfp_comm_allgather;
+wfp_method wfp_comm_iallgather;
+wfp_method wfp_comm_gather;
+wfp_method wfp_comm_igather;
+wfp_method wfp_comm_scatter;
+wfp_method wfp_comm_iscatter;
+wfp_method wfp_comm_reduce_scatter;
+wfp_method wfp_comm_ireduce_scatter;
+wfp_method wfp_comm_alltoall;
+wfp_method wfp_comm_ialltoall;
+PyObject *wfp_comm_lend(PyObject *self, PyObject *unused);
 wfp_method wfp_comm_send;
 wfp_method wfp_comm_isend;
 wfp_method wfp_comm_recv;
 wfp_method wfp_comm_irecv;
+wfp_method wfp_comm_sendrecv;
+wfp_method wfp_comm_isendrecv;
+wfp_method wfp_comm_probe;
+wfp_method wfp_comm_iprobe;
 wfp_method wfp_comm_split;
+wfp_method wfp_comm_empty;
+PyObject *wfp_comm_alloc(PyObject *self, PyObject *bytes);
 PyObject *wfp_comm_dup(PyObject *self, PyObject *unused);
 PyObject *wfp_comm_subset(PyObject *self, PyObject *ranks);
 

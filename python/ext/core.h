@@ -27,7 +27,7 @@
     }
 
 /* Raise the exception of `status` with the detail the library recorded on this
- * thread. Returns NULL. */
+ * thread, unless one is raised already. Returns NULL. */
 PyObject *wfp_raise(weft_status status);
 
 /* The same with a text of our own, formatted by PyErr_FormatV. */
@@ -41,6 +41,8 @@ int wfp_array_setup(PyObject *module);
 int wfp_world_setup(PyObject *module);
 int wfp_comm_setup(PyObject *module);
 int wfp_request_setup(PyObject *module);
+int wfp_memory_setup(PyObject *module);
+int wfp_message_setup(PyObject *module);
 
 /* Make a type from `spec` and add it to the module; NULL on failure. */
 PyTypeObject *wfp_type_add(PyObject *module, PyType_Spec *spec);

@@ -1,146 +1,263 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* send, recv, isend and irecv of Comm. Messages are bytes: any element type
- * can travel. */
-#include "args.h"
-#include "array.h"
-#include "comm.h"
-#include "request.h"
+/* Messages between two ranks as methods of Comm, and the type Message. They are
+ * bytes: any element type can travel. */
+#include "call.h"
+#include "message.h"
 
-typedef struct message {
-    uint32_t peer;
-    uint32_t tag;
-} message;
+static PyTypeObject *message_type;
 
-static int message_open(const wfp_signature *signature, PyObject *const *args,
-                        Py_ssize_t nargs, PyObject *kwnames, unsigned access,
-                        wfp_array *array, message *out)
+PyObject *wfp_message_new(const weft_message_info *info, size_t item)
 {
-    PyObject *given[3];
+    PyObject *row;
 
-    out->tag = 0;
-    if (wfp_args_sort(signature, args, nargs, kwnames, given) < 0 ||
-        wfp_args_u32(given[1], "peer", &out->peer) < 0 ||
-        wfp_args_u32(given[2], "tag", &out->tag) < 0) {
+    if (info->n % item != 0) {
+        return wfp_fail(WEFT_ERR_INVALID,
+                        "received %zu bytes, which is not a whole number of "
+                        "elements of %zu bytes",
+                        info->n, item);
+    }
+    row = PyStructSequence_New(message_type);
+    if (row == NULL) {
+        return NULL;
+    }
+    PyStructSequence_SetItem(row, 0, PyLong_FromUnsignedLong(info->from));
+    PyStructSequence_SetItem(row, 1, PyLong_FromUnsignedLong(info->tag));
+    PyStructSequence_SetItem(row, 2, PyLong_FromSize_t(info->n / item));
+    if (PyErr_Occurred()) {
+        Py_CLEAR(row);
+    }
+    return row;
+}
+
+/* x, peer, tag */
+static int send_open(wfp_call *call, const wfp_comm *comm,
+                     PyObject *const *given, unsigned access)
+{
+    (void)comm;
+    call->tag = 0;
+    if (wfp_args_u32(given[1], "peer", &call->peer) < 0 ||
+        wfp_args_u32(given[2], "tag", &call->tag) < 0) {
         return -1;
     }
-    return wfp_array_open(array, given[0], access);
+    return wfp_side_open(&call->x, given[0], access);
 }
 
-PyObject *wfp_comm_send(PyObject *object, PyObject *const *args,
-                        Py_ssize_t nargs, PyObject *kwnames)
+static weft_status send_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
-    static const wfp_signature signature = {
-        "send", 2, {"x", "peer", "tag", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    wfp_array array;
-    message m;
-    weft_status status = WEFT_OK;
-    bool entered;
+    size_t n = wfp_array_bytes(&c->x.one);
 
-    if (message_open(&signature, args, nargs, kwnames, WFP_READ, &array, &m) <
-        0) {
-        return NULL;
-    }
-    entered = wfp_comm_enter(self) == 0;
-    if (entered) {
-        Py_BEGIN_ALLOW_THREADS
-        status = weft_send(self->comm, array.data, wfp_array_bytes(&array),
-                           m.peer, m.tag);
-        Py_END_ALLOW_THREADS
-        wfp_comm_leave(self);
-    }
-    if (status != WEFT_OK) {
-        wfp_raise(status);
-    }
-    wfp_array_close(&array);
-    return entered && status == WEFT_OK ? Py_NewRef(Py_None) : NULL;
+    return out == NULL
+               ? weft_send(comm, c->x.one.data, n, c->peer, c->tag)
+               : weft_isend(comm, c->x.one.data, n, c->peer, c->tag, out);
 }
 
-PyObject *wfp_comm_recv(PyObject *object, PyObject *const *args,
-                        Py_ssize_t nargs, PyObject *kwnames)
+static const wfp_kind send = {
+    .blocking = {"send", 2, {"x", "peer", "tag", NULL}},
+    .i_name = "isend",
+    .open = send_open,
+    .make = send_make,
+};
+
+static int recv_open(wfp_call *call, const wfp_comm *comm,
+                     PyObject *const *given, unsigned access)
 {
-    static const wfp_signature signature = {
-        "recv", 2, {"x", "peer", "tag", NULL}};
+    call->received = &call->x;
+    return send_open(call, comm, given, access | WFP_WRITE);
+}
+
+static weft_status recv_make(weft_comm *comm, wfp_call *c, weft_request **out)
+{
+    size_t room = wfp_array_bytes(&c->x.one);
+
+    return out == NULL
+               ? weft_recv(comm, c->x.one.data, room, c->peer, c->tag, &c->info)
+               : weft_irecv(comm, c->x.one.data, room, c->peer, c->tag,
+                            &c->info, out);
+}
+
+static const wfp_kind recv = {
+    .blocking = {"recv", 2, {"x", "peer", "tag", NULL}},
+    .i_name = "irecv",
+    .open = recv_open,
+    .make = recv_make,
+};
+
+/* x, peer, out, source, tag, source_tag */
+static int sendrecv_open(wfp_call *call, const wfp_comm *comm,
+                         PyObject *const *given, unsigned access)
+{
+    PyObject *source = given[3] == Py_None ? NULL : given[3];
+    PyObject *source_tag = given[5] == Py_None ? NULL : given[5];
+
+    (void)comm;
+    call->tag = 0;
+    if (wfp_args_u32(given[1], "peer", &call->peer) < 0 ||
+        wfp_args_u32(given[4], "tag", &call->tag) < 0) {
+        return -1;
+    }
+    call->source = call->peer;
+    call->source_tag = call->tag;
+    if (wfp_args_u32(source, "source", &call->source) < 0 ||
+        wfp_args_u32(source_tag, "source_tag", &call->source_tag) < 0 ||
+        wfp_side_open(&call->x, given[0], access) < 0 ||
+        wfp_side_open(&call->out, given[2], access | WFP_WRITE) < 0) {
+        return -1;
+    }
+    call->received = &call->out;
+    return 0;
+}
+
+static weft_status sendrecv_make(weft_comm *comm, wfp_call *c,
+                                 weft_request **out)
+{
+    const void *src = c->x.one.data;
+    void *dst = c->out.one.data;
+    size_t n = wfp_array_bytes(&c->x.one);
+    size_t room = wfp_array_bytes(&c->out.one);
+
+    return out == NULL
+               ? weft_sendrecv(comm, src, n, c->peer, c->tag, dst, room,
+                               c->source, c->source_tag, &c->info)
+               : weft_isendrecv(comm, src, n, c->peer, c->tag, dst, room,
+                                c->source, c->source_tag, &c->info, out);
+}
+
+static const wfp_kind sendrecv = {
+    .blocking = {"sendrecv",
+                 3,
+                 {"x", "peer", "out", "source", "tag", "source_tag", NULL}},
+    .i_name = "isendrecv",
+    .open = sendrecv_open,
+    .make = sendrecv_make,
+};
+
+PyObject *wfp_comm_send(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *kwnames)
+{
+    return wfp_kind_run(&send, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_isend(PyObject *self, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_start(&send, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_recv(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
+                        PyObject *kwnames)
+{
+    return wfp_kind_run(&recv, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_irecv(PyObject *self, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_start(&recv, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_sendrecv(PyObject *self, PyObject *const *args,
+                            Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_run(&sendrecv, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_isendrecv(PyObject *self, PyObject *const *args,
+                             Py_ssize_t nargs, PyObject *kwnames)
+{
+    return wfp_kind_start(&sendrecv, self, args, nargs, kwnames);
+}
+
+/* Read the arguments of a probe and mark the communicator as in use. */
+static int probe_enter(const wfp_signature *signature, wfp_comm *self,
+                       PyObject *const *args, Py_ssize_t nargs,
+                       PyObject *kwnames, uint32_t *peer, uint32_t *tag)
+{
+    PyObject *given[2];
+
+    *tag = 0;
+    if (wfp_args_sort(signature, args, nargs, kwnames, given) < 0 ||
+        wfp_args_u32(given[0], "peer", peer) < 0 ||
+        wfp_args_u32(given[1], "tag", tag) < 0) {
+        return -1;
+    }
+    return wfp_comm_enter(self);
+}
+
+PyObject *wfp_comm_probe(PyObject *object, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {"probe", 1, {"peer", "tag", NULL}};
     wfp_comm *self = (wfp_comm *)object;
-    wfp_array array;
-    message m;
+    weft_message_info info;
     weft_status status;
-    size_t received = 0;
-    PyObject *result = NULL;
+    uint32_t peer;
+    uint32_t tag;
 
-    if (message_open(&signature, args, nargs, kwnames, WFP_WRITE, &array, &m) <
-        0) {
+    if (probe_enter(&signature, self, args, nargs, kwnames, &peer, &tag) < 0) {
         return NULL;
     }
-    if (wfp_comm_enter(self) == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        status = weft_recv(self->comm, array.data, wfp_array_bytes(&array),
-                           m.peer, m.tag, &received);
-        Py_END_ALLOW_THREADS
-        wfp_comm_leave(self);
-        if (status != WEFT_OK) {
-            wfp_raise(status);
-        } else if (wfp_array_finish(&array) == 0) {
-            result = wfp_request_elements(&array, received);
-        }
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_probe(self->comm, peer, tag, &info);
+    Py_END_ALLOW_THREADS
+    wfp_comm_leave(self);
+    return status == WEFT_OK ? wfp_message_new(&info, 1) : wfp_raise(status);
+}
+
+PyObject *wfp_comm_iprobe(PyObject *object, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {"iprobe", 1, {"peer", "tag", NULL}};
+    wfp_comm *self = (wfp_comm *)object;
+    weft_message_info info;
+    weft_status status;
+    uint32_t peer;
+    uint32_t tag;
+    int found = 0;
+
+    if (probe_enter(&signature, self, args, nargs, kwnames, &peer, &tag) < 0) {
+        return NULL;
     }
-    wfp_array_close(&array);
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_iprobe(self->comm, peer, tag, &found, &info);
+    Py_END_ALLOW_THREADS
+    wfp_comm_leave(self);
+    if (status != WEFT_OK) {
+        return wfp_raise(status);
+    }
+    return found ? wfp_message_new(&info, 1) : Py_NewRef(Py_None);
+}
+
+static PyStructSequence_Field message_fields[] = {
+    {"peer", "the rank that sent it"},
+    {"tag", "the tag it was sent with"},
+    {"length", "in elements of the array; in bytes, of a probe"},
+    {NULL, NULL},
+};
+
+static PyStructSequence_Desc message_desc = {
+    .name = "weft.Message",
+    .doc = "What is known of a message.",
+    .fields = message_fields,
+    .n_in_sequence = 3,
+};
+
+static int message_add_constant(PyObject *module, const char *name,
+                                uint32_t value)
+{
+    PyObject *number = PyLong_FromUnsignedLong(value);
+    int result =
+        number == NULL ? -1 : PyModule_AddObjectRef(module, name, number);
+
+    Py_XDECREF(number);
     return result;
 }
 
-PyObject *wfp_comm_isend(PyObject *object, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *kwnames)
+int wfp_message_setup(PyObject *module)
 {
-    static const wfp_signature signature = {
-        "isend", 2, {"x", "peer", "tag", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    wfp_operation *operation = wfp_operation_new(self);
-    weft_status status;
-    message m;
-
-    if (operation == NULL) {
-        return NULL;
+    message_type = PyStructSequence_NewType(&message_desc);
+    if (message_type == NULL || PyModule_AddType(module, message_type) < 0 ||
+        message_add_constant(module, "ANY_SOURCE", WEFT_ANY_SOURCE) < 0) {
+        return -1;
     }
-    if (message_open(&signature, args, nargs, kwnames, WFP_KEEP,
-                     &operation->array[0], &m) < 0 ||
-        wfp_comm_enter(self) < 0) {
-        wfp_operation_free(operation);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_isend(self->comm, operation->array[0].data,
-                        wfp_array_bytes(&operation->array[0]), m.peer, m.tag,
-                        &operation->request);
-    Py_END_ALLOW_THREADS
-    wfp_comm_leave(self);
-    return wfp_request_started(operation, status);
-}
-
-PyObject *wfp_comm_irecv(PyObject *object, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {
-        "irecv", 2, {"x", "peer", "tag", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    wfp_operation *operation = wfp_operation_new(self);
-    weft_status status;
-    message m;
-
-    if (operation == NULL) {
-        return NULL;
-    }
-    operation->is_receive = true;
-    if (message_open(&signature, args, nargs, kwnames, WFP_KEEP | WFP_WRITE,
-                     &operation->array[0], &m) < 0 ||
-        wfp_comm_enter(self) < 0) {
-        wfp_operation_free(operation);
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_irecv(self->comm, operation->array[0].data,
-                        wfp_array_bytes(&operation->array[0]), m.peer, m.tag,
-                        &operation->received, &operation->request);
-    Py_END_ALLOW_THREADS
-    wfp_comm_leave(self);
-    return wfp_request_started(operation, status);
+    return message_add_constant(module, "ANY_TAG", WEFT_ANY_TAG);
 }

@@ -57,7 +57,7 @@ static int op_from_name(PyObject *name, weft_op *out)
     if (kind < 0) {
         wfp_fail(WEFT_ERR_INVALID,
                  "op %R is none of sum, prod, min, max, avg, band, bor, bxor, "
-                 "land, lor, lxor",
+                 "land, lor, lxor, minloc, maxloc",
                  name);
         return -1;
     }

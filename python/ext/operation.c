@@ -7,7 +7,7 @@
 static wfp_operation *dropped;
 static bool sweeping; /* asking the library may call back, and so come here */
 
-wfp_operation *wfp_operation_new(wfp_comm *comm)
+wfp_operation *wfp_operation_new(wfp_comm *comm, const char *name)
 {
     wfp_operation *operation = PyMem_Malloc(sizeof(*operation));
 
@@ -18,13 +18,9 @@ wfp_operation *wfp_operation_new(wfp_comm *comm)
     }
     memset(operation, 0, sizeof(*operation));
     operation->comm = (wfp_comm *)Py_NewRef((PyObject *)comm);
+    operation->name = name;
+    wfp_call_init(&operation->call);
     return operation;
-}
-
-static void operation_let_go(wfp_operation *operation)
-{
-    wfp_array_close(&operation->array[0]);
-    wfp_array_close(&operation->array[1]);
 }
 
 void wfp_operation_free(wfp_operation *operation)
@@ -32,8 +28,9 @@ void wfp_operation_free(wfp_operation *operation)
     if (!operation->comm->world->forked) {
         weft_request_release(operation->request);
     }
-    operation_let_go(operation);
+    wfp_call_close(&operation->call);
     Py_XDECREF(operation->result);
+    Py_XDECREF(operation->holds);
     Py_DECREF(operation->comm);
     PyMem_Free(operation);
 }
@@ -46,16 +43,11 @@ int wfp_operation_settle(wfp_operation *operation, weft_status status)
         return 0;
     }
     operation->settled = true;
-    if (status == WEFT_OK && (wfp_array_finish(&operation->array[0]) < 0 ||
-                              wfp_array_finish(&operation->array[1]) < 0)) {
-        result = -1;
-    }
-    if (operation->is_receive && status == WEFT_OK && result == 0) {
-        operation->result =
-            wfp_request_elements(&operation->array[0], operation->received);
+    if (status == WEFT_OK) {
+        operation->result = wfp_call_finish(&operation->call);
         result = operation->result == NULL ? -1 : 0;
     }
-    operation_let_go(operation);
+    wfp_call_close(&operation->call);
     return result;
 }
 
@@ -107,15 +99,4 @@ void wfp_request_sweep(void)
         wfp_operation_free(over);
         over = next;
     }
-}
-
-PyObject *wfp_request_elements(const wfp_array *array, size_t bytes)
-{
-    if (bytes % array->item != 0) {
-        return wfp_fail(WEFT_ERR_INVALID,
-                        "received %zu bytes, which is not a whole number of "
-                        "elements of %zu bytes",
-                        bytes, array->item);
-    }
-    return PyLong_FromSize_t(bytes / array->item);
 }

@@ -258,6 +258,25 @@ static PyObject *request_add_done_callback(PyObject *object, PyObject *function)
     Py_RETURN_NONE;
 }
 
+static PyObject *request_repr(PyObject *object)
+{
+    wfp_operation *operation = ((request_object *)object)->operation;
+    const char *state = "over";
+    int done = 0;
+
+    if (!operation->settled) {
+        if (operation->comm->world->world == NULL) {
+            state = "closed";
+        } else if (weft_request_test(operation->request, &done) == WEFT_OK) {
+            state = done ? "over" : "under way";
+        } else {
+            state = "failed";
+        }
+    }
+    return PyUnicode_FromFormat("<weft.Request %s, %s>", operation->name,
+                                state);
+}
+
 static int request_traverse(PyObject *object, visitproc visit, void *arg)
 {
     request_object *self = (request_object *)object;
@@ -265,6 +284,7 @@ static int request_traverse(PyObject *object, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(self->callbacks);
     Py_VISIT(self->operation->result);
+    Py_VISIT(self->operation->holds);
     Py_VISIT(self->operation->comm);
     return 0;
 }
@@ -308,6 +328,7 @@ static PyType_Slot request_slots[] = {
     WFP_SLOT(Py_tp_dealloc, request_dealloc),
     WFP_SLOT(Py_tp_traverse, request_traverse),
     WFP_SLOT(Py_tp_clear, request_clear),
+    WFP_SLOT(Py_tp_repr, request_repr),
     {Py_tp_methods, request_methods},
     {Py_tp_getset, request_getset},
     {0, NULL},

@@ -7,22 +7,22 @@
 #ifndef WFP_REQUEST_H
 #define WFP_REQUEST_H
 
-#include "array.h"
+#include "call.h"
 #include "comm.h"
 
 typedef struct wfp_operation {
     weft_request *request;
-    wfp_comm *comm; /* a reference, so that it is not closed underneath */
-    wfp_array array[2];
-    PyObject *result; /* what wait() returns */
-    size_t received;  /* bytes, where it is a receive */
-    bool is_receive;
-    bool settled; /* over, results copied back, memory let go */
+    wfp_comm *comm;   /* a reference, so that it is not closed underneath */
+    const char *name; /* "allreduce" */
+    wfp_call call;
+    PyObject *holds;  /* the reference that call.result borrows */
+    PyObject *result; /* what wait() returns, once settled */
+    bool settled;     /* over, results copied back, memory let go */
     struct wfp_operation *next;
 } wfp_operation;
 
-/* A new operation on `comm` with both arrays closed; NULL on failure. */
-wfp_operation *wfp_operation_new(wfp_comm *comm);
+/* A new operation on `comm` with no array open; NULL on failure. */
+wfp_operation *wfp_operation_new(wfp_comm *comm, const char *name);
 
 /* Give up an operation that the library never accepted. */
 void wfp_operation_free(wfp_operation *operation);
@@ -40,8 +40,5 @@ PyObject *wfp_request_started(wfp_operation *operation, weft_status status);
 
 /* Let go of dropped operations that are over. */
 void wfp_request_sweep(void);
-
-/* Elements in a received message, or NULL if it does not end between two. */
-PyObject *wfp_request_elements(const wfp_array *array, size_t bytes);
 
 #endif

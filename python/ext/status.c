@@ -63,6 +63,9 @@ PyObject *wfp_raise(weft_status status)
     const char *detail = weft_error_detail();
     PyObject *text;
 
+    if (PyErr_Occurred()) { /* by a signal handler, which ended the call */
+        return NULL;
+    }
     if (detail[0] == '\0') {
         detail = weft_status_text(status);
     }

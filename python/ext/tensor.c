@@ -137,9 +137,8 @@ static bool tensor_describe(wfp_array *a, const wfp_dl_tensor *t)
 
 /* What the table does not tell; whole numbers have nothing of the kind. */
 static wfp_opened tensor_check_lazy(const wfp_array *a, PyObject *tensor,
-                                    unsigned access)
+                                    bool is_complex, unsigned access)
 {
-    bool is_complex = a->dtype == WEFT_C64 || a->dtype == WEFT_C128;
     int rare;
 
     if (a->dtype >= 0 && a->dtype < WEFT_F16) {
@@ -175,7 +174,7 @@ wfp_opened wfp_tensor_open(wfp_array *a, PyObject *tensor,
     if (api->borrow_from_object(holder, &t) != 0) {
         PyErr_Clear(); /* weft._arrays knows a better text, or a way */
     } else if (tensor_describe(a, &t)) {
-        opened = tensor_check_lazy(a, tensor, access);
+        opened = tensor_check_lazy(a, tensor, t.code == WFP_DL_COMPLEX, access);
     }
     if (opened != WFP_OPENED) {
         Py_DECREF(holder);

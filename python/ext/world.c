@@ -2,6 +2,7 @@
 #include "world.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "args.h"
 #include "boot.h"
@@ -44,6 +45,7 @@ static PyObject *world_wrap(weft_world *world)
     self->world = world;
     self->comm = NULL;
     self->busy = 0;
+    self->lent = 0;
     self->forked = false;
     PyObject_GC_Track(self);
     self->comm = wfp_comm_wrap(self, weft_world_comm(world), false);
@@ -54,6 +56,24 @@ static PyObject *world_wrap(weft_world *world)
     return (PyObject *)self;
 }
 
+/* A call that waits asks this now and then. Python runs its handlers on the
+ * main thread only, so the others need not fight for the GIL; an exception that
+ * a handler raised stays with the thread until the call returns. */
+static int world_interrupted(void *ctx)
+{
+    PyGILState_STATE gil;
+    int raised;
+
+    (void)ctx;
+    if (gettid() != getpid()) {
+        return 0;
+    }
+    gil = PyGILState_Ensure();
+    raised = PyErr_CheckSignals() < 0;
+    PyGILState_Release(gil);
+    return raised;
+}
+
 static PyObject *world_create(PyObject *module, PyObject *const *args,
                               Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -61,7 +81,8 @@ static PyObject *world_create(PyObject *module, PyObject *const *args,
         "create", 0, {"boot", "settings", NULL}};
     PyObject *given[2];
     wfp_boot boot;
-    weft_world_options options = {.size = sizeof(options)};
+    weft_world_options options = {.size = sizeof(options),
+                                  .interrupted = world_interrupted};
     weft_world *world = NULL;
     weft_status status;
     PyObject *result = NULL;
@@ -122,6 +143,12 @@ static PyObject *world_close(PyObject *object, PyObject *unused)
                         "%u threads are inside operations of this world; it "
                         "can be closed when they are done",
                         self->busy);
+    }
+    if (self->lent != 0) {
+        return wfp_fail(WEFT_ERR_INVALID,
+                        "%u torch process groups use this world; it can be "
+                        "closed when they are destroyed",
+                        self->lent);
     }
     world_end(self);
     Py_RETURN_NONE;
@@ -263,6 +290,18 @@ static PyObject *world_get_closed(PyObject *object, void *unused)
     return PyBool_FromLong(((wfp_world *)object)->world == NULL);
 }
 
+static PyObject *world_repr(PyObject *object)
+{
+    const wfp_world *self = (wfp_world *)object;
+
+    if (self->world == NULL) {
+        return PyUnicode_FromString("<weft.World closed>");
+    }
+    return PyUnicode_FromFormat("<weft.World rank %u of %u>",
+                                weft_world_rank(self->world),
+                                weft_world_size(self->world));
+}
+
 static int world_traverse(PyObject *object, visitproc visit, void *arg)
 {
     Py_VISIT(Py_TYPE(object));
@@ -315,6 +354,7 @@ static PyType_Slot world_slots[] = {
     WFP_SLOT(Py_tp_dealloc, world_dealloc),
     WFP_SLOT(Py_tp_traverse, world_traverse),
     WFP_SLOT(Py_tp_clear, world_clear),
+    WFP_SLOT(Py_tp_repr, world_repr),
     {Py_tp_methods, world_methods},
     {Py_tp_getset, world_getset},
     {0, NULL},

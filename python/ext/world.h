@@ -10,6 +10,7 @@ typedef struct wfp_world {
     weft_world *world; /* NULL once closed, or in a forked child */
     PyObject *comm;    /* the Comm of all ranks */
     unsigned busy;     /* threads inside the library without the GIL */
+    unsigned lent;     /* communicators lent to other modules, see lend.c */
     bool forked;       /* it is the parent's; nothing of it may be touched */
 } wfp_world;
 

@@ -10,7 +10,11 @@
 The guide is docs/guide/python.md.
 """
 
+from typing import Any
+
 from weft._core import (
+    ANY_SOURCE,
+    ANY_TAG,
     AVG,
     BAND,
     BOR,
@@ -19,7 +23,9 @@ from weft._core import (
     LOR,
     LXOR,
     MAX,
+    MAXLOC,
     MIN,
+    MINLOC,
     PROD,
     SUM,
     AbortedError,
@@ -28,6 +34,7 @@ from weft._core import (
     DeniedError,
     Error,
     InvalidError,
+    Message,
     MismatchError,
     NoMemError,
     Op,
@@ -48,6 +55,8 @@ from weft._job import dump, finalize, init, rank, size, world
 __version__ = version()
 
 __all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
     "AVG",
     "BAND",
     "BOR",
@@ -56,7 +65,9 @@ __all__ = [
     "LOR",
     "LXOR",
     "MAX",
+    "MAXLOC",
     "MIN",
+    "MINLOC",
     "PROD",
     "SUM",
     "AbortedError",
@@ -65,6 +76,7 @@ __all__ = [
     "DeniedError",
     "Error",
     "InvalidError",
+    "Message",
     "MismatchError",
     "NoMemError",
     "Op",
@@ -86,3 +98,13 @@ __all__ = [
     "version",
     "world",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The pair types, weft.pair_f32 and so on, which need NumPy: made when asked for."""
+    if name.startswith("pair_"):
+        from weft import _arrays
+
+        if name in _arrays.PAIRS:
+            return _arrays.pair_dtype(name)
+    raise AttributeError(f"module 'weft' has no attribute {name!r}")

@@ -13,6 +13,21 @@ from typing import Any, NamedTuple
 
 from weft._core import InvalidError, UnsupportedError
 
+# What minloc and maxloc reduce: a value, and where it was found.
+PAIRS = {
+    "pair_f32": ("f4", "i4"),
+    "pair_f64": ("f8", "i8"),
+    "pair_i32": ("i4", "i4"),
+    "pair_i64": ("i8", "i8"),
+}
+
+
+def pair_dtype(name: str) -> Any:
+    """The NumPy type of one of PAIRS, with the fields value and index."""
+    import numpy
+
+    return numpy.dtype(list(zip(("value", "index"), PAIRS[name], strict=True)))
+
 
 class Staged(NamedTuple):
     """What stands in for an array that C cannot read as it is.
@@ -145,8 +160,7 @@ def _stage_array(x: Any, write: bool) -> Staged:
         raise TypeError("an array of Python objects holds pointers, which no other process can use")
     if write and not x.flags.writeable:
         raise InvalidError(
-            "the array is read-only, and the result would be written to it; "
-            "pass a writable one, or out="
+            "the array is read-only, and the result would be written to it; pass a writable one"
         )
     if write:
         _check_overlap(x.shape, x.strides, x.itemsize)
@@ -156,9 +170,20 @@ def _stage_array(x: Any, write: bool) -> Staged:
     elif not x.flags.c_contiguous:
         packed = x.copy(order="C")
     back = functools.partial(numpy.copyto, x, packed) if write and packed is not x else None
-    if packed.dtype.char not in "?bhilqBHILQefdFD":
+    if packed.dtype.char not in "?bhilqBHILQefdFD" and not _is_pair(packed.dtype):
         return Staged(packed.reshape(-1).view(numpy.uint8), back, packed.itemsize)
     return Staged(packed, back)
+
+
+def _is_pair(dtype: Any) -> bool:
+    """Has it the layout of one of PAIRS, whatever the names of its fields?"""
+    fields = [dtype.fields[name] for name in dtype.names or ()]
+    words = tuple(kind.str[1:] for kind, *_ in fields)
+    return (
+        words in PAIRS.values()
+        and [offset for _, offset, *_ in fields] == [0, dtype.itemsize // 2]
+        and dtype.itemsize == sum(kind.itemsize for kind, *_ in fields)
+    )
 
 
 def _check_overlap(shape: Iterable[int], strides: Iterable[int], item: int = 1) -> None:
@@ -175,6 +200,6 @@ def _check_overlap(shape: Iterable[int], strides: Iterable[int], item: int = 1) 
         if stride <= reach:
             raise InvalidError(
                 "elements of the array share memory (it is expanded, or its strides overlap), "
-                "and the result would be written to it; pass a copy, or out="
+                "and the result would be written to it; pass a copy"
             )
         reach += stride * (n - 1)

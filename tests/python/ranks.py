@@ -9,6 +9,7 @@ travel as JSON. Run as a script, this file is the child.
 """
 
 import dataclasses
+import fcntl
 import importlib.util
 import inspect
 import json
@@ -57,6 +58,8 @@ class Job:
         for number in range(size):
             own = {"WEFT_RANK": str(number), "WEFT_RANKS": str(size), "WEFT_JOB": name}
             log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (ends with us)
+            # The rank and we share one position in the file; it writes at the end all the same.
+            fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)
             process = subprocess.Popen(
                 child_command(body, *args),
                 env={**quiet_environment(), **own, **(environment or {})},

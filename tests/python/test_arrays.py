@@ -53,7 +53,7 @@ def test_a_read_only_array_is_a_source_but_no_target(alone):
 
 def test_out_must_match_in_type_and_count_and_not_overlap_in_part(alone):
     x = np.ones(4, "f4")
-    with pytest.raises(weft.InvalidError, match="f32, but out has f64"):
+    with pytest.raises(weft.InvalidError, match="float32, but out has float64"):
         alone.allreduce(x, out=np.ones(4, "f8"))
     with pytest.raises(weft.InvalidError, match="4 elements, but out has 3"):
         alone.allreduce(x, out=np.ones(3, "f4"))
@@ -251,8 +251,9 @@ def test_dtensor_is_refused_and_an_async_result_is_waited_for(alone):
 )
 def test_types_without_arithmetic_can_be_moved_but_not_reduced(alone, x):
     assert alone.broadcast(x) is x
-    with pytest.raises(weft.UnsupportedError, match="cannot be reduced"):
+    with pytest.raises(TypeError, match="cannot be reduced") as caught:
         alone.allreduce(x)
+    assert str(x.dtype) in str(caught.value)
 
 
 def move_dates():
@@ -261,7 +262,7 @@ def move_dates():
         comm.send(np.array(["2020-01-01", "2021-01-01"], "M8[D]")[::-1], 1)
     else:
         got = np.zeros((2, 2), "M8[D]")
-        assert comm.recv(got[:, 0], 0) == 2
+        assert comm.recv(got[:, 0], 0).length == 2
         assert [str(day) for day in got[:, 0]] == ["2021-01-01", "2020-01-01"]
 
 
@@ -334,7 +335,7 @@ def test_a_buffer_cannot_be_resized_under_a_pending_request(alone):
     with pytest.raises(BufferError):
         x.extend(b"more")
     alone.send(b"data", 0)
-    assert request.wait(60) == 4
+    assert request.wait(60).length == 4
     x.extend(b"more")
     assert x == b"datamore"
 
@@ -344,7 +345,7 @@ def test_a_tensor_can_be_dropped_or_moved_under_a_pending_request(alone):
     request = alone.irecv(x, 0)
     x.data = torch.empty(0)  # the request holds the memory it was given
     alone.send(torch.ones(1000), 0)
-    assert request.wait(60) == 1000
+    assert request.wait(60).length == 1000
     assert x.numel() == 0
 
 

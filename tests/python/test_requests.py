@@ -43,7 +43,7 @@ def bounded_wait():
         assert isinstance(caught.value, weft.TimeoutError)
         assert not request.done and not request.test()
         comm.send(x, 1)
-        assert request.wait(timeout=60) == 1
+        assert request.wait(timeout=60).length == 1
         assert not comm.broken
     else:
         comm.recv(x, 0)
@@ -71,7 +71,7 @@ def interrupted():
         with pytest.raises(Alarm):
             request.wait()
         comm.send(b"x", 1)
-        assert request.wait() == 1
+        assert request.wait().length == 1
     else:
         comm.recv(bytearray(1), 0)
         comm.send(b"x", 0)
@@ -204,3 +204,26 @@ def pending_at_the_end():
 
 def test_what_is_pending_when_the_world_closes_ends_with_an_error():
     ranks.run(2, pending_at_the_end)
+
+
+def test_objects_say_what_they_are(alone):
+    world = weft.world()
+    assert repr(world) == "<weft.World rank 0 of 1>"
+    assert repr(alone) == "<weft.Comm rank 0 of 1>"
+    request = alone.irecv(bytearray(1), 0)
+    assert repr(request) == "<weft.Request recv, under way>"
+    alone.send(b"x", 0)
+    assert repr(request) == "<weft.Request recv, over>"
+    request.wait()
+    pending = alone.irecv(bytearray(1), 0)
+    doomed = alone.dup()
+    failed = doomed.irecv(bytearray(1), 0)
+    doomed.abort("why not")
+    assert repr(failed) == "<weft.Request recv, failed>"
+    weft.finalize()
+    assert repr(world) == "<weft.World closed>"
+    assert repr(pending) == "<weft.Request recv, closed>"
+    for name in ("rank", "size", "members", "broken", "timeout"):
+        with pytest.raises(weft.ClosedError, match="closed"):
+            getattr(alone, name)
+    assert alone.closed and alone.world is world and world.closed

@@ -13,12 +13,13 @@ from pathlib import Path
 from .systems import Tools
 
 SOURCES = Path(__file__).parent / "driver"
-_COMMON = ["main.c", "page.c"]
+_COMMON = ["main.c", "page.c", "op.c"]
+_MEASURE = [*_COMMON, "measure.c", "call.c", "data.c", "timed.c", "cycle.c"]
 _UNITS = {
-    "weft": [*_COMMON, "measure.c", "backend_weft.c"],
-    "openmpi": [*_COMMON, "measure.c", "backend_mpi.c"],
-    "mpich": [*_COMMON, "measure.c", "backend_mpi.c"],
-    "limit": [*_COMMON, "limit.c"],
+    "weft": [*_MEASURE, "backend_weft.c"],
+    "openmpi": [*_MEASURE, "backend_mpi.c"],
+    "mpich": [*_MEASURE, "backend_mpi.c"],
+    "limit": [*_COMMON, "limit.c", "rate.c"],
     "gloo": ["page.c"],
 }
 _FLAGS = {
@@ -95,7 +96,7 @@ def _key(command: list[str], include: Path | None) -> str:
 def build(family: str, tools: Tools, library: tuple[Path, Path] | None = None) -> Path:
     """The driver of `family`, compiled now unless the cache has it."""
     assert tools.compiler is not None
-    flags = ["-std=gnu11", *_FLAGS.get(family, ["-O2"])]
+    flags = ["-std=gnu11", *_FLAGS.get(family, ["-O3"])]
     units = [str(SOURCES / unit) for unit in _UNITS[family]]
     include = None
     tail: list[str] = []

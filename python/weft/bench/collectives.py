@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`weft bench collectives`: allreduce, broadcast and barrier against the MPI libraries and gloo.
+"""`weft bench collectives`: all collectives against the MPI libraries and gloo.
 
 All jobs of a setup are started once. Then the systems take turns, case by case and round by round,
 while all others sleep. Each turn is a block: a placement probe, warm-up, timed calls, a probe.
@@ -21,16 +21,15 @@ from pathlib import Path
 
 from .build import BuildError, build
 from .job import Job, JobError, JobTimeout, Program
-from .results import Block, Case, block_from
+from .marks import MIN_PAIRS
+from .operations import OPERATIONS, SIZES
+from .results import Block, Case, block_from, case_name
 from .systems import FAMILIES, System, find_tools, taking_part
-from .units import format_size
 
 _KIB, _MIB = 1 << 10, 1 << 20
-SIZES = (4, 64, _KIB, 8 * _KIB, 64 * _KIB, 512 * _KIB, 4 * _MIB, 32 * _MIB, 256 * _MIB)
-QUICK_SIZES = SIZES[:-1]
 CROWDED_SIZES = (4, 64 * _KIB, 4 * _MIB)
 CROWDED_RANKS = (4, 8)
-SLOT_BYTES = 32 * _MIB  # PAGE_SLOT of driver/page.h
+LARGE = 32 * _MIB  # from here on a turn takes seconds
 
 # A quick run ends within 50 s. The first setup has most of the cases; what remains after the last
 # is for stopping and reporting.
@@ -44,6 +43,7 @@ class Options:
 
     quick: bool = False
     ranks: tuple[int, ...] | None = None
+    ops: tuple[str, ...] | None = None
     sizes: tuple[int, ...] | None = None
     families: frozenset[str] = frozenset(FAMILIES)
     cores: int | None = None
@@ -71,7 +71,7 @@ class Outcome:
     """What a run found, and what could not take part or broke off, by name."""
 
     blocks: list[Block] = field(default_factory=list)
-    moved: int = 0
+    dropped: int = 0
     missing: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -83,15 +83,30 @@ def cores_here(limit: int | None) -> tuple[int, ...]:
     return cores if limit is None else cores[:limit]
 
 
+def _sizes(op: str, crowded: bool, options: Options) -> tuple[int, ...]:
+    operation = OPERATIONS[op]
+    if op == "barrier":
+        return operation.sizes
+    if options.sizes is not None:
+        return options.sizes
+    if crowded:
+        return CROWDED_SIZES
+    return operation.quick_sizes if options.quick else operation.sizes
+
+
 def _cases(ranks: int, cores: int, options: Options) -> tuple[Case, ...]:
+    """Crowds that nobody asked for run what a mark asks of them, an allreduce."""
     crowded = ranks > cores
-    default = CROWDED_SIZES if crowded else QUICK_SIZES if options.quick else SIZES
-    sizes = options.sizes or default
-    cases = [Case("allreduce", size, ranks, cores) for size in sizes]
-    if not crowded:
-        cases.append(Case("barrier", 0, ranks, cores))
-        cases.append(Case("broadcast", 8, ranks, cores))
-    return tuple(cases)
+    everything = tuple(OPERATIONS)
+    if options.quick:
+        everything = tuple(name for name in everything if OPERATIONS[name].in_quick)
+    if crowded:
+        everything = everything[:1] if options.ranks is None else everything[:-1]
+    return tuple(
+        Case(op, size, ranks, cores)
+        for op in options.ops or everything
+        for size in _sizes(op, crowded, options)
+    )
 
 
 def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
@@ -107,17 +122,33 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
 
 
 def takes_case(system: System, case: Case, quick: bool) -> bool:
-    """Settings that help large messages run there only; the limit has a formula for each case."""
-    if system.kind == "best":
-        return case.op == "allreduce" and not (quick and case.bytes < 8 * _KIB)
-    if system.family == "limit" and case.op == "broadcast":
-        return case.bytes <= SLOT_BYTES
-    return True
+    """Does `system` have this operation, and something to say about it?
+
+    Settings for one algorithm run with its operation, and those for the sizes of messages where
+    messages are short. A quick run leaves to the full one what no mark needs.
+    """
+    if case.op == "cycle" and system.family == "limit":
+        return False
+    if system.family == "gloo":
+        return case.op in ("allreduce", "barrier") if quick else case.op != "scan"
+    if system.kind != "best":
+        return True
+    if case.op == "allreduce":
+        return not (quick and case.bytes < 8 * _KIB)
+    if quick or case.op == "cycle" or system.only_op is not None:
+        return False
+    return system.for_large if case.bytes >= LARGE else case.bytes >= 8 * _KIB
+
+
+def takes_turn(case: Case, turn: int) -> bool:
+    """Large data of all operations would take hours: it sits out some of the later rounds."""
+    return case.bytes < LARGE or case.op == "allreduce" or turn < MIN_PAIRS or turn % 2 == 0
 
 
 def fits_memory(case: Case, systems: int, available: int) -> bool:
-    """Every job may keep a temporary buffer of the size beside the user's own."""
-    return case.bytes * case.ranks * systems * 2 <= 0.7 * available
+    """The job at work has the user's buffers, and every job may keep one for its own use."""
+    buffers = OPERATIONS[case.op].buffer_bytes(case.bytes, case.ranks)
+    return case.ranks * (sum(buffers) + systems * max(buffers)) <= 0.7 * available
 
 
 def quick_end(number: int, setups: int) -> float:
@@ -183,14 +214,17 @@ class Runner:
 
     def _cases_in_memory(self, setup: Setup, systems: int) -> list[Case]:
         available = _available_memory()
-        kept = []
+        kept: list[Case] = []
+        left_out: list[str] = []
         for case in setup.cases:
             if fits_memory(case, systems, available):
                 kept.append(case)
             else:
-                size = format_size(case.bytes)
-                note = f"{setup.ranks} ranks: {size} left out, it needs more memory than is free"
-                self.outcome.notes.append(note)
+                left_out.append(case_name(case))
+        if left_out:
+            what = ", ".join(left_out)
+            note = f"{setup.ranks} ranks: left out, they need more memory than is free: {what}"
+            self.outcome.notes.append(note)
         return kept
 
     @contextmanager
@@ -250,7 +284,7 @@ class Runner:
         bytes_ = max(case.bytes, 4)
         command = f"{verb} {case.op} {bytes_} {system.pages} {self._block_ms} {self._seed}"
         try:
-            return job.ask(command, self._patience(60))
+            return job.ask(command, self._patience(60 if case.bytes < LARGE else 180))
         except JobError as error:
             self._drop(jobs, system, case.ranks, error)
             return None
@@ -259,12 +293,16 @@ class Runner:
         self, setup: Setup, systems: list[System], jobs: dict[str, Job], cases: list[Case]
     ) -> None:
         """Nothing is timed whose result is wrong: such a job is dropped."""
-        largest = max((case.bytes for case in cases), default=0)
+        reduced = [case.bytes for case in cases if case.op == "allreduce"]
         cores = len(setup.cores)
-        extra = [Case("allreduce", size, setup.ranks, cores) for size in SIZES if size <= largest]
+        extra = [
+            Case("allreduce", size, setup.ranks, cores)
+            for size in SIZES
+            if reduced and not setup.crowded and size <= max(reduced)
+        ]
         for system in systems:
-            for case in dict.fromkeys([*cases, *([] if setup.crowded else extra)]):
-                if takes_case(system, case, False):
+            for case in dict.fromkeys([*cases, *extra]):
+                if takes_case(system, case, self._options.quick and case not in extra):
                     self._ask(jobs, system, "check", case)
 
     def _take_turns(
@@ -278,7 +316,7 @@ class Runner:
             for case in cases:
                 if time.monotonic() > self._end:
                     return
-                for system in systems:
+                for system in systems if takes_turn(case, turn) else []:
                     if takes_case(system, case, self._options.quick):
                         self._block(system, jobs, case, turn)
                         advance(f"{case.ranks} ranks, {case.op}")
@@ -289,20 +327,20 @@ class Runner:
             return
         block = block_from(case, system.name, turn, answers)
         if block is None:
-            self.outcome.moved += 1
+            self.outcome.dropped += 1
         else:
             self.outcome.blocks.append(block)
 
     def total(self, setups: list[Setup]) -> int:
         """How many blocks there will be, if time allows."""
-        each = sum(
-            takes_case(system, case, self._options.quick)
+        return sum(
+            takes_case(system, case, self._options.quick) and takes_turn(case, turn)
             for setup in setups
             for case in setup.cases
             for system in setup.systems
             if system.family in self._programs
+            for turn in range(self._rounds)
         )
-        return each * self._rounds
 
 
 def machine() -> str:

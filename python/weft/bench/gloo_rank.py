@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a gloo job: the loops of driver/measure.c, through torch.distributed.
+"""One rank of a gloo job: what driver/measure.c does, through torch.distributed.
 
 Started as a script, so that it imports nothing but torch:
 
@@ -42,6 +42,14 @@ class Page:
         return self._lib.page_probe(self._at)
 
 
+# By torch's names: which operations have a block for each rank in their source or result, take
+# a root, and leave the result where the source was (torch's reduce knows no other way).
+SRC_FOR_ALL = ("reduce_scatter", "alltoall", "scatter")
+DST_FOR_ALL = ("allgather", "alltoall", "gather")
+ROOTED = ("broadcast", "reduce", "gather", "scatter")
+IN_PLACE = ("allreduce", "barrier", "broadcast", "reduce", "cycle")
+
+
 class Rank:
     """Checks and blocks for gloo."""
 
@@ -49,6 +57,7 @@ class Rank:
         self._torch, self._page, self._rank, self._ranks = torch, page, rank, ranks
         self._dist = torch.distributed
         self._root = 0
+        self._turn = 0
 
     def _tensor(self, bytes_):
         """A tensor on 4 KiB pages, as the other drivers have it."""
@@ -57,65 +66,127 @@ class Rank:
             memory.madvise(mmap.MADV_NOHUGEPAGE)
         return self._torch.frombuffer(memory, dtype=self._torch.float32)
 
+    def _tensors(self, op, bytes_):
+        """The source and the result; one and the same in place."""
+        src = self._tensor(bytes_ * (self._ranks if op in SRC_FOR_ALL else 1))
+        if op in IN_PLACE:
+            return src, src
+        return src, self._tensor(bytes_ * (self._ranks if op in DST_FOR_ALL else 1))
+
     def _values(self, count, seed, rank):
         source = self._torch.Generator().manual_seed(seed * 1000 + rank)
         return self._torch.randint(1, 1025, (count,), generator=source, dtype=self._torch.float32)
 
+    def _expected(self, op, count, seed, root):
+        """What must be in the result, from the sources of `count` elements."""
+        ranks, block = range(self._ranks), count // self._ranks
+        mine = slice(self._rank * block, (self._rank + 1) * block)
+        if op == "broadcast":
+            return self._values(count, seed, root)
+        if op == "scatter":
+            return self._values(count, seed, root)[mine]
+        if op == "reduce_scatter":
+            return sum(self._values(count, seed, rank)[mine] for rank in ranks)
+        if op == "alltoall":
+            return self._torch.cat([self._values(count, seed, rank)[mine] for rank in ranks])
+        if op in ("allgather", "gather"):
+            return self._torch.cat([self._values(count, seed, rank) for rank in ranks])
+        return sum(self._values(count, seed, rank) for rank in ranks)
+
     def check(self, op, bytes_, seed):
-        tensor = self._tensor(bytes_)
-        count = tensor.numel()
         if op == "barrier":
             self._dist.barrier()
-        elif op == "allreduce":
-            tensor.copy_(self._values(count, seed, self._rank))
-            self._dist.all_reduce(tensor)
-            want = sum(self._values(count, seed, rank) for rank in range(self._ranks))
-            if not self._torch.equal(tensor, want):
-                raise ValueError(f"allreduce of {bytes_} bytes is wrong")
-        else:
-            for root in range(self._ranks):
-                want = self._values(count, seed, root)
-                tensor.copy_(want if root == self._rank else self._torch.full((count,), -1.0))
-                self._dist.broadcast(tensor, root)
-                if not self._torch.equal(tensor, want):
-                    raise ValueError(f"broadcast of {bytes_} bytes is wrong")
+            return
+        src, dst = self._tensors(op, bytes_)
+        call = self._caller(op, src, dst)
+        for root in range(self._ranks if op in ROOTED else 1):
+            dst.fill_(-1.0)
+            if op != "broadcast" or root == self._rank:
+                src.copy_(self._values(src.numel(), seed, self._rank))
+            call(root)
+            if op in ("reduce", "gather") and root != self._rank:
+                continue
+            if not self._torch.equal(dst, self._expected(op, src.numel(), seed, root)):
+                raise ValueError(f"{op} of {bytes_} bytes from root {root} is wrong")
 
-    def _run(self, op, tensor, calls):
-        dist = self._dist
-        for _ in range(calls):
-            if op == "allreduce":
-                dist.all_reduce(tensor)
-            elif op == "broadcast":
-                dist.broadcast(tensor, self._root)
-                self._root = (self._root + 1) % self._ranks
-            else:
-                dist.barrier()
+    def _caller(self, op, src, dst):
+        """A function of the root that does one call on kept tensors."""
+        dist, me = self._dist, self._rank
+        parts = {"gather": dst, "scatter": src}.get(op)
+        parts = None if parts is None else list(parts.chunk(self._ranks))
+        return {
+            "allreduce": lambda root: dist.all_reduce(src),
+            "cycle": lambda root: dist.all_reduce(src),
+            "barrier": lambda root: dist.barrier(),
+            "broadcast": lambda root: dist.broadcast(src, root),
+            "reduce": lambda root: dist.reduce(src, root),
+            "reduce_scatter": lambda root: dist.reduce_scatter_tensor(dst, src),
+            "allgather": lambda root: dist.all_gather_into_tensor(dst, src),
+            "alltoall": lambda root: dist.all_to_all_single(dst, src),
+            "gather": lambda root: dist.gather(src, parts if root == me else None, root),
+            "scatter": lambda root: dist.scatter(dst, parts if root == me else None, root),
+        }[op]
 
     def block(self, op, bytes_, ms, seed):
-        tensor = self._tensor(bytes_)
-        tensor.copy_(self._values(tensor.numel(), seed, self._rank))
+        src, dst = self._tensors(op, bytes_)
+        dst.copy_(self._values(dst.numel(), seed + 1, self._rank))
+        src.copy_(self._values(src.numel(), seed, self._rank))
+        call = self._caller(op, src, dst)
+        together = self._ranks if op in ROOTED else 1
         self._root = 0
         self._page.sync()
         before = self._page.probe()
+        if op == "cycle":
+            figures = self._cycle(call, src, ms)
+        else:
+            figures = self._time(lambda: self._next(call), together, ms)
+        return [before, self._page.probe(), *figures]
+
+    def _next(self, call):
+        call(self._root)
+        self._root = (self._root + 1) % self._ranks
+
+    def _cycle(self, call, tensor, ms):
+        """Write, reduce and read, less write and read; see driver/cycle.h."""
+
+        def local():
+            self._turn += 1
+            tensor.fill_(1.0 + self._turn % 1024)
+            tensor.sum()
+
+        def full():
+            self._turn += 1
+            tensor.fill_(1.0 + self._turn % 1024)
+            call(0)
+            tensor.sum()
+
+        *times, calls = self._time(full, 1, ms / 2)
+        less = self._time(local, 1, ms / 2)[0]
+        return [*(ns - less for ns in times), calls]
+
+    def _time(self, once, together, ms):
+        """Median, fastest, slowest and number of the calls, as in driver/timed.c."""
         start = time.perf_counter_ns()
-        self._run(op, tensor, 1)
+        once()
         slow = time.perf_counter_ns() - start > 10_000_000
         warm = self._page.agree(1 if slow else 4)
         start = time.perf_counter_ns()
-        self._run(op, tensor, warm)
-        once = (time.perf_counter_ns() - start) / warm
+        for _ in range(warm):
+            once()
+        each = (time.perf_counter_ns() - start) / warm * together
         # No call of gloo is short enough to be timed in groups.
-        samples = self._page.agree(int(min(max(ms * 1e6 / once, 4), 20000)))
+        least = 4 if together == 1 else 2
+        samples = self._page.agree(int(min(max(ms * 1e6 / each, least), 20000)))
         ns = []
         then = time.perf_counter_ns()
         for _ in range(samples):
-            self._run(op, tensor, 1)
+            for _ in range(together):
+                once()
             now = time.perf_counter_ns()
-            ns.append(now - then)
+            ns.append((now - then) / together)
             then = now
         self._page.sync()
-        after = self._page.probe()
-        return [before, after, statistics.median(ns), min(ns), max(ns), samples]
+        return [statistics.median(ns), min(ns), max(ns), samples * together]
 
 
 def serve(sock, worker):

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import base64
 import html
-import importlib.util
-import io
 from collections.abc import Iterable, Sequence
 
+from . import plots
 from .units import format_size, format_time
 
 _STYLE = """
@@ -21,59 +20,11 @@ img { max-width: 100%; }
 """
 
 
-def available() -> str | None:
-    """Why a page cannot be made, or None."""
-    if importlib.util.find_spec("matplotlib") is None:
-        return "plots need matplotlib (pip install matplotlib)"
-    return None
-
-
-def _plot(title: str, rows: list[dict]) -> str:
-    """Time over size, log-log, one line for each system; an <img> that carries its data."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(9, 5.5))
-    for system in dict.fromkeys(row["system"] for row in rows):
-        points = sorted((row for row in rows if row["system"] == system), key=lambda r: r["bytes"])
-        sizes = [row["bytes"] for row in points]
-        style: dict[str, object] = {"marker": "."}
-        if system == "limit":
-            style = {"color": "black", "linestyle": "--"}
-        elif system == "weft":
-            style = {"marker": "o", "color": "#c0392b", "linewidth": 2.5}
-        axes.plot(sizes, [row["value"] for row in points], label=system, **style)
-        axes.fill_between(
-            sizes,
-            [row["low"] for row in points],
-            [row["high"] for row in points],
-            alpha=0.12,
-            color=axes.lines[-1].get_color(),
-        )
-    axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel="us a call", title=title)
-    ticks = sorted({row["bytes"] for row in rows})
-    axes.set_xticks(ticks, [format_size(size) for size in ticks], rotation=30)
-    axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
-    figure.tight_layout()
-    picture = io.BytesIO()
-    figure.savefig(picture, format="svg")
-    pyplot.close(figure)
-    data = base64.b64encode(picture.getvalue()).decode()
-    return f'<img alt="{html.escape(title)}" src="data:image/svg+xml;base64,{data}">'
-
-
 def _plots(rows: list[dict]) -> Iterable[str]:
-    groups: dict[tuple, list[dict]] = {}
-    for row in rows:
-        if row.get("op") == "allreduce":
-            groups.setdefault((row["ranks"], row["cores"], row["placement"]), []).append(row)
-    for (ranks, cores, placement), group in groups.items():
-        where = "" if placement == "any" else f", {placement}"
-        yield _plot(f"allreduce f32, {ranks} ranks on {cores} cores{where}", group)
+    """The figures as <img> that carry their data."""
+    for op, picture in plots.figures(rows).items():
+        data = base64.b64encode(picture).decode()
+        yield f'<img alt="{html.escape(op)}" src="data:image/svg+xml;base64,{data}">'
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

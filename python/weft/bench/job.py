@@ -20,7 +20,10 @@ from pathlib import Path
 
 from .systems import System, Tools, launch_command
 
-_PAGE_BYTES = 65536 + 2 * (32 << 20)  # PAGE_BYTES of driver/page.h
+
+def page_bytes(ranks: int) -> int:
+    """The same as in driver/page.h."""
+    return 65536 + ranks * (32 << 20)
 
 
 class JobError(Exception):
@@ -51,7 +54,7 @@ class Job:
         self._waiting: list[socket.socket] = []
         self._log = folder / f"{system.job}.log"
         self._page = os.memfd_create("weft-bench", os.MFD_CLOEXEC)
-        os.ftruncate(self._page, _PAGE_BYTES)
+        os.ftruncate(self._page, page_bytes(ranks))
         address = folder / f"{system.job}.sock"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(address))

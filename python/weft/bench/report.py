@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from .marks import opponents
+from .operations import OPERATIONS
 from .results import PLACEMENTS, Block, Case, case_name, paired_ratios
 from .systems import FAMILIES, SYSTEMS
 from .units import format_size, format_time
@@ -66,13 +67,28 @@ def ratio_to(blocks: list[Block], case: Case, placement: str, against: str) -> s
     return f"{max(ratios):.3f}" if ratios else "-"
 
 
+def _by_operation(case: Case) -> tuple[int, int]:
+    return list(OPERATIONS).index(case.op), case.bytes
+
+
+def size_legend(blocks: list[Block]) -> str:
+    """What the sizes of the operations in a run are sizes of."""
+    ran = {block.case.op for block in blocks}
+    meanings: dict[str, list[str]] = {}
+    for name, operation in OPERATIONS.items():
+        if name in ran and name != "barrier":
+            meanings.setdefault(operation.size_is, []).append(name)
+    lines = [f"  {', '.join(names)}: {what}" for what, names in meanings.items()]
+    return "\n".join(["a size is that of", *lines]) if lines else ""
+
+
 def _group(blocks: list[Block], placement: str) -> str:
     columns = _columns(blocks)
     versus = [("/MPI", "installed"), ("/best", "best"), ("/limit", "limit")]
     if any(block.system == "openmpi-yield" for block in blocks):
         versus = [("/yield", "yield"), ("/mpich", "mpich")]
     rows = []
-    for case in sorted({block.case for block in blocks}):
+    for case in sorted({block.case for block in blocks}, key=_by_operation):
         here = [block for block in blocks if block.case == case]
         rows.append(
             [case_name(case)]

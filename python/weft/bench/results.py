@@ -54,12 +54,17 @@ def placement_of(ns: float) -> str:
 
 
 def block_from(case: Case, system: str, turn: int, answers: list[list[float]]) -> Block | None:
-    """The block that the ranks' answers describe; None if the cores moved meanwhile."""
+    """The block that the ranks' answers describe.
+
+    None if the cores moved meanwhile, or if a difference of two times came out as nothing.
+    """
     before, after = answers[0][0], answers[0][1]
     placement = placement_of(before)
     if placement_of(after) != placement:
         return None
     slowest = max(answer[2] for answer in answers)
+    if slowest <= 0:
+        return None
     return Block(case, system, turn, placement, slowest / 1000)
 
 

@@ -43,6 +43,8 @@ class System:
     pages: str = "4k"  # of the user's buffers: "4k" or "thp"
     env: dict[str, str] = field(default_factory=dict, hash=False)
     about: str = ""
+    only_op: str | None = None  # a setting that speaks of one operation
+    for_large: bool = False  # a "best" setting that matters where messages are long
 
     @property
     def job(self) -> str:
@@ -56,8 +58,16 @@ SYSTEMS = (
     System("mpich", "mpich", about="as installed"),
     System("gloo", "gloo", about="through torch.distributed"),
     System("limit", "limit", about="line hand-over, reading a peer's lines, updating memory"),
-    System("weft-thp", "weft", "best", "thp", about="buffers in huge pages"),
-    System("openmpi-keep", "openmpi", "best", "thp", _KEEP_MEMORY, "malloc keeps its memory"),
+    System("weft-thp", "weft", "best", "thp", about="buffers in huge pages", for_large=True),
+    System(
+        "openmpi-keep",
+        "openmpi",
+        "best",
+        "thp",
+        _KEEP_MEMORY,
+        "malloc keeps its memory",
+        for_large=True,
+    ),
     System(
         "openmpi-eager128k",
         "openmpi",
@@ -78,8 +88,17 @@ SYSTEMS = (
             "OMPI_MCA_coll_tuned_allreduce_algorithm": "6",
         },
         "and eager up to 32 KiB, Rabenseifner's algorithm",
+        "allreduce",
     ),
-    System("mpich-keep", "mpich", "best", "thp", _KEEP_MEMORY, "malloc keeps its memory"),
+    System(
+        "mpich-keep",
+        "mpich",
+        "best",
+        "thp",
+        _KEEP_MEMORY,
+        "malloc keeps its memory",
+        for_large=True,
+    ),
     System(
         "mpich-eager",
         "mpich",
@@ -111,14 +130,12 @@ def taking_part(families: set[str], ranks: int, cores: int) -> list[System]:
     """The systems of a run with `ranks` ranks on `cores` cores.
 
     When ranks share cores, Open MPI has to yield, the settings that keep memory say nothing, and
-    gloo's event threads multiply the ranks once more. The limit is known for two ranks.
+    gloo's event threads multiply the ranks once more. The limit is that of ranks with cores.
     """
     if ranks > cores:
         names = {"weft", "openmpi-yield", "mpich"}
     else:
         names = {s.name for s in SYSTEMS if s.kind != "yield"}
-        if ranks != 2:
-            names.discard("limit")
     return [s for s in SYSTEMS if s.name in names and s.family in families]
 
 

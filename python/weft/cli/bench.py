@@ -6,10 +6,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from ..bench import htmlpage, marks, report, results
+from ..bench import htmlpage, marks, plots, report, results
 from ..bench.collectives import Options, Outcome, machine, measure
+from ..bench.operations import OPERATIONS
 from ..bench.systems import FAMILIES
 from ..bench.units import parse_size
 
@@ -37,13 +39,21 @@ def _ranks(text: str) -> tuple[int, ...]:
     return ranks
 
 
-def _families(text: str) -> frozenset[str]:
-    names = frozenset(text.split(","))
-    unknown = names - set(FAMILIES)
+def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in known]
     if unknown:
-        known = ", ".join(FAMILIES)
-        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))}; known: {known}")
+        what = f"unknown: {', '.join(unknown)}; known: {', '.join(known)}"
+        raise argparse.ArgumentTypeError(what)
     return names
+
+
+def _families(text: str) -> frozenset[str]:
+    return frozenset(_names(text, FAMILIES))
+
+
+def _ops(text: str) -> tuple[str, ...]:
+    return _names(text, OPERATIONS)
 
 
 def _positive(text: str) -> int:
@@ -61,13 +71,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write one page with plots")
     parser.add_argument(
+        "--plots", type=Path, metavar="DIR", help="write an SVG for each operation into DIR"
+    )
+    parser.add_argument(
+        "--from",
+        dest="rows",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="measure nothing; draw the rows of earlier runs (with --plots)",
+    )
+    parser.add_argument(
         "--compare", type=Path, metavar="OLD", help="say what changed since the rows in OLD"
     )
     parser.add_argument(
         "--ranks", type=_ranks, metavar="N,...", help="ranks (default: 2, and 4 and 8 on 2 cores)"
     )
     parser.add_argument(
-        "--sizes", type=_sizes, metavar="S,...", help="bytes of an allreduce, as 4,64K,4M"
+        "--ops",
+        type=_ops,
+        metavar="NAME,...",
+        help=f"operations: {', '.join(OPERATIONS)} (default: all)",
+    )
+    parser.add_argument(
+        "--sizes", type=_sizes, metavar="S,...", help="bytes of a block, as 4,64K,4M"
     )
     parser.add_argument(
         "--systems",
@@ -99,6 +126,7 @@ def _options(args: argparse.Namespace) -> Options:
     return Options(
         quick=args.quick,
         ranks=args.ranks,
+        ops=args.ops,
         sizes=args.sizes,
         families=args.systems,
         cores=args.cores,
@@ -119,11 +147,19 @@ def _write(path: Path, text: str) -> bool:
 
 def _refusal(args: argparse.Namespace) -> str | None:
     """What is known to fail later is told before minutes are spent."""
-    if args.html is not None and (why := htmlpage.available()) is not None:
+    drawn = args.html is not None or args.plots is not None
+    if drawn and (why := plots.unavailable()) is not None:
         return why
+    if args.rows is not None and args.plots is None:
+        return "--from needs --plots"
     for path in filter(None, (args.json, args.html)):
         if not path.absolute().parent.is_dir():
             return f"{path}: there is no such folder"
+    if args.plots is not None:
+        try:
+            args.plots.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            return f"{args.plots}: {error.strerror}"
     if args.libweft is not None and not args.libweft[0].is_file():
         return f"{args.libweft[0]}: there is no such library"
     return None
@@ -139,6 +175,8 @@ def run(args: argparse.Namespace) -> int:
     if (refusal := _refusal(args)) is not None:
         print(f"weft bench: {refusal}", file=sys.stderr)
         return 2
+    if args.rows is not None:
+        return _draw_earlier(args)
     about = machine()
     try:
         outcome = measure(_options(args))
@@ -146,6 +184,25 @@ def run(args: argparse.Namespace) -> int:
         print("weft bench: interrupted", file=sys.stderr)
         return 130
     return _tell(args, about, outcome, old)
+
+
+def _draw(rows: Iterable[dict], folder: Path) -> bool:
+    try:
+        written = plots.write(rows, folder)
+    except OSError as error:
+        print(f"weft bench: {folder}: {error.strerror}", file=sys.stderr)
+        return False
+    print(f"wrote {', '.join(map(str, written)) or 'no plot, there are no rows to draw'}")
+    return True
+
+
+def _draw_earlier(args: argparse.Namespace) -> int:
+    try:
+        rows = [row for path in args.rows for row in results.load_rows(path)]
+    except ValueError as error:
+        print(f"weft bench: {error}", file=sys.stderr)
+        return 2
+    return 0 if _draw(rows, args.plots) else 1
 
 
 def _tell(args: argparse.Namespace, about: str, outcome: Outcome, old: list[dict] | None) -> int:
@@ -162,12 +219,21 @@ def _tell(args: argparse.Namespace, about: str, outcome: Outcome, old: list[dict
     written = _write(args.json or Path("bench.json"), json.dumps(rows, indent=1) + "\n")
     if args.html is not None:
         written &= _write(args.html, htmlpage.render(rows, about))
-    print(about, report.figures(outcome.blocks), report.marks_table(judged), sep="\n\n")
-    print(f"\n{outcome.moved} blocks dropped because the cores moved meanwhile")
+    parts = [
+        about,
+        report.figures(outcome.blocks),
+        report.size_legend(outcome.blocks),
+        report.marks_table(judged),
+    ]
+    print("\n\n".join(filter(None, parts)))
+    why = "the cores moved meanwhile, or a cycle took no longer than its local part"
+    print(f"\n{outcome.dropped} blocks dropped: {why}")
     for name, why in absent.items():
         print(f"missing: {name} ({why})")
     for note in outcome.notes:
         print(note)
+    if args.plots is not None:
+        written &= _draw(values, args.plots)
     if old is not None:
         print(report.changes_text(results.changes(old, values)))
     broken = outcome.failed or "weft" in outcome.missing

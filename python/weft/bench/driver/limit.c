@@ -1,36 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The physical limit of two ranks, from what the machine itself can do:
+/* The physical limit of an operation, from what the machine itself can do:
  *
  *   hand-over  one cache line with its payload goes from core to core;
- *   read       this core reads bytes that the other core has just written;
- *   update     both cores multiply their own memory in place, at once.
+ *   read       each core reads bytes that another core has just written;
+ *   update     each core multiplies its own memory in place;
+ *   copy       each core copies its own memory, in the fastest way;
  *
- *   up to a line            hand-over
- *   below 8 KiB             hand-over + read of the further lines
- *   below 32 MiB            2 hand-overs + read + update
- *   from 32 MiB             update, out of a buffer that no cache holds: every
- *                           byte in and out of DRAM once
+ * the last three with all cores at once. `need_of` says how much of each the
+ * busiest rank must do, with R ranks and blocks of n bytes.
+ *
+ *   crossing up to a line   hand-overs
+ *   crossing below 8 KiB    a hand-over + read of the further lines
+ *   a rank's buffers below
+ *   32 MiB                  hand-overs + read + update or copy
+ *   from there              everything goes to memory, and memory is the limit:
+ *                           the bytes of all ranks over the rate at which all
+ *                           cores together copy (allreduce: update)
+ *
+ * In the last row a copied byte is one that is read and one that is written; a
+ * sum reads more for each that it writes, and k bytes read for one written
+ * count as (k + 1) / 2 copied.
  *
  * It is a reference, not a strict bound: hand-overs of the two directions may
- * overlap, and caches can beat DRAM at 32 MiB. */
+ * overlap, caches can beat memory at 32 MiB, and several ranks that read one
+ * block may find it in a cache. */
 #include "buffer.h"
+#include "rate.h"
 #include "work.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
     LINE = 64,
     COPIES_FROM = 8 << 10, /* smaller data rides along with its flags */
     DRAM_FROM = 32 << 20,
-    DRAM_BYTES = 128 << 20,
-    UPDATE_BYTES = 1 << 20, /* small buffers are updated until this is done */
-    MAX_SAMPLES = 201,
+    DRAM_BYTES = 128 << 20, /* no cache holds it */
 };
 
 static int my_rank;
-static volatile uint32_t sink;
+static int all_ranks;
 
 static int number_from(const char *name)
 {
@@ -46,9 +55,10 @@ int work_init(int *argc, char ***argv, int *rank, int *ranks)
     *rank = number_from("BENCH_RANK");
     *ranks = number_from("BENCH_RANKS");
     my_rank = *rank;
-    if (*ranks != 2 || *rank < 0 || *rank > 1) {
-        fprintf(stderr, "the limit is measured with BENCH_RANKS=2 and "
-                        "BENCH_RANK=0 or 1\n");
+    all_ranks = *ranks;
+    if (*ranks < 2 || *rank < 0 || *rank >= *ranks) {
+        fprintf(stderr, "the limit is measured with BENCH_RANKS from 2 and "
+                        "BENCH_RANK below that\n");
         return -1;
     }
     return 0;
@@ -74,139 +84,133 @@ int work_check(struct page *page, const work_case *c)
     return 0;
 }
 
-static uint32_t sum_of(const uint32_t *at, size_t n)
+/* What an operation needs at least; the first four of the busiest rank, and
+ * the last of all ranks together. In blocks, but for the hand-overs. */
+typedef struct need {
+    double hands;
+    double read;
+    double update;
+    double copy;
+    double copied; /* through memory; 0: it is `update` of every rank */
+} need;
+
+static need need_of(enum op op, int ranks)
 {
-    uint32_t sum = 0;
+    double r = ranks;
 
-    for (size_t i = 0; i < n; i++) {
-        sum += at[i];
-    }
-    return sum;
-}
-
-/* What two readings of the clock cost by themselves. */
-static double clock_cost(void)
-{
-    double sample[MAX_SAMPLES];
-
-    for (int k = 0; k < MAX_SAMPLES; k++) {
-        uint64_t start = page_now();
-        sample[k] = (double)(page_now() - start);
-    }
-    return page_median(sample, MAX_SAMPLES);
-}
-
-static uint64_t samples_within(double ms, size_t bytes)
-{
-    /* 8 bytes per ns is slower than any read or update here. */
-    double fit = ms * 1e6 / ((double)bytes / 8 + 2000);
-
-    return fit < 5 ? 5 : fit > MAX_SAMPLES ? MAX_SAMPLES : (uint64_t)fit;
-}
-
-static double read_ns(struct page *page, size_t bytes, double ms)
-{
-    uint32_t *mine = page_slot(page, my_rank);
-    const uint32_t *theirs = page_slot(page, 1 - my_rank);
-    size_t n = bytes / sizeof(*mine);
-    uint64_t samples = page_agree(page, samples_within(ms, bytes));
-    double sample[MAX_SAMPLES];
-    double clock = clock_cost();
-
-    for (uint64_t k = 0; k < samples; k++) {
-        uint64_t start;
-        for (size_t i = 0; i < n; i++) {
-            mine[i] = (uint32_t)(k + i) | 1;
-        }
-        page_sync(page);
-        start = page_now();
-        sink = sum_of(theirs, n);
-        sample[k] = (double)(page_now() - start) - clock;
-        page_sync(page);
-    }
-    return page_median(sample, samples);
-}
-
-static void update(float *at, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        at[i] *= -1.0f;
+    switch (op) {
+    case OP_BROADCAST:
+        return (need){.hands = 1, .read = 1, .copied = r - 1};
+    case OP_REDUCE:
+        return (need){
+            .hands = 1, .read = r - 1, .copy = 1, .copied = (r + 1) / 2};
+    case OP_SCAN:
+        return (need){
+            .hands = 1, .read = 1, .update = 1, .copied = 1.5 * (r - 1)};
+    case OP_REDUCE_SCATTER:
+        return (need){
+            .hands = 1, .read = r - 1, .copy = 1, .copied = r * (r + 1) / 2};
+    case OP_ALLGATHER:
+    case OP_ALLTOALL:
+        return (need){.hands = 1, .read = r - 1, .copy = 1, .copied = r * r};
+    case OP_GATHER:
+        return (need){.hands = 1, .read = r - 1, .copy = 1, .copied = r};
+    case OP_SCATTER:
+        return (need){.hands = 1, .read = 1, .copied = r};
+    case OP_ALLREDUCE:
+        /* Everybody adds its share of the others', and gets theirs back. */
+        return (need){.hands = 2, .read = 2 * (r - 1) / r, .update = 1};
+    default:
+        return (need){.hands = 1};
     }
 }
 
-static double update_ns(struct page *page, float *at, size_t bytes, double ms)
+/* Of data that stays in caches. Both buffers have room for a block. */
+static double cached_ns(struct page *page, const work_case *c, float *a,
+                        float *b)
 {
-    size_t n = bytes / sizeof(*at);
-    size_t turns = bytes < UPDATE_BYTES ? UPDATE_BYTES / bytes : 1;
-    uint64_t samples = page_agree(page, samples_within(ms, turns * bytes));
-    double sample[MAX_SAMPLES];
-
-    update(at, n);
-    for (uint64_t k = 0; k < samples; k++) {
-        uint64_t start;
-        page_sync(page);
-        start = page_now();
-        for (size_t turn = 0; turn < turns; turn++) {
-            update(at, n);
-            /* Keep the turns apart; two of them would cancel out. */
-            __asm__ volatile("" : : "r"(at) : "memory");
-        }
-        sample[k] = (double)(page_now() - start) / (double)turns;
-    }
-    page_sync(page);
-    return page_median(sample, samples);
-}
-
-/* `at` has `room` bytes, the operation's or more. */
-static double floor_ns(struct page *page, const work_case *c, float *at,
-                       size_t room)
-{
+    need must = need_of(c->op, all_ranks);
     double hand = page_handover(page);
+    double block = (double)c->bytes;
+    size_t crossing = (size_t)(must.read * block) & ~(size_t)3;
+    double ns;
 
-    if (c->op == WORK_BARRIER || c->bytes <= LINE) {
+    if (crossing <= LINE) {
         return hand;
     }
-    if (c->bytes < COPIES_FROM) {
-        return hand + read_ns(page, c->bytes - LINE, c->ms);
+    if (crossing < COPIES_FROM) {
+        return hand +
+               rate_read(page, my_rank, all_ranks, crossing - LINE, c->ms);
     }
-    if (c->op == WORK_BROADCAST) {
-        return hand + read_ns(page, c->bytes, c->ms);
+    ns = must.hands * hand +
+         rate_read(page, my_rank, all_ranks, crossing, c->ms / 2);
+    if (must.update > 0) {
+        ns += rate_update(page, a, c->bytes, c->ms / 2);
     }
-    if (c->bytes >= DRAM_FROM) {
-        return update_ns(page, at, room, c->ms) * (double)c->bytes /
-               (double)room;
+    if (must.copy > 0) {
+        ns += rate_copy(page, b, a, c->bytes, c->ms / 2);
     }
-    return 2 * hand + read_ns(page, c->bytes, c->ms / 2) +
-           update_ns(page, at, c->bytes, c->ms / 2);
+    return ns;
+}
+
+/* Of data that goes through memory. Both buffers have `room` bytes. */
+static double memory_ns(struct page *page, const work_case *c, float *a,
+                        float *b, size_t room)
+{
+    need must = need_of(c->op, all_ranks);
+    double blocks = (double)c->bytes / (double)room;
+
+    if (must.copied == 0) {
+        return rate_update(page, a, room, c->ms) * blocks;
+    }
+    return rate_copy(page, b, a, room, c->ms) * blocks * must.copied /
+           all_ranks;
+}
+
+/* Do the buffers of a rank outgrow its share of the caches? */
+static bool through_memory(const work_case *c)
+{
+    size_t blocks = op_src_blocks(c->op, all_ranks);
+
+    if (!op_shape_of(c->op)->in_place) {
+        blocks += op_dst_blocks(c->op, all_ranks);
+    }
+    return blocks * c->bytes >= DRAM_FROM;
+}
+
+static void touch(float *at, size_t bytes, uint32_t seed)
+{
+    for (size_t i = 0; i < bytes / sizeof(*at); i++) {
+        at[i] = (float)(1 + (i + seed) % 1024);
+    }
 }
 
 int work_block(struct page *page, const work_case *c, work_result *out)
 {
-    bool dram = c->op == WORK_ALLREDUCE && c->bytes >= DRAM_FROM;
-    size_t room = dram && c->bytes < DRAM_BYTES ? DRAM_BYTES : c->bytes;
+    bool memory = through_memory(c);
+    size_t room = memory ? DRAM_BYTES : c->bytes;
+    buffer a;
     buffer b;
 
-    if (c->bytes > PAGE_SLOT && !dram) {
-        fprintf(stderr,
-                "the limit of this operation is not known for %zu "
-                "bytes\n",
-                c->bytes);
-        return -1;
-    }
     /* A limit has the better kind of pages, whatever the case asks for. */
-    if (buffer_init(&b, room, true) != 0) {
+    if (buffer_init(&a, room, true) != 0) {
         return -1;
     }
-    for (size_t i = 0; i < room / sizeof(float); i++) {
-        ((float *)b.at)[i] = (float)(1 + (i + c->seed) % 1024);
+    if (buffer_init(&b, room, true) != 0) {
+        buffer_fini(&a);
+        return -1;
     }
+    touch(a.at, room, c->seed);
+    touch(b.at, room, c->seed + 1);
     page_sync(page);
     out->probe_before = page_probe(page);
-    out->median = floor_ns(page, c, b.at, room);
+    out->median = memory ? memory_ns(page, c, a.at, b.at, room)
+                         : cached_ns(page, c, a.at, b.at);
     out->low = out->median;
     out->high = out->median;
     out->calls = 1;
     out->probe_after = page_probe(page);
     buffer_fini(&b);
+    buffer_fini(&a);
     return 0;
 }

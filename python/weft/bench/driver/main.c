@@ -30,24 +30,6 @@
 
 enum { MESSAGE_MAX = 256 };
 
-static int op_from(const char *text, enum work_op *out)
-{
-    static const char *const names[] = {
-        [WORK_ALLREDUCE] = "allreduce",
-        [WORK_BROADCAST] = "broadcast",
-        [WORK_BARRIER] = "barrier",
-    };
-
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
-        if (strcmp(text, names[i]) == 0) {
-            *out = (enum work_op)i;
-            return 0;
-        }
-    }
-    fprintf(stderr, "%s is not an operation\n", text);
-    return -1;
-}
-
 static int case_from(const char *text, char *verb, work_case *out)
 {
     char op[16];
@@ -59,7 +41,7 @@ static int case_from(const char *text, char *verb, work_case *out)
         return -1;
     }
     out->huge = strcmp(pages, "thp") == 0;
-    return op_from(op, &out->op);
+    return op_from_name(op, &out->op);
 }
 
 /* `cores` is a list as "0,1,5"; rank r takes number r of it, cyclically. */
@@ -175,12 +157,12 @@ static int run_served(char **arg, int rank, int ranks)
 
 /* Rank 0 makes the page and keeps its descriptor, through which the others
  * open it, until all are done. */
-static int make_page(int rank, char *path, size_t room)
+static int make_page(int rank, int ranks, char *path, size_t room)
 {
     memset(path, 0, room);
     if (rank == 0) {
         int fd = memfd_create("weft-bench", MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, (off_t)PAGE_BYTES) != 0) {
+        if (fd < 0 || ftruncate(fd, (off_t)page_bytes(ranks)) != 0) {
             perror("memfd_create");
             return -1;
         }
@@ -220,7 +202,7 @@ static int run_by_hand(char **arg, int rank, int ranks)
 
     snprintf(list, sizeof(list), "%d", rank % cores);
     if (pin(list, rank, &one) != 0 ||
-        make_page(rank, path, sizeof(path)) != 0) {
+        make_page(rank, ranks, path, sizeof(path)) != 0) {
         return -1;
     }
     page = page_open(path, rank, ranks, cores);

@@ -76,7 +76,8 @@ struct page *page_open(const char *path, int rank, int ranks, int cores)
         perror(path);
         return NULL;
     }
-    at = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    at = mmap(NULL, page_bytes(ranks), PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+              0);
     close(fd);
     if (at == MAP_FAILED) {
         perror("mmap of the shared page");
@@ -85,7 +86,7 @@ struct page *page_open(const char *path, int rank, int ranks, int cores)
     page = malloc(sizeof(*page));
     if (page == NULL) {
         perror("malloc");
-        munmap(at, PAGE_BYTES);
+        munmap(at, page_bytes(ranks));
         return NULL;
     }
     page->shared = at;
@@ -98,7 +99,7 @@ struct page *page_open(const char *path, int rank, int ranks, int cores)
 void page_close(struct page *page)
 {
     if (page != NULL) {
-        munmap(page->shared, PAGE_BYTES);
+        munmap(page->shared, page_bytes(page->ranks));
         free(page);
     }
 }
@@ -221,21 +222,23 @@ static double probe_with(struct page *page, int other, uint32_t words)
     return ns;
 }
 
-double page_probe(struct page *page)
+static double slowest_pair(struct page *page, uint32_t words)
 {
     double slowest = 0;
 
-    if (page->ranks < 2 || page->ranks > page->cores) {
-        return 0;
-    }
     for (int other = 1; other < page->ranks; other++) {
-        double ns = probe_with(page, other, 0);
+        double ns = probe_with(page, other, words);
         slowest = ns > slowest ? ns : slowest;
     }
     return slowest;
 }
 
+double page_probe(struct page *page)
+{
+    return page->ranks > page->cores ? 0 : slowest_pair(page, 0);
+}
+
 double page_handover(struct page *page)
 {
-    return page->ranks == 2 ? probe_with(page, 1, LINE_WORDS) : 0;
+    return slowest_pair(page, LINE_WORDS);
 }

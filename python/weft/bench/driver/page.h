@@ -11,11 +11,17 @@
 
 #include <stdint.h>
 
-/* Behind the first PAGE_HEAD bytes lie two slots of PAGE_SLOT bytes, one for
- * each of two ranks; only the limit driver touches them. */
+/* Behind the first PAGE_HEAD bytes lie slots of PAGE_SLOT bytes, one for each
+ * rank; only the limit driver touches them, and memory that nobody touches
+ * costs nothing. */
 #define PAGE_HEAD ((uint64_t)65536)
 #define PAGE_SLOT ((uint64_t)32 << 20)
-#define PAGE_BYTES (PAGE_HEAD + 2 * PAGE_SLOT)
+
+/* The length of the file behind a page. */
+static inline uint64_t page_bytes(int ranks)
+{
+    return PAGE_HEAD + (uint64_t)ranks * PAGE_SLOT;
+}
 
 struct page;
 
@@ -39,10 +45,10 @@ uint64_t page_arrived(struct page *page);
  * All ranks call it; rank 0's result is the one that counts. */
 double page_probe(struct page *page);
 
-/* One way of a ping-pong of full 64-byte lines between ranks 0 and 1, in ns. */
+/* The same with full 64-byte lines, whatever the number of cores. */
 double page_handover(struct page *page);
 
-/* The slot of rank 0 or 1. */
+/* The slot of a rank. */
 void *page_slot(struct page *page, int rank);
 
 /* Nanoseconds of a clock that never steps. */

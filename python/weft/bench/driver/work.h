@@ -6,17 +6,16 @@
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 
+#include "op.h"
 #include "page.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-enum work_op { WORK_ALLREDUCE, WORK_BROADCAST, WORK_BARRIER };
-
 typedef struct work_case {
-    enum work_op op;
-    size_t bytes;  /* of the buffer; allreduce takes it as f32 */
+    enum op op;
+    size_t bytes;  /* of a block of floats */
     bool huge;     /* ask for huge pages instead of refusing them */
     double ms;     /* time for the timed calls of a block */
     uint32_t seed; /* of the data */

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A Backend from its making to its end. Its operations are in collectives.cpp,
+ * sparse.cpp and messages.cpp. */
+#include "backend.hpp"
+
+#include "run.hpp"
+
+namespace weft_torch
+{
+
+Lease::Lease(pybind11::object place)
+    : place_(std::move(place)), capsule_(place_.attr("comm").attr("_lend")())
+{
+    void *comm = PyCapsule_GetPointer(capsule_.ptr(), "weft_comm");
+
+    if (comm == nullptr) {
+        throw pybind11::error_already_set();
+    }
+    comm_ = static_cast<weft_comm *>(comm);
+}
+
+Lease::~Lease()
+{
+    if (!Py_IsInitialized()) {
+        /* Too late to free anything of Python's; the process ends anyway. */
+        capsule_.release();
+        place_.release();
+        return;
+    }
+    pybind11::gil_scoped_acquire gil;
+
+    capsule_ = pybind11::object();
+    place_ = pybind11::object();
+}
+
+Backend::Backend(std::shared_ptr<Lease> lease,
+                 c10::intrusive_ptr<GroupOptions> options, std::string name)
+    : c10d::Backend(int(weft_comm_rank(lease->comm())),
+                    int(weft_comm_size(lease->comm()))),
+      name_(std::move(name)), options_(std::move(options)),
+      lease_(std::move(lease)), last_(c10::intrusive_ptr<c10d::Work>())
+{
+    setTimeout(options_->timeout);
+    init();
+}
+
+Backend::~Backend() = default;
+
+weft_comm *Backend::comm() const
+{
+    TORCH_CHECK_WITH(DistBackendError, lease_ != nullptr,
+                     "weft: this process group was destroyed");
+    return lease_->comm();
+}
+
+pybind11::object Backend::place() const
+{
+    comm();
+    return lease_->place();
+}
+
+/* Hand a Work out, and know of it while it lives. */
+WorkPtr Backend::remember(WorkPtr work)
+{
+    if (work != nullptr) {
+        last_ = c10::weak_intrusive_ptr<c10d::Work>(work);
+        if (coalescing_) {
+            coalesced_.push_back(work);
+        }
+    }
+    return work;
+}
+
+void Backend::startCoalescing()
+{
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+
+    coalescing_ = true;
+    coalesced_.clear();
+}
+
+WorkPtr Backend::endCoalescing()
+{
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+
+    coalescing_ = false;
+    return c10::make_intrusive<WorkList>(std::move(coalesced_), rank_);
+}
+
+c10::intrusive_ptr<c10d::Backend>
+Backend::split(const c10::intrusive_ptr<c10d::Store> &,
+               const std::vector<int> &ranks,
+               const c10::intrusive_ptr<c10d::Backend::Options> &opts)
+{
+    if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) {
+        return nullptr;
+    }
+    auto own = c10::dynamic_intrusive_pointer_cast<GroupOptions>(opts);
+    std::shared_ptr<Lease> lease;
+
+    comm();
+    {
+        pybind11::gil_scoped_acquire gil;
+
+        lease = std::make_shared<Lease>(lease_->place().attr("subset")(ranks));
+    }
+    if (own == nullptr) {
+        own = c10::make_intrusive<GroupOptions>(
+            opts != nullptr ? opts->timeout : options_->timeout);
+    }
+    return c10::make_intrusive<Backend>(lease, own, name_);
+}
+
+void Backend::setTimeout(std::chrono::milliseconds timeout)
+{
+    options_->timeout = timeout;
+    weft_comm_set_timeout(comm(), double(timeout.count()) / 1000);
+}
+
+c10d::ErrorType Backend::getError()
+{
+    switch (weft_comm_error(comm())) {
+    case WEFT_OK:
+        return c10d::ErrorType::SUCCESS;
+    case WEFT_ERR_TIMEOUT:
+        return c10d::ErrorType::TIMEOUT;
+    case WEFT_ERR_PEER:
+        return c10d::ErrorType::REMOTE_ERROR;
+    default:
+        return c10d::ErrorType::COMM_ERROR;
+    }
+}
+
+void Backend::abort()
+{
+    std::shared_ptr<Lease> lease = lease_;
+
+    if (lease != nullptr) {
+        weft_comm_abort(lease->comm(), "the process group was aborted");
+    }
+}
+
+/* Let what is under way come to its end, then leave. */
+void Backend::shutdown()
+{
+    if (lease_ == nullptr) {
+        return;
+    }
+    staging_.finish();
+    if (WorkPtr last = last_.lock()) {
+        try {
+            last->wait(kNoTimeout);
+        } catch (const std::exception &) {
+            /* Whoever holds the Work is told. */
+        }
+    }
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+
+    lease_.reset();
+}
+
+/* Memory that the other ranks see, so that collectives on it copy less. */
+at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
+{
+    std::shared_ptr<Lease> lease = lease_;
+    void *buffer = nullptr;
+
+    if (options.device().type() != at::kCPU) {
+        return at::empty({size}, options);
+    }
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+
+    check(
+        weft_alloc(comm(), size_t(size) * options.dtype().itemsize(), &buffer),
+        "allocate_tensor");
+    return at::from_blob(
+        buffer, {size},
+        [lease](void *memory) { weft_free(lease->comm(), memory); }, options);
+}
+
+} // namespace weft_torch

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* torch's view of a communicator. Every method translates its tensors and
+ * calls the library; the algorithms, the waiting and the errors are there. */
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <weft/weft.h>
+
+#include "call.hpp"
+#include "staging.hpp"
+#include "versions.hpp"
+
+namespace weft_torch
+{
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+/* What init_process_group(pg_options=...) takes. */
+struct GroupOptions : c10d::Backend::Options {
+    /* Settings of the library, as "ENGINE=message SPIN=20us". */
+    std::string settings;
+
+    explicit GroupOptions(
+        std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+        : c10d::Backend::Options("weft", timeout)
+    {
+    }
+};
+
+/* A communicator that a Python object lends: it lives as long as this does. */
+class Lease
+{
+  public:
+    /* `place` is a weft.torch Place, see python/weft/torch/_place.py. */
+    explicit Lease(pybind11::object place);
+    ~Lease();
+    Lease(const Lease &) = delete;
+    Lease &operator=(const Lease &) = delete;
+
+    weft_comm *comm() const
+    {
+        return comm_;
+    }
+    const pybind11::object &place() const
+    {
+        return place_;
+    }
+
+  private:
+    pybind11::object place_;
+    pybind11::object capsule_;
+    weft_comm *comm_;
+};
+
+class Backend : public c10d::Backend
+{
+  public:
+    /* `name` begins the names of profiler events. */
+    Backend(std::shared_ptr<Lease> lease,
+            c10::intrusive_ptr<GroupOptions> options, std::string name);
+    ~Backend() override;
+
+    const std::string getBackendName() const override
+    {
+        return name_;
+    }
+    c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override
+    {
+        return options_;
+    }
+    c10::intrusive_ptr<GroupOptions> options() const
+    {
+        return options_;
+    }
+    /* The Place that lends the communicator; throws once shut down. */
+    pybind11::object place() const;
+
+    WorkPtr broadcast(Tensors &tensors,
+                      const c10d::BroadcastOptions &opts) override;
+    WorkPtr allreduce(Tensors &tensors,
+                      const c10d::AllreduceOptions &opts) override;
+    WorkPtr allreduce_sparse(Tensors &tensors,
+                             const c10d::AllreduceOptions &opts) override;
+    WorkPtr
+    allreduce_coalesced(Tensors &tensors,
+                        const c10d::AllreduceCoalescedOptions &opts) override;
+    WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override;
+    WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs,
+                      const c10d::AllgatherOptions &opts) override;
+    WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input,
+                            const c10d::AllgatherOptions &opts) override;
+    WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs,
+                                const c10d::AllgatherOptions &opts) override;
+    WorkPtr allgather_into_tensor_coalesced(
+        Tensors &outputs, Tensors &inputs,
+        const c10d::AllgatherOptions &opts) override;
+    WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs,
+                   const c10d::GatherOptions &opts) override;
+    WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                    const c10d::ScatterOptions &opts) override;
+    WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                           const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr
+    _reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                         const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr reduce_scatter_tensor_coalesced(
+        Tensors &outputs, Tensors &inputs,
+        const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input,
+                          std::vector<int64_t> &output_splits,
+                          std::vector<int64_t> &input_splits,
+                          const c10d::AllToAllOptions &opts) override;
+    WorkPtr alltoall(Tensors &outputs, Tensors &inputs,
+                     const c10d::AllToAllOptions &opts) override;
+    WorkPtr barrier(const c10d::BarrierOptions &opts) override;
+
+    WorkPtr send(Tensors &tensors, int to, int tag) override;
+    WorkPtr recv(Tensors &tensors, int from, int tag) override;
+    WorkPtr recvAnysource(Tensors &tensors, int tag) override;
+    void monitoredBarrier(const c10d::BarrierOptions &opts,
+                          bool wait_all_ranks) override;
+
+    bool supportsCoalescing() const override
+    {
+        return true;
+    }
+    void startCoalescing() override;
+    WorkPtr endCoalescing() override;
+
+    bool supportsSplitting() const override
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Backend>
+    split(const c10::intrusive_ptr<c10d::Store> &store,
+          const std::vector<int> &ranks,
+          const c10::intrusive_ptr<c10d::Backend::Options> &opts) override;
+
+    void setSequenceNumberForGroup() override
+    {
+    }
+    uint64_t getSequenceNumberForGroup() override
+    {
+        return sequence_;
+    }
+    void setTimeout(std::chrono::milliseconds timeout) override;
+    c10d::ErrorType getError() override;
+    void abort() override;
+    void shutdown() override;
+
+    at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+    bool supportsTensorAlloc(c10::DeviceIndex) override
+    {
+        return true;
+    }
+
+  private:
+    weft_comm *comm() const;
+    void check_root(int64_t root, const char *what) const;
+    WorkPtr remember(WorkPtr work);
+    WorkPtr receive(Call &&call, Tensors &tensors, uint32_t from, int tag);
+
+    /* Carry out a call of `count` parts. start(i, out) gives part i to the
+     * library: as a request if `out` is there, else it returns when the part is
+     * done. */
+    template <class Start>
+    WorkPtr run(Call &&call, size_t count, const Start &start);
+    template <class Start> WorkPtr run(Call &&call, const Start &start);
+
+    const std::string name_;
+    c10::intrusive_ptr<GroupOptions> options_;
+    std::shared_ptr<Lease> lease_; /* null once shut down */
+    /* The library takes one call at a time. It may call back into torch on
+     * this very thread, and from there comes the next call. */
+    std::recursive_mutex lock_;
+    Staging staging_;
+    std::atomic<bool> staged_{false}; /* there were calls on a device */
+    std::atomic<uint64_t> sequence_{0};
+    c10::weak_intrusive_ptr<c10d::Work> last_;
+    uint32_t monitored_ = 0; /* barriers so far */
+    bool coalescing_ = false;
+    std::vector<WorkPtr> coalesced_;
+};
+
+} // namespace weft_torch

@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Collective operations: the tensors of each are turned into memory, and one
+ * function of the library is called, in its blocking form or the other one. */
+#include "backend.hpp"
+
+#include "run.hpp"
+
+namespace weft_torch
+{
+
+namespace
+{
+
+using c10d::OpType;
+
+at::Tensor &only(Tensors &list, const char *what)
+{
+    TORCH_CHECK_VALUE(list.size() == 1, "weft ", what,
+                      ": takes one tensor, not ", list.size());
+    return list[0];
+}
+
+Tensors &only(std::vector<Tensors> &lists, size_t size, const char *what)
+{
+    TORCH_CHECK_VALUE(lists.size() == 1 && lists[0].size() == size, "weft ",
+                      what, ": takes one list with a tensor for each of ", size,
+                      " ranks");
+    return lists[0];
+}
+
+void check_alike(const at::Tensor &a, const at::Tensor &b, int64_t factor,
+                 const char *what)
+{
+    TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), "weft ", what,
+                     ": the tensors are of ", a.scalar_type(), " and ",
+                     b.scalar_type());
+    TORCH_CHECK_VALUE(a.numel() == b.numel() * factor, "weft ", what, ": ",
+                      a.numel(), " elements where ", b.numel() * factor,
+                      " are expected");
+}
+
+void check_types(const Tensors &list, const at::Tensor &like, const char *what)
+{
+    for (const at::Tensor &t : list) {
+        TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type(), "weft ", what,
+                         ": the tensors are of ", t.scalar_type(), " and ",
+                         like.scalar_type());
+    }
+}
+
+Tensors joined(const std::vector<Tensors> &lists)
+{
+    Tensors all;
+
+    for (const Tensors &list : lists) {
+        all.insert(all.end(), list.begin(), list.end());
+    }
+    return all;
+}
+
+/* Blocks of a reduction are counted in elements. */
+std::vector<weft_part> element_parts(const Tensors &list)
+{
+    std::vector<weft_part> parts;
+
+    for (const at::Tensor &t : list) {
+        parts.push_back({t.data_ptr(), size_t(t.numel())});
+    }
+    return parts;
+}
+
+} // namespace
+
+void Backend::check_root(int64_t root, const char *what) const
+{
+    TORCH_CHECK_VALUE(root >= 0 && root < size_, "weft ", what, ": root is ",
+                      root, " in a group of ", size_);
+}
+
+WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
+{
+    Call call(OpType::BROADCAST, "broadcast", opts.asyncOp, opts.timeout);
+    at::Tensor &t = only(tensors, call.name);
+
+    check_root(opts.rootRank, call.name);
+    call.inputs = call.outputs = tensors;
+    at::Tensor memory =
+        opts.rootRank == rank_ ? call.buffers.in(t) : call.buffers.out(t);
+    return run(
+        std::move(call), [c = comm(), part = bytes_of(memory),
+                          root = uint32_t(opts.rootRank)](weft_request **out) {
+            return out != nullptr
+                       ? weft_ibroadcast(c, part.at, part.n, WEFT_U8, root, out)
+                       : weft_broadcast(c, part.at, part.n, WEFT_U8, root);
+        });
+}
+
+WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
+{
+    Call call(OpType::ALLREDUCE, "all_reduce", opts.asyncOp, opts.timeout);
+    at::Tensor &t = only(tensors, call.name);
+
+    if (t.layout() == at::kSparse) {
+        return allreduce_sparse(tensors, opts);
+    }
+    call.inputs = call.outputs = tensors;
+    void *at = call.buffers.inout(t).data_ptr();
+
+    return run(
+        std::move(call), [c = comm(), at, n = size_t(t.numel()),
+                          type = reduced_type(t, opts.reduceOp),
+                          op = reduction(opts.reduceOp)](weft_request **out) {
+            return out != nullptr ? weft_iallreduce(c, at, at, n, type, op, out)
+                                  : weft_allreduce(c, at, at, n, type, op);
+        });
+}
+
+WorkPtr
+Backend::allreduce_coalesced(Tensors &tensors,
+                             const c10d::AllreduceCoalescedOptions &opts)
+{
+    Call call(OpType::ALLREDUCE_COALESCED, "all_reduce", opts.asyncOp,
+              opts.timeout);
+    std::vector<weft_part> parts;
+    std::vector<weft_dtype> types;
+
+    call.inputs = call.outputs = tensors;
+    for (const at::Tensor &t : tensors) {
+        at::Tensor memory = call.buffers.inout(t);
+
+        parts.push_back({memory.data_ptr(), size_t(t.numel())});
+        types.push_back(reduced_type(t, opts.reduceOp));
+    }
+    return run(
+        std::move(call), parts.size(),
+        [c = comm(), parts, types,
+         op = reduction(opts.reduceOp)](size_t i, weft_request **out) {
+            weft_part p = parts[i];
+
+            return out != nullptr
+                       ? weft_iallreduce(c, p.at, p.at, p.n, types[i], op, out)
+                       : weft_allreduce(c, p.at, p.at, p.n, types[i], op);
+        });
+}
+
+WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
+{
+    Call call(OpType::REDUCE, "reduce", opts.asyncOp, opts.timeout);
+    at::Tensor &t = only(tensors, call.name);
+
+    check_root(opts.rootRank, call.name);
+    bool root = opts.rootRank == rank_;
+    call.inputs = call.outputs = tensors;
+    void *at = (root ? call.buffers.inout(t) : call.buffers.in(t)).data_ptr();
+
+    return run(std::move(call),
+               [c = comm(), at, dst = root ? at : nullptr,
+                n = size_t(t.numel()), type = reduced_type(t, opts.reduceOp),
+                op = reduction(opts.reduceOp),
+                to = uint32_t(opts.rootRank)](weft_request **out) {
+                   return out != nullptr
+                              ? weft_ireduce(c, at, dst, n, type, op, to, out)
+                              : weft_reduce(c, at, dst, n, type, op, to);
+               });
+}
+
+WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
+                           const c10d::AllgatherOptions &opts)
+{
+    Call call(OpType::ALLGATHER, "all_gather", opts.asyncOp, opts.timeout);
+    at::Tensor &input = only(inputs, call.name);
+    Tensors &list = only(outputs, size_t(size_), call.name);
+
+    check_types(list, input, call.name);
+    check_alike(list[size_t(rank_)], input, 1, call.name);
+    call.inputs = inputs;
+    call.outputs = list;
+    void *src = call.buffers.in(input).data_ptr();
+    std::vector<weft_part> parts = parts_of(call.buffers.out(list));
+
+    return run(std::move(call), [c = comm(), src, parts](weft_request **out) {
+        return out != nullptr
+                   ? weft_iallgatherv(c, src, parts.data(), WEFT_U8, out)
+                   : weft_allgatherv(c, src, parts.data(), WEFT_U8);
+    });
+}
+
+WorkPtr Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
+                                 const c10d::AllgatherOptions &opts)
+{
+    Call call(OpType::_ALLGATHER_BASE, "_all_gather_base", opts.asyncOp,
+              opts.timeout);
+
+    check_alike(output, input, size_, call.name);
+    call.inputs = {input};
+    call.outputs = {output};
+    weft_part src = bytes_of(call.buffers.in(input));
+    void *dst = call.buffers.out(output).data_ptr();
+
+    return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
+        return out != nullptr
+                   ? weft_iallgather(c, src.at, dst, src.n, WEFT_U8, out)
+                   : weft_allgather(c, src.at, dst, src.n, WEFT_U8);
+    });
+}
+
+/* Tensor i of every rank goes to list i of rank r, place r. */
+WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs,
+                                     Tensors &inputs,
+                                     const c10d::AllgatherOptions &opts)
+{
+    Call call(OpType::ALLGATHER_COALESCED, "all_gather", opts.asyncOp,
+              opts.timeout);
+    std::vector<void *> sources;
+    std::vector<std::vector<weft_part>> parts;
+
+    TORCH_CHECK_VALUE(outputs.size() == size_t(size_),
+                      "weft all_gather_coalesced: output lists must be one for "
+                      "each of ",
+                      size_, " ranks");
+    call.inputs = inputs;
+    call.outputs = joined(outputs);
+    for (size_t i = 0; i < inputs.size(); i++) {
+        Tensors list;
+
+        for (Tensors &of_rank : outputs) {
+            TORCH_CHECK_VALUE(of_rank.size() == inputs.size(),
+                              "weft all_gather_coalesced: ", of_rank.size(),
+                              " outputs for ", inputs.size(), " inputs");
+            list.push_back(of_rank[i]);
+        }
+        check_types(list, inputs[i], call.name);
+        check_alike(list[size_t(rank_)], inputs[i], 1, call.name);
+        sources.push_back(call.buffers.in(inputs[i]).data_ptr());
+        parts.push_back(parts_of(call.buffers.out(list)));
+    }
+    return run(std::move(call), inputs.size(),
+               [c = comm(), sources, parts](size_t i, weft_request **out) {
+                   return out != nullptr
+                              ? weft_iallgatherv(c, sources[i], parts[i].data(),
+                                                 WEFT_U8, out)
+                              : weft_allgatherv(c, sources[i], parts[i].data(),
+                                                WEFT_U8);
+               });
+}
+
+WorkPtr
+Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                         const c10d::AllgatherOptions &opts)
+{
+    Call call(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced",
+              opts.asyncOp, opts.timeout);
+    std::vector<weft_part> sources;
+    std::vector<void *> targets;
+
+    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "weft ", call.name, ": ",
+                      outputs.size(), " outputs for ", inputs.size(),
+                      " inputs");
+    call.inputs = inputs;
+    call.outputs = outputs;
+    for (size_t i = 0; i < inputs.size(); i++) {
+        check_alike(outputs[i], inputs[i], size_, call.name);
+        sources.push_back(bytes_of(call.buffers.in(inputs[i])));
+        targets.push_back(call.buffers.out(outputs[i]).data_ptr());
+    }
+    return run(std::move(call), inputs.size(),
+               [c = comm(), sources, targets](size_t i, weft_request **out) {
+                   weft_part src = sources[i];
+
+                   return out != nullptr
+                              ? weft_iallgather(c, src.at, targets[i], src.n,
+                                                WEFT_U8, out)
+                              : weft_allgather(c, src.at, targets[i], src.n,
+                                               WEFT_U8);
+               });
+}
+
+WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
+                        const c10d::GatherOptions &opts)
+{
+    Call call(OpType::GATHER, "gather", opts.asyncOp, opts.timeout);
+    at::Tensor &input = only(inputs, call.name);
+    std::vector<weft_part> parts;
+
+    check_root(opts.rootRank, call.name);
+    call.inputs = inputs;
+    weft_part src = bytes_of(call.buffers.in(input));
+    if (opts.rootRank == rank_) {
+        Tensors &list = only(outputs, size_t(size_), call.name);
+
+        check_types(list, input, call.name);
+        call.outputs = list;
+        parts = parts_of(call.buffers.out(list));
+    } else {
+        TORCH_CHECK_VALUE(joined(outputs).empty(),
+                          "weft gather: only the destination rank has outputs");
+    }
+    return run(std::move(call),
+               [c = comm(), src, parts,
+                root = uint32_t(opts.rootRank)](weft_request **out) {
+                   return out != nullptr
+                              ? weft_igatherv(c, src.at, src.n, parts.data(),
+                                              WEFT_U8, root, out)
+                              : weft_gatherv(c, src.at, src.n, parts.data(),
+                                             WEFT_U8, root);
+               });
+}
+
+WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                         const c10d::ScatterOptions &opts)
+{
+    Call call(OpType::SCATTER, "scatter", opts.asyncOp, opts.timeout);
+    at::Tensor &output = only(outputs, call.name);
+    std::vector<weft_part> parts;
+
+    check_root(opts.rootRank, call.name);
+    call.outputs = outputs;
+    if (opts.rootRank == rank_) {
+        Tensors &list = only(inputs, size_t(size_), call.name);
+
+        check_types(list, output, call.name);
+        call.inputs = list;
+        parts = parts_of(call.buffers.in(list));
+    } else {
+        TORCH_CHECK_VALUE(joined(inputs).empty(),
+                          "weft scatter: only the source rank has inputs");
+    }
+    weft_part dst = bytes_of(call.buffers.out(output));
+
+    return run(
+        std::move(call), [c = comm(), dst, parts,
+                          root = uint32_t(opts.rootRank)](weft_request **out) {
+            return out != nullptr ? weft_iscatterv(c, parts.data(), dst.at,
+                                                   dst.n, WEFT_U8, root, out)
+                                  : weft_scatterv(c, parts.data(), dst.at,
+                                                  dst.n, WEFT_U8, root);
+        });
+}
+
+WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
+                                const c10d::ReduceScatterOptions &opts)
+{
+    Call call(OpType::REDUCE_SCATTER, "reduce_scatter", opts.asyncOp,
+              opts.timeout);
+    at::Tensor &output = only(outputs, call.name);
+    Tensors &list = only(inputs, size_t(size_), call.name);
+
+    check_types(list, output, call.name);
+    check_alike(list[size_t(rank_)], output, 1, call.name);
+    call.inputs = list;
+    call.outputs = outputs;
+    std::vector<weft_part> parts = element_parts(call.buffers.in(list));
+    void *dst = call.buffers.out(output).data_ptr();
+
+    return run(std::move(call), [c = comm(), parts, dst,
+                                 type = reduced_type(output, opts.reduceOp),
+                                 op = reduction(opts.reduceOp)](
+                                    weft_request **out) {
+        return out != nullptr
+                   ? weft_ireduce_scatterv(c, parts.data(), dst, type, op, out)
+                   : weft_reduce_scatterv(c, parts.data(), dst, type, op);
+    });
+}
+
+WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
+                                      const c10d::ReduceScatterOptions &opts)
+{
+    Call call(OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base",
+              opts.asyncOp, opts.timeout);
+
+    check_alike(input, output, size_, call.name);
+    call.inputs = {input};
+    call.outputs = {output};
+    void *src = call.buffers.in(input).data_ptr();
+    void *dst = call.buffers.out(output).data_ptr();
+
+    return run(
+        std::move(call), [c = comm(), src, dst, n = size_t(output.numel()),
+                          type = reduced_type(output, opts.reduceOp),
+                          op = reduction(opts.reduceOp)](weft_request **out) {
+            return out != nullptr
+                       ? weft_ireduce_scatter(c, src, dst, n, type, op, out)
+                       : weft_reduce_scatter(c, src, dst, n, type, op);
+        });
+}
+
+WorkPtr
+Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
+                                         const c10d::ReduceScatterOptions &opts)
+{
+    Call call(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced",
+              opts.asyncOp, opts.timeout);
+    std::vector<void *> sources;
+    std::vector<weft_part> targets;
+    std::vector<weft_dtype> types;
+
+    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "weft ", call.name, ": ",
+                      outputs.size(), " outputs for ", inputs.size(),
+                      " inputs");
+    call.inputs = inputs;
+    call.outputs = outputs;
+    for (size_t i = 0; i < inputs.size(); i++) {
+        check_alike(inputs[i], outputs[i], size_, call.name);
+        sources.push_back(call.buffers.in(inputs[i]).data_ptr());
+        targets.push_back({call.buffers.out(outputs[i]).data_ptr(),
+                           size_t(outputs[i].numel())});
+        types.push_back(reduced_type(outputs[i], opts.reduceOp));
+    }
+    return run(std::move(call), inputs.size(),
+               [c = comm(), sources, targets, types,
+                op = reduction(opts.reduceOp)](size_t i, weft_request **out) {
+                   weft_part dst = targets[i];
+
+                   return out != nullptr
+                              ? weft_ireduce_scatter(c, sources[i], dst.at,
+                                                     dst.n, types[i], op, out)
+                              : weft_reduce_scatter(c, sources[i], dst.at,
+                                                    dst.n, types[i], op);
+               });
+}
+
+WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
+                               std::vector<int64_t> &output_splits,
+                               std::vector<int64_t> &input_splits,
+                               const c10d::AllToAllOptions &opts)
+{
+    Call call(OpType::ALLTOALL_BASE, "all_to_all", opts.asyncOp, opts.timeout);
+
+    check_types({output}, input, call.name);
+    call.inputs = {input};
+    call.outputs = {output};
+    std::vector<weft_part> src =
+        parts_of(call.buffers.in(input), size_t(size_), input_splits);
+    std::vector<weft_part> dst =
+        parts_of(call.buffers.out(output), size_t(size_), output_splits);
+
+    return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
+        return out != nullptr
+                   ? weft_ialltoallv(c, src.data(), dst.data(), WEFT_U8, out)
+                   : weft_alltoallv(c, src.data(), dst.data(), WEFT_U8);
+    });
+}
+
+WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs,
+                          const c10d::AllToAllOptions &opts)
+{
+    Call call(OpType::ALLTOALL, "all_to_all", opts.asyncOp, opts.timeout);
+
+    TORCH_CHECK_VALUE(inputs.size() == size_t(size_) &&
+                          outputs.size() == size_t(size_),
+                      "weft all_to_all: lists must have a tensor for each of ",
+                      size_, " ranks");
+    check_types(outputs, inputs[0], call.name);
+    check_types(inputs, inputs[0], call.name);
+    call.inputs = inputs;
+    call.outputs = outputs;
+    std::vector<weft_part> src = parts_of(call.buffers.in(inputs));
+    std::vector<weft_part> dst = parts_of(call.buffers.out(outputs));
+
+    return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
+        return out != nullptr
+                   ? weft_ialltoallv(c, src.data(), dst.data(), WEFT_U8, out)
+                   : weft_alltoallv(c, src.data(), dst.data(), WEFT_U8);
+    });
+}
+
+/* The only operation for which the host waits for a device. */
+WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
+{
+    Call call(OpType::BARRIER, "barrier", opts.asyncOp, opts.timeout);
+
+    if (opts.device && opts.device->type() != at::kCPU) {
+        wait_for_device(*opts.device);
+    }
+    return run(std::move(call), [c = comm()](weft_request **out) {
+        return out != nullptr ? weft_ibarrier(c, out) : weft_barrier(c);
+    });
+}
+
+} // namespace weft_torch

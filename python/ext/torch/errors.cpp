@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "errors.hpp"
+
+namespace weft_torch
+{
+
+namespace
+{
+
+/* Programs and torch's own tests look for the words "Timed out" between blanks.
+ */
+std::string failure_text(weft_status status, const char *what)
+{
+    const char *detail = weft_error_detail();
+    std::string text = std::string("weft ") + what + ": ";
+
+    if (status == WEFT_ERR_TIMEOUT) {
+        text += "Timed out waiting: ";
+    }
+    return text + (detail[0] != '\0' ? detail : weft_status_text(status));
+}
+
+} // namespace
+
+void check(weft_status status, const char *what)
+{
+    switch (status) {
+    case WEFT_OK:
+        return;
+    case WEFT_ERR_INVALID:
+        TORCH_CHECK_VALUE(false, failure_text(status, what));
+    case WEFT_ERR_UNSUPPORTED:
+        TORCH_CHECK_NOT_IMPLEMENTED(false, failure_text(status, what));
+    case WEFT_ERR_PEER:
+    case WEFT_ERR_CLOSED:
+        TORCH_CHECK_WITH(DistNetworkError, false, failure_text(status, what));
+    default:
+        TORCH_CHECK_WITH(DistBackendError, false, failure_text(status, what));
+    }
+}
+
+std::exception_ptr error_of(weft_status status, const char *what)
+{
+    try {
+        check(status, what);
+    } catch (...) {
+        return std::current_exception();
+    }
+    return nullptr;
+}
+
+} // namespace weft_torch

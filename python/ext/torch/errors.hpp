@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a failure of the library becomes an exception of torch. */
+#pragma once
+
+#include <string>
+#include <weft/weft.h>
+
+#include "versions.hpp"
+
+namespace weft_torch
+{
+
+/* Throws unless `status` is WEFT_OK. `what` is the operation, as "all_reduce";
+ * the library's own account of the failure on this thread is added. */
+void check(weft_status status, const char *what);
+
+/* The exception that check() would throw. */
+std::exception_ptr error_of(weft_status status, const char *what);
+
+} // namespace weft_torch

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages between two ranks, and the barrier that tells who is missing.
+ *
+ * Messages are always started and then waited for, also where the caller
+ * waits at once: a thread that waits for a message must not keep another one
+ * from sending. */
+#include "backend.hpp"
+
+#include "run.hpp"
+
+namespace weft_torch
+{
+
+namespace
+{
+
+using c10d::OpType;
+using Clock = std::chrono::steady_clock;
+
+/* Tags of our own; those of c10d are not negative ints. */
+constexpr uint32_t monitored_tags = 0x80000000u;
+
+uint32_t tag_of(int tag)
+{
+    TORCH_CHECK_VALUE(tag >= 0, "weft: tag is ", tag, "; it must be 0 or more");
+    return uint32_t(tag);
+}
+
+at::Tensor &only_message(Tensors &tensors)
+{
+    TORCH_CHECK_VALUE(tensors.size() == 1,
+                      "weft: a message is one tensor, not ", tensors.size());
+    return tensors[0];
+}
+
+/* An empty message under way. Its receive may outlive us: it needs no memory.
+ */
+class Signal
+{
+  public:
+    explicit Signal(weft_request *request) : request_(request)
+    {
+    }
+    ~Signal()
+    {
+        weft_request_release(request_);
+    }
+    Signal(const Signal &) = delete;
+    Signal &operator=(const Signal &) = delete;
+
+    bool came_by(Clock::time_point end)
+    {
+        double left = std::chrono::duration<double>(end - Clock::now()).count();
+
+        return weft_request_wait(request_, std::max(left, 1e-6)) == WEFT_OK;
+    }
+
+  private:
+    weft_request *request_;
+};
+
+std::string listed(const std::vector<int> &ranks)
+{
+    std::string text;
+
+    for (int rank : ranks) {
+        text += (text.empty() ? "" : ", ") + std::to_string(rank);
+    }
+    return text;
+}
+
+} // namespace
+
+WorkPtr Backend::send(Tensors &tensors, int to, int tag)
+{
+    Call call(OpType::SEND, "send", true);
+    at::Tensor &t = only_message(tensors);
+
+    check_root(to, call.name);
+    call.inputs = call.outputs = tensors;
+    weft_part part = bytes_of(call.buffers.in(t));
+
+    return run(std::move(call), [c = comm(), part, to = uint32_t(to),
+                                 tag = tag_of(tag)](weft_request **out) {
+        return weft_isend(c, part.at, part.n, to, tag, out);
+    });
+}
+
+WorkPtr Backend::receive(Call &&call, Tensors &tensors, uint32_t from, int tag)
+{
+    at::Tensor &t = only_message(tensors);
+
+    call.inputs = call.outputs = tensors;
+    call.message = std::make_unique<weft_message_info>();
+    weft_part part = bytes_of(call.buffers.out(t));
+
+    return run(std::move(call),
+               [c = comm(), part, from, tag = tag_of(tag),
+                info = call.message.get()](weft_request **out) {
+                   return weft_irecv(c, part.at, part.n, from, tag, info, out);
+               });
+}
+
+WorkPtr Backend::recv(Tensors &tensors, int from, int tag)
+{
+    Call call(OpType::RECV, "recv", true);
+
+    check_root(from, call.name);
+    return receive(std::move(call), tensors, uint32_t(from), tag);
+}
+
+WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)
+{
+    return receive(Call(OpType::RECVANYSOURCE, "recvAnySource", true), tensors,
+                   WEFT_ANY_SOURCE, tag);
+}
+
+/* Rank 0 hears from each rank and answers all; whoever it has not heard from in
+ * time is named. The words are those of torch's own implementation, which
+ * programs look for. */
+void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
+                               bool wait_all_ranks)
+{
+    auto timeout =
+        opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
+    auto end = Clock::now() + timeout;
+    uint32_t tag = monitored_tags + 2 * (monitored_++ & 0xffffff);
+    auto hear = [&](int from, uint32_t which) {
+        std::lock_guard<std::recursive_mutex> guard(lock_);
+        weft_request *request = nullptr;
+
+        check(weft_irecv(comm(), nullptr, 0, uint32_t(from), which, nullptr,
+                         &request),
+              "monitored_barrier");
+        return std::make_unique<Signal>(request);
+    };
+    auto tell = [&](int to, uint32_t which) {
+        std::lock_guard<std::recursive_mutex> guard(lock_);
+
+        check(weft_send(comm(), nullptr, 0, uint32_t(to), which),
+              "monitored_barrier");
+    };
+
+    if (rank_ != 0) {
+        auto answer = hear(0, tag + 1);
+
+        tell(0, tag);
+        TORCH_CHECK(answer->came_by(end), "[Rank ", rank_, "]: Rank ", rank_,
+                    " successfully reached monitoredBarrier, but received "
+                    "errors while waiting for send/recv from rank 0. Please "
+                    "check rank 0 logs for faulty rank.");
+        return;
+    }
+    std::vector<std::unique_ptr<Signal>> arrivals;
+    std::vector<int> missing;
+
+    for (int rank = 1; rank < size_; rank++) {
+        arrivals.push_back(hear(rank, tag));
+    }
+    for (int rank = 1; rank < size_; rank++) {
+        TORCH_CHECK(wait_all_ranks || timeout.count() > 0,
+                    "[Rank 0]: Rank 0 timed out in monitoredBarrier after ",
+                    timeout.count(), " ms.");
+        if (!arrivals[size_t(rank - 1)]->came_by(end)) {
+            missing.push_back(rank);
+            if (!wait_all_ranks) {
+                break;
+            }
+        }
+    }
+    TORCH_CHECK(missing.empty(),
+                "[Rank 0]: ", missing.size() > 1 ? "Ranks " : "Rank ",
+                listed(missing), " failed to pass monitoredBarrier in ",
+                timeout.count(), " ms");
+    for (int rank = 1; rank < size_; rank++) {
+        tell(rank, tag + 1);
+    }
+}
+
+} // namespace weft_torch

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The Python module. What users see of it is in python/weft/torch. */
+#include <pybind11/chrono.h>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include "backend.hpp"
+
+namespace
+{
+
+namespace py = pybind11;
+using weft_torch::Backend;
+using weft_torch::GroupOptions;
+using weft_torch::Lease;
+
+using Milliseconds = std::chrono::milliseconds;
+
+c10::intrusive_ptr<Backend>
+make_backend(py::object place, c10::intrusive_ptr<GroupOptions> options,
+             const std::string &name)
+{
+    return c10::make_intrusive<Backend>(
+        std::make_shared<Lease>(std::move(place)), std::move(options), name);
+}
+
+c10::intrusive_ptr<GroupOptions> copy_options(const GroupOptions &options,
+                                              const py::dict &)
+{
+    return c10::make_intrusive<GroupOptions>(options);
+}
+
+} // namespace
+
+PYBIND11_MODULE(WEFT_SHIM_NAME, module)
+{
+    py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
+
+    (void)c10d; /* the types that ours derive from must be there */
+    module.doc() = "weft as a backend of torch.distributed";
+
+    py::class_<GroupOptions, c10::intrusive_ptr<GroupOptions>,
+               c10d::Backend::Options>(module, "Options")
+        .def(py::init<Milliseconds>(),
+             py::arg("timeout") = kBackendDefaultTimeout)
+        .def_readwrite("settings", &GroupOptions::settings)
+        .def("__deepcopy__", &copy_options, py::arg("memo"));
+
+    py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module,
+                                                                    "Backend")
+        .def(py::init(&make_backend), py::arg("place"), py::arg("options"),
+             py::arg("name") = "weft")
+        .def_property_readonly("options", &Backend::options)
+        .def_property_readonly("place", &Backend::place)
+        .def(
+            "monitored_barrier",
+            [](Backend &self, Milliseconds timeout, bool wait_all_ranks) {
+                c10d::BarrierOptions opts;
+
+                opts.timeout = timeout;
+                self.monitoredBarrier(opts, wait_all_ranks);
+            },
+            py::arg("timeout"), py::arg("wait_all_ranks") = false,
+            py::call_guard<py::gil_scoped_release>())
+        .def("set_timeout", &Backend::setTimeout, py::arg("timeout"),
+             py::call_guard<py::gil_scoped_release>())
+        /* Under this name torch's _set_pg_timeout looks for it. */
+        .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"),
+             py::call_guard<py::gil_scoped_release>());
+}

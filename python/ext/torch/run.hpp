@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one way from a Backend method to the library. */
+#pragma once
+
+#include "backend.hpp"
+#include "errors.hpp"
+#include "profile.hpp"
+#include "work.hpp"
+
+namespace weft_torch
+{
+
+/* The timeout of one blocking call; the communicator's own comes back after. */
+class CallTimeout
+{
+  public:
+    CallTimeout(weft_comm *comm, std::chrono::milliseconds timeout)
+        : comm_(timeout == c10d::kUnsetTimeout ? nullptr : comm)
+    {
+        if (comm_ != nullptr) {
+            before_ = weft_comm_timeout(comm_);
+            weft_comm_set_timeout(
+                comm_, std::max<double>(double(timeout.count()), 1) / 1000);
+        }
+    }
+    ~CallTimeout()
+    {
+        if (comm_ != nullptr) {
+            weft_comm_set_timeout(comm_, before_);
+        }
+    }
+
+  private:
+    weft_comm *comm_;
+    double before_ = 0;
+};
+
+template <class Start>
+WorkPtr Backend::run(Call &&call, size_t count, const Start &start)
+{
+    const std::string title = name_ + ":" + call.name;
+
+    call.sequence = ++sequence_;
+    CommsEvent event(call, {rank_, size_, pg_uid_, pg_desc_});
+    if (call.buffers.device()) {
+        std::vector<Staging::Start> starts;
+
+        comm();
+        staged_ = true;
+        for (size_t i = 0; i < count; i++) {
+            starts.push_back(
+                [start, i](weft_request **out) { return start(i, out); });
+        }
+        return remember(staging_.run(std::move(call), rank_, title, lock_,
+                                     std::move(starts)));
+    }
+    if (staged_) {
+        staging_.drain();
+    }
+    std::lock_guard<std::recursive_mutex> guard(lock_);
+    weft_comm *own = comm();
+
+    if (!call.async) {
+        Event blocking(title, call.inputs);
+        CallTimeout limit(own, call.timeout);
+
+        for (size_t i = 0; i < count; i++) {
+            check(start(i, nullptr), call.name);
+        }
+        call.buffers.copy_back();
+        return nullptr;
+    }
+    const char *name = call.name;
+    auto work = c10::make_intrusive<Work>(std::move(call), own, rank_, title);
+
+    for (size_t i = 0; i < count; i++) {
+        weft_request *request = nullptr;
+
+        check(start(i, &request), name);
+        work->add(request);
+    }
+    work->started();
+    return remember(std::move(work));
+}
+
+template <class Start> WorkPtr Backend::run(Call &&call, const Start &start)
+{
+    return run(std::move(call), 1,
+               [start](size_t, weft_request **out) { return start(out); });
+}
+
+} // namespace weft_torch

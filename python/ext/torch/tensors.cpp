@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "tensors.hpp"
+
+namespace weft_torch
+{
+
+namespace
+{
+
+/* Sums, products and bits of unsigned numbers are those of signed ones. */
+bool sign_matters(const c10d::ReduceOp &op)
+{
+    return op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX ||
+           op == c10d::ReduceOp::AVG;
+}
+
+std::optional<weft_dtype> type_of(at::ScalarType type, bool sign_matters)
+{
+    switch (type) {
+    case at::kBool:
+        return WEFT_BOOL;
+    case at::kByte:
+        return WEFT_U8;
+    case at::kChar:
+        return WEFT_I8;
+    case at::kShort:
+        return WEFT_I16;
+    case at::kInt:
+        return WEFT_I32;
+    case at::kLong:
+        return WEFT_I64;
+    case at::kHalf:
+        return WEFT_F16;
+    case at::kBFloat16:
+        return WEFT_BF16;
+    case at::kFloat:
+        return WEFT_F32;
+    case at::kDouble:
+        return WEFT_F64;
+    case at::kComplexFloat:
+        return WEFT_C64;
+    case at::kComplexDouble:
+        return WEFT_C128;
+    case at::kUInt16:
+        return sign_matters ? std::nullopt : std::optional(WEFT_I16);
+    case at::kUInt32:
+        return sign_matters ? std::nullopt : std::optional(WEFT_I32);
+    case at::kUInt64:
+        return sign_matters ? std::nullopt : std::optional(WEFT_I64);
+    default:
+        return std::nullopt;
+    }
+}
+
+double premul_factor(const c10d::ReduceOp &op)
+{
+    const auto *factor =
+        dynamic_cast<const PremulFactor *>(op.supplement_.get());
+
+    TORCH_CHECK_VALUE(factor != nullptr, "weft: PREMUL_SUM without a factor");
+    return factor->tensor_factor.defined()
+               ? factor->tensor_factor.item<double>()
+               : factor->double_factor;
+}
+
+void check_plain(const at::Tensor &t)
+{
+    TORCH_CHECK_VALUE(t.defined(), "weft: a tensor is undefined");
+    TORCH_CHECK_VALUE(
+        t.layout() == at::kStrided,
+        "weft: only all_reduce takes sparse tensors; this one is ", t.layout());
+}
+
+} // namespace
+
+weft_dtype reduced_type(const at::Tensor &t, const c10d::ReduceOp &op)
+{
+    std::optional<weft_dtype> type = type_of(t.scalar_type(), sign_matters(op));
+
+    TORCH_CHECK_TYPE(type.has_value(), "weft: tensors of ", t.scalar_type(),
+                     " can be moved, but not reduced by this operation");
+    return *type;
+}
+
+weft_op reduction(const c10d::ReduceOp &op)
+{
+    switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+        return WEFT_SUM;
+    case c10d::ReduceOp::AVG:
+        return WEFT_AVG;
+    case c10d::ReduceOp::PRODUCT:
+        return WEFT_PROD;
+    case c10d::ReduceOp::MIN:
+        return WEFT_MIN;
+    case c10d::ReduceOp::MAX:
+        return WEFT_MAX;
+    case c10d::ReduceOp::BAND:
+        return WEFT_BAND;
+    case c10d::ReduceOp::BOR:
+        return WEFT_BOR;
+    case c10d::ReduceOp::BXOR:
+        return WEFT_BXOR;
+    case c10d::ReduceOp::PREMUL_SUM:
+        return weft_premul_sum(premul_factor(op));
+    default:
+        TORCH_CHECK_VALUE(false, "weft: reduce operation ", int(op.op_),
+                          " is not known");
+    }
+}
+
+std::vector<weft_part> parts_of(const Tensors &list)
+{
+    std::vector<weft_part> parts;
+
+    parts.reserve(list.size());
+    for (const at::Tensor &t : list) {
+        parts.push_back(bytes_of(t));
+    }
+    return parts;
+}
+
+std::vector<weft_part> parts_of(const at::Tensor &whole, size_t pieces,
+                                const std::vector<int64_t> &splits)
+{
+    int64_t rows = whole.dim() == 0 ? 1 : whole.size(0);
+    std::vector<weft_part> parts;
+    char *at = static_cast<char *>(whole.data_ptr());
+    int64_t total = 0;
+
+    for (int64_t split : splits) {
+        TORCH_CHECK_VALUE(split >= 0, "weft: a split size is ", split);
+        total += split;
+    }
+    TORCH_CHECK_VALUE(
+        splits.empty() || (splits.size() == pieces && total == rows),
+        "weft: split sizes must be one for each of ", pieces,
+        " ranks and add up to ", rows, ", the size of dimension 0");
+    TORCH_CHECK_VALUE(
+        !splits.empty() || rows % int64_t(pieces) == 0, "weft: dimension 0 is ",
+        rows, ", which is no multiple of the number of ranks, ", pieces);
+    for (size_t i = 0; i < pieces; i++) {
+        int64_t own = splits.empty() ? rows / int64_t(pieces) : splits[i];
+        size_t bytes =
+            rows == 0 ? 0 : whole.nbytes() / size_t(rows) * size_t(own);
+
+        parts.push_back({at, bytes});
+        at += bytes;
+    }
+    return parts;
+}
+
+/* Contiguous host memory to be used in place of `t`. */
+at::Tensor Buffers::stand_in(const at::Tensor &t)
+{
+    at::TensorOptions options = t.options().device(at::kCPU);
+
+    if (!t.is_cpu()) {
+        TORCH_CHECK_VALUE(!device_ || *device_ == t.device(),
+                          "weft: the tensors of one call are on ", *device_,
+                          " and on ", t.device());
+        device_ = t.device();
+        options = options.pinned_memory(true);
+    }
+    return at::empty(t.sizes(), options);
+}
+
+at::Tensor Buffers::in(const at::Tensor &t)
+{
+    check_plain(t);
+    if (t.is_cpu()) {
+        held_.push_back(t.contiguous().resolve_conj().resolve_neg());
+    } else {
+        held_.push_back(stand_in(t));
+        fill_.push_back({t, held_.back()});
+    }
+    return held_.back();
+}
+
+at::Tensor Buffers::out(const at::Tensor &t)
+{
+    check_plain(t);
+    if (t.is_cpu() && t.is_contiguous() && !t.is_conj() && !t.is_neg()) {
+        held_.push_back(t);
+    } else {
+        held_.push_back(stand_in(t));
+        back_.push_back({t, held_.back()});
+    }
+    return held_.back();
+}
+
+at::Tensor Buffers::inout(const at::Tensor &t)
+{
+    at::Tensor memory = out(t);
+
+    if (!t.is_cpu()) {
+        fill_.push_back({t, memory});
+    } else if (!memory.is_same(t)) {
+        memory.copy_(t);
+    }
+    return memory;
+}
+
+Tensors Buffers::in(const Tensors &list)
+{
+    Tensors memory;
+
+    for (const at::Tensor &t : list) {
+        memory.push_back(in(t));
+    }
+    return memory;
+}
+
+Tensors Buffers::out(const Tensors &list)
+{
+    Tensors memory;
+
+    for (const at::Tensor &t : list) {
+        memory.push_back(out(t));
+    }
+    return memory;
+}
+
+void Buffers::fill() const
+{
+    at::NoGradGuard no_grad;
+
+    for (const Copy &copy : fill_) {
+        copy.memory.copy_(copy.user, /*non_blocking=*/true);
+    }
+}
+
+void Buffers::copy_back() const
+{
+    at::NoGradGuard no_grad;
+
+    for (const Copy &copy : back_) {
+        copy.user.copy_(copy.memory, /*non_blocking=*/true);
+    }
+}
+
+void Buffers::used_on(const c10::Stream &stream) const
+{
+    for (const std::vector<Copy> *list : {&fill_, &back_}) {
+        for (const Copy &copy : *list) {
+            copy.user.record_stream(stream);
+        }
+    }
+}
+
+} // namespace weft_torch

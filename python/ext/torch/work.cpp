@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "work.hpp"
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+
+#include "errors.hpp"
+
+namespace weft_torch
+{
+
+namespace
+{
+
+using c10::ivalue::Future;
+
+bool request_is_over(weft_request *request)
+{
+    int done = 0;
+
+    weft_request_test(request, &done);
+    return done != 0;
+}
+
+/* What the library still borrows when a Work goes before its requests do. */
+struct Orphan {
+    Call call;
+    std::atomic<size_t> left;
+};
+
+void orphan_over(weft_request *, weft_status, void *ctx)
+{
+    Orphan *orphan = static_cast<Orphan *>(ctx);
+
+    if (--orphan->left == 0) {
+        delete orphan;
+    }
+}
+
+} // namespace
+
+Work::Work(Call &&call, weft_comm *comm, int rank, const std::string &title)
+    : c10d::Work(rank, call.type, title.c_str(), call.inputs),
+      call_(std::move(call)), comm_(comm),
+      since_(std::chrono::steady_clock::now())
+{
+}
+
+Work::~Work()
+{
+    if (!done_ && !requests_.empty()) {
+        auto *orphan = new Orphan{std::move(call_), {requests_.size()}};
+
+        for (weft_request *request : requests_) {
+            weft_request_on_done(request, orphan_over, orphan);
+        }
+    }
+    for (weft_request *request : requests_) {
+        weft_request_release(request);
+    }
+}
+
+void Work::started()
+{
+    if (call_.buffers.writes_copies()) {
+        watch();
+    }
+}
+
+bool Work::over() const
+{
+    for (weft_request *request : requests_) {
+        if (!request_is_over(request)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void Work::request_over(weft_request *, weft_status, void *ctx)
+{
+    auto work = c10::intrusive_ptr<Work>::reclaim(static_cast<Work *>(ctx));
+
+    if (--work->unfinished_ == 0) {
+        work->settle();
+    }
+}
+
+/* Have settle() called when the last request is over. Each request then holds
+ * a reference to this, so that it lives that long. */
+void Work::watch()
+{
+    if (watched_.exchange(true)) {
+        return;
+    }
+    unfinished_ = requests_.size();
+    for (weft_request *request : requests_) {
+        auto self =
+            c10::intrusive_ptr<Work>::unsafe_reclaim_from_nonowning(this);
+
+        weft_request_on_done(request, request_over, self.release());
+    }
+}
+
+/* All requests are over: copy, note the outcome, tell those who asked. */
+void Work::settle()
+{
+    std::call_once(settled_, [this] {
+        std::exception_ptr error;
+
+        for (weft_request *request : requests_) {
+            int done = 0;
+            weft_status status = weft_request_test(request, &done);
+
+            if (status != WEFT_OK && error == nullptr) {
+                error = error_of(status, call_.name);
+            }
+        }
+        if (error == nullptr) {
+            call_.buffers.copy_back();
+        }
+        finish(error);
+        done_ = true;
+    });
+    tell_futures();
+}
+
+void Work::tell_futures()
+{
+    c10::intrusive_ptr<Future> future;
+    c10::intrusive_ptr<Future> outcome;
+    std::exception_ptr error;
+
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+
+        error = exception_;
+        if (future_ != nullptr && !std::exchange(future_told_, true)) {
+            future = future_;
+        }
+        if (outcome_ != nullptr && !std::exchange(outcome_told_, true)) {
+            outcome = outcome_;
+        }
+    }
+    if (outcome != nullptr) {
+        auto result = error == nullptr ? c10d::WorkResult::SUCCESS
+                                       : c10d::WorkResult::COMM_ERROR;
+
+        outcome->markCompleted(c10::IValue(static_cast<int64_t>(result)));
+    }
+    if (future != nullptr && error != nullptr) {
+        future->setError(error);
+    } else if (future != nullptr) {
+        future->markCompleted(c10::IValue(call_.outputs));
+    }
+}
+
+bool Work::isCompleted()
+{
+    if (!done_ && over()) {
+        settle();
+    }
+    return done_;
+}
+
+bool Work::isSuccess() const
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+
+    return completed_ && exception_ == nullptr;
+}
+
+std::exception_ptr Work::exception() const
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+
+    return exception_;
+}
+
+int Work::sourceRank() const
+{
+    TORCH_CHECK(call_.message != nullptr,
+                "weft: only a receive has a source rank");
+    return int(call_.message->from);
+}
+
+/* Until the deadline that the call itself carried; 0 if it had none, and then
+ * the communicator's timeout counts. */
+std::chrono::milliseconds Work::time_left() const
+{
+    if (call_.timeout == c10d::kUnsetTimeout) {
+        return kNoTimeout;
+    }
+    auto since = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - since_);
+
+    return std::max(call_.timeout - since, std::chrono::milliseconds(1));
+}
+
+void Work::wait_for(weft_request *request, std::chrono::milliseconds timeout)
+{
+    bool own = timeout == kNoTimeout;
+    auto limit = own ? time_left() : timeout;
+
+    weft_request_wait(request, double(limit.count()) / 1000);
+    if (request_is_over(request)) {
+        return;
+    }
+    if (own) {
+        std::string why = "Timed out waiting " + std::to_string(limit.count()) +
+                          " ms for this " + call_.name;
+
+        /* As when the group's own timeout passes: nobody waits any longer. */
+        weft_comm_abort(comm_, why.c_str());
+        weft_request_wait(request, 0);
+        return;
+    }
+    TORCH_CHECK_WITH(DistBackendError, false, "weft ", call_.name,
+                     ": Operation timed out! Timed out waiting ", limit.count(),
+                     " ms for it; it goes on");
+}
+
+bool Work::wait(std::chrono::milliseconds timeout)
+{
+    if (!done_) {
+        for (weft_request *request : requests_) {
+            wait_for(request, timeout);
+        }
+        settle();
+    }
+    std::exception_ptr error = exception();
+
+    if (error != nullptr) {
+        std::rethrow_exception(error);
+    }
+    return true;
+}
+
+void Work::abort()
+{
+    weft_comm_abort(comm_, "aborted through a Work");
+}
+
+c10::intrusive_ptr<Future> Work::getFuture()
+{
+    c10::intrusive_ptr<Future> future;
+
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+
+        if (future_ == nullptr) {
+            future_ = c10::make_intrusive<Future>(
+                c10::ListType::create(c10::TensorType::get()));
+        }
+        future = future_;
+    }
+    watch();
+    if (done_) {
+        tell_futures();
+    }
+    return future;
+}
+
+c10::intrusive_ptr<Future> Work::getFutureResult()
+{
+    c10::intrusive_ptr<Future> outcome;
+
+    {
+        std::lock_guard<std::mutex> lock(mutex_);
+
+        if (outcome_ == nullptr) {
+            outcome_ = c10::make_intrusive<Future>(c10::IntType::get());
+        }
+        outcome = outcome_;
+    }
+    watch();
+    if (done_) {
+        tell_futures();
+    }
+    return outcome;
+}
+
+WorkList::WorkList(std::vector<c10::intrusive_ptr<c10d::Work>> works, int rank)
+    : c10d::Work(rank, c10d::OpType::COALESCED), works_(std::move(works))
+{
+}
+
+bool WorkList::isCompleted()
+{
+    for (auto &work : works_) {
+        if (!work->isCompleted()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool WorkList::isSuccess() const
+{
+    for (const auto &work : works_) {
+        if (!work->isSuccess()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+std::exception_ptr WorkList::exception() const
+{
+    for (const auto &work : works_) {
+        if (work->exception() != nullptr) {
+            return work->exception();
+        }
+    }
+    return nullptr;
+}
+
+void WorkList::synchronize()
+{
+    for (auto &work : works_) {
+        work->synchronize();
+    }
+}
+
+bool WorkList::wait(std::chrono::milliseconds timeout)
+{
+    for (auto &work : works_) {
+        work->wait(timeout);
+    }
+    return true;
+}
+
+void WorkList::abort()
+{
+    for (auto &work : works_) {
+        work->abort();
+    }
+}
+
+Tensors WorkList::result()
+{
+    Tensors all;
+
+    for (auto &work : works_) {
+        Tensors own = work->result();
+
+        all.insert(all.end(), own.begin(), own.end());
+    }
+    return all;
+}
+
+c10::intrusive_ptr<Future> WorkList::getFuture()
+{
+    c10::List<c10::intrusive_ptr<Future>> futures(
+        c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
+    auto all = c10::make_intrusive<Future>(
+        c10::ListType::create(c10::TensorType::get()));
+    auto tensors = result();
+
+    for (auto &work : works_) {
+        futures.push_back(work->getFuture());
+    }
+    c10::collectAll(futures)->addCallback([all, tensors](Future &gathered) {
+        if (gathered.hasError()) {
+            all->setError(gathered.exception_ptr());
+        } else {
+            all->markCompleted(c10::IValue(tensors));
+        }
+    });
+    return all;
+}
+
+} // namespace weft_torch

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Work: operations under way, behind torch's interface. */
+#pragma once
+
+#include <atomic>
+#include <weft/weft.h>
+
+#include "call.hpp"
+
+namespace weft_torch
+{
+
+/* One call that became one or several requests of the library.
+ *
+ * It is over when all requests are and what they wrote has been copied to where
+ * it belongs. Whoever notices first sees to that, once: a waiter, someone who
+ * asks, or, where a future or a copy needs it, the thread that completes the
+ * last request. */
+class Work : public c10d::Work
+{
+  public:
+    Work(Call &&call, weft_comm *comm, int rank, const std::string &title);
+    ~Work() override;
+
+    /* Hand over a request. After the last one comes started(). */
+    void add(weft_request *request)
+    {
+        requests_.push_back(request);
+    }
+    void started();
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    int sourceRank() const override;
+    Tensors result() override
+    {
+        return call_.outputs;
+    }
+    void synchronize() override
+    {
+    }
+    bool wait(std::chrono::milliseconds timeout) override;
+    void abort() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+    uint64_t getSequencenumber() const override
+    {
+        return call_.sequence;
+    }
+
+  private:
+    bool over() const;
+    void watch();
+    void settle();
+    void tell_futures();
+    void wait_for(weft_request *request, std::chrono::milliseconds timeout);
+    std::chrono::milliseconds time_left() const;
+    static weft_request_fn request_over;
+
+    Call call_;
+    weft_comm *comm_;
+    c10::SmallVector<weft_request *, 1> requests_;
+    const std::chrono::steady_clock::time_point since_;
+    std::atomic<size_t> unfinished_{0}; /* requests, once watched */
+    std::atomic<bool> watched_{false};
+    std::once_flag settled_;
+    std::atomic<bool> done_{false};
+    /* All under mutex_; a future is told once. */
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    c10::intrusive_ptr<c10::ivalue::Future> outcome_;
+    bool future_told_ = false;
+    bool outcome_told_ = false;
+};
+
+/* Several Works as one. */
+class WorkList : public c10d::Work
+{
+  public:
+    WorkList(std::vector<c10::intrusive_ptr<c10d::Work>> works, int rank);
+
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    void synchronize() override;
+    bool wait(std::chrono::milliseconds timeout) override;
+    void abort() override;
+    Tensors result() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+  private:
+    std::vector<c10::intrusive_ptr<c10d::Work>> works_;
+};
+
+} // namespace weft_torch

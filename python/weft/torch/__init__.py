@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft as a backend of torch.distributed.
+
+    import torch.distributed as dist
+    import weft.torch
+
+    dist.init_process_group("weft")
+
+Importing this module registers the backend; from torch 2.14 on the name alone
+is enough. The guide is docs/guide/torch.md.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from weft.torch._group import (
+        Backend,
+        Options,
+        as_group,
+        backend_of,
+        comm_of,
+        dump,
+        monitored_barrier,
+        set_timeout,
+    )
+
+__all__ = [
+    "Backend",
+    "Options",
+    "as_group",
+    "backend_of",
+    "comm_of",
+    "dump",
+    "monitored_barrier",
+    "register",
+    "set_timeout",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """The rest needs the shim, which this module must not: it is how to build it."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from weft.torch import _group
+
+    return getattr(_group, name)
+
+
+def _create(place: Any, options: Any) -> Any:
+    from weft.torch import _group
+
+    return _group.create(place, options)
+
+
+def register() -> None:
+    """Make "weft" known to torch.distributed. Does nothing the second time."""
+    known = dist.Backend._plugins.get("WEFT")
+    if known is None:
+        dist.Backend.register_backend("weft", _create, extended_api=True, devices=["cpu", "cuda"])
+    elif known.creator_fn is not _create:
+        raise ImportError("another package has registered a backend named weft")
+
+
+register()

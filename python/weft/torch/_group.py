@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process groups over weft: how they are made, and what torch has no words for."""
+
+import datetime
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from weft import Comm
+from weft._core import InvalidError, UnsupportedError
+from weft.torch import _place
+from weft.torch._shim import shim
+
+Backend = shim.Backend
+
+_TRANSPORTS = ("auto", "shm")
+
+
+class Options(shim.Options):
+    """What `init_process_group("weft", pg_options=...)` takes.
+
+    timeout:   how long an operation waits for other ranks; the `timeout` of
+               init_process_group and new_group is used if it is None
+    transport: how ranks reach each other: "auto" or "shm"
+    algorithm: the engine of all collectives, "shm" or "message", where it can
+               serve; "auto" lets the library choose
+    threads:   threads that carry out one operation; 0 lets the library choose,
+               which today is the caller's thread alone
+    settings:  any other setting of the library, in lower case: spin="20us"
+    """
+
+    def __init__(
+        self,
+        timeout: datetime.timedelta | None = None,
+        transport: str = "auto",
+        algorithm: str = "auto",
+        threads: int = 0,
+        **settings: object,
+    ) -> None:
+        if transport not in _TRANSPORTS:
+            raise UnsupportedError(
+                f"transport is {transport!r}; this build has {', '.join(_TRANSPORTS)}"
+            )
+        if threads not in (0, 1):
+            raise UnsupportedError(f"threads is {threads}; an operation runs on one thread today")
+        if timeout is None:
+            super().__init__()
+        else:
+            super().__init__(timeout)
+        self.own_timeout = timeout is not None
+        words = {"engine": algorithm, **settings}
+        self.settings = " ".join(f"{name.upper()}={value}" for name, value in words.items())
+
+
+def create(place: Any, options: Any) -> Any:
+    """Make the backend of a new process group; torch calls it."""
+    if options is None:
+        options = Options()
+    if not isinstance(options, shim.Options):
+        raise TypeError(f"pg_options is {type(options).__name__}; weft takes weft.torch.Options")
+    if not getattr(options, "own_timeout", False):
+        options._timeout = place.timeout
+    return backend_at(place.store, place.group_rank, place.group_size, options)
+
+
+def backend_at(store: Any, rank: int, size: int, options: Any, name: str = "weft") -> Any:
+    seconds = options._timeout.total_seconds()
+    limit = f"{max(1, round(seconds * 1000))}ms"
+    settings = f"TIMEOUT={limit} BOOT_TIMEOUT={limit} {options.settings}"
+    return Backend(_place.meet(store, rank, size, settings), options, name)
+
+
+def backend_of(group: dist.ProcessGroup | None = None) -> Any:
+    """The weft Backend of a process group; of the default one if None."""
+    group = group or dist.group.WORLD
+    if group is None:
+        raise InvalidError("torch.distributed is not initialised")
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        backend = getattr(backend, "wrapped_pg", backend)
+        if isinstance(backend, Backend):
+            return backend
+    raise InvalidError(f"the group {group.group_name} has no weft backend")
+
+
+def comm_of(group: dist.ProcessGroup | None = None) -> Comm:
+    """The communicator that a process group stands on.
+
+    It is the same one, not a copy: calls on the group and on the communicator
+    are one sequence, which all ranks make in the same order. It can be used
+    as long as the group is.
+    """
+    return backend_of(group).place.comm
+
+
+def as_group(comm: Comm, timeout: datetime.timedelta | None = None) -> dist.ProcessGroup:
+    """A process group over a communicator, for CPU and CUDA tensors.
+
+    Not collective. It can be passed wherever torch takes a group; the functions
+    of torch.distributed that ask for global ranks know only groups that torch
+    made itself, so pass group_src and group_dst there. `group.shutdown()` gives
+    the communicator back.
+    """
+    options = Options(timeout or datetime.timedelta(seconds=comm.timeout))
+    backend = Backend(_place.Place(comm), options)
+    group = dist.ProcessGroup(dist.HashStore(), comm.rank, comm.size)
+    for device in ("cpu", "cuda"):
+        group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, backend)
+    group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+    return group
+
+
+def monitored_barrier(
+    group: dist.ProcessGroup | None = None,
+    timeout: datetime.timedelta | None = None,
+    wait_all_ranks: bool = False,
+) -> None:
+    """A barrier that fails on rank 0 with the names of the ranks that did not come.
+
+    torch.distributed.monitored_barrier does this for gloo only, by its name.
+    """
+    backend = backend_of(group)
+    backend.monitored_barrier(timeout or backend.options._timeout, wait_all_ranks)
+
+
+def set_timeout(timeout: datetime.timedelta, group: dist.ProcessGroup | None = None) -> None:
+    """How long operations of a group may wait for other ranks from now on."""
+    backend_of(group).set_timeout(timeout)
+
+
+def dump(group: dist.ProcessGroup | None = None, file: Any = None) -> None:
+    """Print what each rank of this host is doing in a group, to stderr or `file`."""
+    print(comm_of(group).world.dump(), end="", file=file or sys.stderr)
+

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build the shim: python -m weft.torch.build
+
+The shim is the C++ class that torch.distributed calls. torch promises no stable
+interface for it, so it is built against the torch that is installed, into a file
+whose name says for which torch, which Python and which sources it is good. It
+goes next to this file, or, if that folder cannot be written, into the user's
+cache.
+"""
+
+import argparse
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+PACKAGE = pathlib.Path(__file__).resolve().parents[1]
+SOURCES = pathlib.Path(__file__).resolve().parent / "source"
+COMMAND = f"{sys.executable} -m weft.torch.build"
+
+
+class BuildError(RuntimeError):
+    """The shim cannot be built; the text says why and what to do."""
+
+
+def torch_version() -> str:
+    """The installed torch, as "2.13.0+cpu"; without importing it all."""
+    import torch.version
+
+    return torch.version.__version__
+
+
+def identity() -> str:
+    """What a build is good for: torch, Python, and the sources it came from."""
+    digest = hashlib.sha256()
+    headers = (PACKAGE / "include" / "weft").glob("*.h")
+    for path in [*sorted(SOURCES.iterdir()), *sorted(headers)]:
+        digest.update(path.name.encode() + path.read_bytes())
+    torch = torch_version().replace("+", "_").replace(".", "_")
+    python = sysconfig.get_config_var("SOABI").replace("-", "_")
+    return f"_shim_{torch}_{python}_{digest.hexdigest()[:12]}"
+
+
+def folders() -> list[pathlib.Path]:
+    """Where a build may lie, best first."""
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return [pathlib.Path(__file__).resolve().parent, pathlib.Path(cache) / "weft"]
+
+
+def find() -> pathlib.Path | None:
+    """The build for what is installed, if there is one."""
+    name = identity() + ".so"
+    return next((f / name for f in folders() if (f / name).is_file()), None)
+
+
+def build(verbose: bool = False) -> pathlib.Path:
+    """Build the shim for the installed torch and return the file."""
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    if compiler is None:
+        raise BuildError("there is no C++ compiler: install g++, or name one in CXX")
+    target = _writable() / (identity() + ".so")
+    # One compilation, because nearly all of its time goes into torch's headers.
+    units = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cpp")))
+    with tempfile.TemporaryDirectory() as scratch:
+        output = pathlib.Path(scratch, target.name)
+        command = [compiler, *_options(), "-x", "c++", "-", "-x", "none", *_libraries()]
+        command += ["-o", str(output)]
+        if verbose:
+            print(" ".join(command))
+        result = subprocess.run(
+            command, input=units, text=True, capture_output=not verbose, check=False
+        )
+        if result.returncode != 0:
+            raise BuildError(f"the compiler failed:\n{result.stderr or ''}")
+        # Ranks that start meanwhile find the old file or the new one.
+        shutil.copy(output, target.with_suffix(".part"))
+        os.replace(target.with_suffix(".part"), target)
+    return target
+
+
+def _writable() -> pathlib.Path:
+    for folder in folders():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    raise BuildError(f"none of these can be written: {', '.join(map(str, folders()))}")
+
+
+def _options() -> list[str]:
+    import torch
+    from torch.utils import cpp_extension
+
+    includes = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    return [
+        "-std=c++20" if _at_least(2, 13) else "-std=c++17",
+        "-O2",
+        "-fPIC",
+        "-shared",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wno-deprecated-declarations",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+        f"-DWEFT_SHIM_NAME={identity()}",
+        f"-I{SOURCES}",
+        f"-I{PACKAGE / 'include'}",
+        *(f"-isystem{path}" for path in includes),
+    ]
+
+
+def _libraries() -> list[str]:
+    """libweft by its own name, which is already loaded when the shim is."""
+    from torch.utils import cpp_extension
+
+    library = next(PACKAGE.glob("libweft.so*"))
+    torch = [f"-L{path}" for path in cpp_extension.library_paths()]
+    return [
+        *torch,
+        "-lc10",
+        "-ltorch_cpu",
+        "-ltorch_python",
+        str(library),
+        "-ldl",
+        "-Wl,-rpath,$ORIGIN/..",
+    ]
+
+
+def _at_least(*wanted: int) -> bool:
+    return tuple(map(int, torch_version().split(".")[:2])) >= wanted
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m weft.torch.build", description=__doc__)
+    parser.add_argument("--force", action="store_true", help="also if there is one")
+    parser.add_argument("--verbose", action="store_true", help="show the compiler's command")
+    options = parser.parse_args()
+    try:
+        found = None if options.force else find()
+        if found is None:
+            print(f"building the shim for torch {torch_version()}; half a minute or so", flush=True)
+            found = build(options.verbose)
+    except ModuleNotFoundError as error:
+        print(f"weft.torch.build: {error}", file=sys.stderr)
+        return 1
+    except BuildError as error:
+        print(f"weft.torch.build: {error}", file=sys.stderr)
+        return 1
+    print(found)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

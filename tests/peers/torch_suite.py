@@ -1,0 +1,206 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""torch's own tests of torch.distributed, from the installed wheel, run on weft.
+
+usage: torch_suite.py [--ranks N] [--as gloo|weft|alltoall|peer] [NAME ...]
+
+The tests choose what to run by the literal name of the backend. So weft is
+presented in three ways:
+
+  gloo      under gloo's name: everything that gloo runs
+  weft      under its own name, with the tests that gloo runs
+  alltoall  under its own name, with the all_to_all tests, which torch itself
+            runs on MPI and NCCL only
+  peer      gloo itself, to see what the suite makes of it here
+
+Exits with 0 if all passed, 77 if the suite cannot run here.
+"""
+
+import argparse
+import functools
+import os
+import pathlib
+import re
+import sys
+import tempfile
+import types
+import unittest
+
+# In these tests torch looks at the name "gloo" itself and refuses any other.
+NAME_CHECKED = {
+    "test_monitored_barrier_gloo",
+    "test_monitored_barrier_gloo_rank_0_timeout",
+    "test_monitored_barrier_gloo_subgroup",
+    "test_monitored_barrier_failure_order",
+    "test_monitored_barrier_wait_all_ranks",
+    "test_get_backend",
+    "test_Backend_enum_class",
+}
+# Decorators of tests that need what is not here.
+NEEDS_DEVICE = re.compile(r"gpu|cuda|nccl|rocm|multigpu", re.IGNORECASE)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, default=4)
+    choices = ["gloo", "weft", "alltoall", "peer"]
+    parser.add_argument("--as", dest="variant", choices=choices, default="gloo")
+    parser.add_argument("--list", action="store_true", help="only print the tests' names")
+    parser.add_argument("names", nargs="*", metavar="NAME")
+    return parser.parse_args()
+
+
+def prepare(options, folder):
+    """What the suite reads from the environment when it is imported."""
+    for name in ("barrier", "test_dir", "init_dir"):
+        (folder / name).mkdir()
+    # The decorators are evaluated with this name; see also present_as_weft.
+    os.environ["BACKEND"] = "mpi" if options.variant == "alltoall" else "gloo"
+    os.environ.update(
+        CUDA_VISIBLE_DEVICES="",
+        OMP_NUM_THREADS="1",
+        WORLD_SIZE=str(options.ranks),
+        TEMP_DIR=str(folder),
+        INIT_METHOD=f"file://{folder}/init_dir/file",
+        MASTER_ADDR="127.0.0.1",
+    )
+    os.environ.setdefault("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "100")
+    try:
+        import expecttest  # noqa: F401
+    except ModuleNotFoundError:
+        # The suite imports it, but these tests use nothing of it.
+        stand_in = types.ModuleType("expecttest")
+        stand_in.TestCase = unittest.TestCase
+        sys.modules["expecttest"] = stand_in
+
+
+def present_as_gloo():
+    """Have torch make a weft backend wherever it makes one of gloo."""
+    import torch.distributed.distributed_c10d as c10d
+    from weft.torch import _group
+
+    gloo = c10d.ProcessGroupGloo
+
+    class Kind(type):
+        def __instancecheck__(cls, instance):
+            return isinstance(instance, (gloo, _group.Backend))
+
+    class AsGloo(metaclass=Kind):
+        def __new__(cls, store, rank, size, timeout):
+            options = _group.Options(timeout)
+            return _group.backend_at(store, rank, size, options, name="gloo")
+
+    c10d.ProcessGroupGloo = AsGloo
+    as_plugin(c10d.ProcessGroup)
+
+
+def as_plugin(group_class):
+    """Have groups hold weft as what it is: DDP's logger casts what is held as
+    gloo to torch's own class and reads its fields."""
+    kinds = group_class.BackendType
+    hold, make_default = group_class._register_backend, group_class._set_default_backend
+
+    def kind_of(kind):
+        return kinds.CUSTOM if kind == kinds.GLOO else kind
+
+    group_class._register_backend = lambda self, device, kind, backend: hold(
+        self, device, kind_of(kind), backend
+    )
+    group_class._set_default_backend = lambda self, kind: make_default(self, kind_of(kind))
+
+
+def present_as_weft(suite):
+    """The decorators have seen another name by now; the ranks will see ours."""
+    import weft.torch  # noqa: F401
+
+    suite.BACKEND = "weft"
+    suite.PROFILING_SUPPORTED_BACKENDS.append("weft")
+
+
+def name_in_logs(suite):
+    """DDP's logger gives the kind of a plugin, "custom", where the suite expects
+    the name of the backend."""
+    ddp = suite.DistributedDataParallel
+    original = ddp._get_ddp_logging_data
+
+    def renamed(self):
+        data = original(self)
+        return {k: suite.BACKEND if v == "custom" else v for k, v in data.items()}
+
+    ddp._get_ddp_logging_data = renamed
+
+
+def decorators(function):
+    """The names of the functions that a test is wrapped in."""
+    while function is not None:
+        code = getattr(function, "__code__", None)
+        yield code.co_qualname if code else ""
+        function = getattr(function, "__wrapped__", None)
+
+
+def selected(options, case):
+    names = []
+    for name in sorted(n for n in dir(case) if n.startswith("test_")):
+        function = getattr(case, name)
+        needs = any(NEEDS_DEVICE.search(d) for d in decorators(function) if "<locals>" in d)
+        if needs or getattr(function, "__unittest_skip__", False):
+            continue
+        if options.variant == "alltoall" and ("all_to_all" not in name or "cuda" in name):
+            continue
+        if options.variant == "weft" and name in NAME_CHECKED:
+            continue
+        names.append(name)
+    unknown = set(options.names) - set(names)
+    if unknown:
+        sys.exit(f"not among the tests that can run: {', '.join(sorted(unknown))}")
+    return options.names or names
+
+
+def make_case(suite):
+    import torch
+
+    class OnWeft(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
+        def setUp(self):
+            super().setUp()
+            # Forked ranks have torch loaded already, which is most of the time.
+            start = functools.partial(torch.multiprocessing.get_context("fork").Process)
+            self._start_processes(start)
+
+    return OnWeft
+
+
+def main():
+    options = arguments()
+    try:
+        import torch
+        import torch.distributed as dist
+    except ModuleNotFoundError:
+        print("torch is not installed")
+        return 77
+    if not dist.is_available() or not dist.is_gloo_available():
+        print("this torch has no gloo")
+        return 77
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        prepare(options, pathlib.Path(folder))
+        if options.variant == "gloo":
+            present_as_gloo()
+        import torch.testing._internal.distributed.distributed_test as suite
+
+        if options.variant in ("weft", "alltoall"):
+            present_as_weft(suite)
+        if options.variant != "peer":
+            name_in_logs(suite)
+        case = make_case(suite)
+        names = selected(options, case)
+        if options.list:
+            print("\n".join(names))
+            return 0
+        case.setUpClass()
+        tests = unittest.TestSuite(case(name) for name in names)
+        result = unittest.TextTestRunner(verbosity=2).run(tests)
+        return 0 if result.wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
