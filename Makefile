@@ -11,13 +11,14 @@ jobs := $(shell nproc)
 system_ready := build/.system
 venv_ready := .venv/.ready
 package_ready := build/.package
+shim_ready := build/.shim
 package_sources := $(shell find CMakeLists.txt pyproject.toml cmake src include \
     python -type f -not -path '*/__pycache__/*')
 
 .PHONY: build demo test test-full bench lint format asan tsan soak setup clean \
     distclean help
 
-build: $(package_ready) ## build everything and install it into .venv (default)
+build: $(shim_ready) ## build everything and install it into .venv (default)
 	@cmake -S . -B build $(generator) --log-level=NOTICE -DWEFT_WERROR=ON \
 	    -DWEFT_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(python)
 	@cmake --build build --parallel $(jobs)
@@ -75,4 +76,13 @@ $(venv_ready): tools/setup/venv.py pyproject.toml | $(system_ready)
 
 $(package_ready): $(venv_ready) tools/setup/package.py $(package_sources)
 	@$(python) tools/setup/package.py
+	@touch $@
+
+# The part that is compiled against torch, if there is any.
+$(shim_ready): $(package_ready)
+	@if $(python) -c "import torch" 2>/dev/null; then \
+	    $(python) -m weft.torch.build; \
+	else \
+	    echo "setup: no torch, so init_process_group(\"weft\") is not built"; \
+	fi
 	@touch $@

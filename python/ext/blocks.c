@@ -218,18 +218,18 @@ static const wfp_kind reduce_scatter = {
 /* Both sides have parts, or none. */
 static int alltoall_match(wfp_call *call, uint32_t ranks)
 {
+    bool plain = call->x.part == NULL && call->out.part == NULL;
+
     if (wfp_side_same_type(&call->x, &call->out) < 0) {
         return -1;
     }
-    if (call->x.part == NULL && call->out.part == NULL) {
-        if (call->x.count != call->out.count) {
-            wfp_fail(WEFT_ERR_INVALID, "x has %zu elements, but out has %zu",
-                     call->x.count, call->out.count);
-            return -1;
-        }
-        if (call->x.count % ranks == 0) {
-            return 0;
-        }
+    if (plain && call->x.count != call->out.count) {
+        wfp_fail(WEFT_ERR_INVALID, "x has %zu elements, but out has %zu",
+                 call->x.count, call->out.count);
+        return -1;
+    }
+    if (plain && call->x.count % ranks == 0) {
+        return 0;
     }
     return wfp_side_share(&call->x, ranks) < 0
                ? -1

@@ -36,6 +36,8 @@ NAME_CHECKED = {
     "test_get_backend",
     "test_Backend_enum_class",
 }
+# This one expects fields that DDP's logger reads from torch's own class.
+CLASS_CHECKED = {"test_ddp_logging_data_cpu"}
 # Decorators of tests that need what is not here.
 NEEDS_DEVICE = re.compile(r"gpu|cuda|nccl|rocm|multigpu", re.IGNORECASE)
 
@@ -147,7 +149,11 @@ def selected(options, case):
             continue
         if options.variant == "alltoall" and ("all_to_all" not in name or "cuda" in name):
             continue
+        if options.variant == "alltoall" and name.endswith("_group") and options.ranks < 3:
+            continue  # they make a group of ranks 1 and 2, and have no check for it
         if options.variant == "weft" and name in NAME_CHECKED:
+            continue
+        if options.variant == "gloo" and name in CLASS_CHECKED:
             continue
         names.append(name)
     unknown = set(options.names) - set(names)
@@ -179,6 +185,11 @@ def main():
         return 77
     if not dist.is_available() or not dist.is_gloo_available():
         print("this torch has no gloo")
+        return 77
+    from weft.torch import build
+
+    if options.variant != "peer" and build.find() is None:
+        print(f"the shim is not built: {build.COMMAND}")
         return 77
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:

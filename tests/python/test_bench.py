@@ -5,9 +5,10 @@ import json
 import re
 import subprocess
 import sys
+import unittest.mock
 
 import pytest
-from weft.bench import htmlpage, marks, plots, report, results
+from weft.bench import gloo_rank, htmlpage, marks, plots, report, results
 from weft.bench.build import SOURCES, BuildError, find_library
 from weft.bench.collectives import (
     QUICK_SECONDS,
@@ -608,3 +609,12 @@ def test_a_peer_passes_the_checks_of_every_operation(family, tmp_path):
         *("--systems", family, "--ranks", "2,3", "--cores", "2", "--sizes", "8,20K"),
         *("--rounds", "1", "--block-ms", "1", "--json", str(tmp_path / "rows.json")),
     )
+
+
+@pytest.mark.parametrize("op", [op for op in OPERATIONS if op not in ("barrier", "scan")])
+def test_a_peer_that_does_nothing_does_not_pass_the_checks(op):
+    torch = pytest.importorskip("torch")
+    rank = gloo_rank.Rank(torch, None, 0, 2)
+    rank._dist = unittest.mock.Mock()
+    with pytest.raises(ValueError, match=f"{op} of 64 bytes"):
+        rank.check(op, 64, 1)

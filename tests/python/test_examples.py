@@ -39,6 +39,24 @@ def test_the_demo_refuses_bad_numbers():
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
 
 
+@pytest.mark.parametrize("size", [1, 3])
+def test_numbers_are_sorted_over_all_ranks(size, tmp_path):
+    pytest.importorskip("numpy")
+    command = [sys.executable, str(EXAMPLES / "sort.py")]
+    common = {"WEFT_RANKS": str(size), "WEFT_JOB": tmp_path.name}
+    others = [
+        subprocess.Popen(
+            command,
+            env={**ranks.quiet_environment(), **common, "WEFT_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in range(1, size)
+    ]
+    text = run(*command, **common, WEFT_RANK="0")
+    assert f"all {size * 100_000} numbers are in order" in text
+    assert [other.wait(60) for other in others] == [0] * (size - 1)
+
+
 def test_the_c_program_compiles_and_adds_up_its_ranks(tmp_path):
     compiler = shutil.which("cc")
     if compiler is None:

@@ -6,7 +6,8 @@
  *
  * The short run takes every (kind, type, operation) and every (kind, size), and
  * draws the rest of each case from its number; the full run takes the whole
- * product of kind, type, operation, small size and form. */
+ * product of kind, type, operation, small size and form (in place, blocking,
+ * shared). */
 #include <stdio.h>
 #include <string.h>
 
@@ -149,14 +150,17 @@ static bool pair_is_due(const wt_coll *c, unsigned pair, unsigned size,
            (!the.thinned && (turn + 4) % SMALL_SIZES == size);
 }
 
-/* Each of them in one form, which is drawn. */
+/* Each of them in one form, which is drawn. In the full run all forms, half of
+ * them with an even and half with an odd number of ranks. */
 static bool case_is_due(const wt_coll *c, unsigned pair, unsigned size,
                         unsigned form, unsigned ranks)
 {
     uint64_t drawn = wt_mix(pair, (uint64_t)c->kind * 16 + ranks, size) % FORMS;
 
     if (wt_full()) {
-        return size < SMALL_SIZES || (drawn == form && (pair + size) % 2 == 0);
+        return size < SMALL_SIZES
+                   ? (pair + size + form + ranks) % 2 == 0
+                   : drawn == form && (pair + size + ranks) % 8 == 0;
     }
     return drawn == form && pair_is_due(c, pair, size, ranks);
 }
@@ -221,7 +225,7 @@ static void run_matrix(matrix m, const unsigned *ranks, unsigned count)
         wt_job job = {.ranks = ranks[i],
                       .settings = m.settings,
                       .body = all_cases,
-                      .deadline = wt_full() ? 600 : 60};
+                      .deadline = wt_full() ? 900 : 60};
 
         if (wt_full() || WT_TSAN || ranks[i] == 2) {
             wt_run_job_both(&job);
@@ -274,7 +278,10 @@ static const char *two_nodes(unsigned rank)
 /* Memory of weft_alloc is ordinary memory there. */
 static void two_nodes_give_the_reference(void **state)
 {
-    wt_job job = {.ranks = 3, .settings_of = two_nodes, .body = all_cases};
+    wt_job job = {.ranks = 3,
+                  .settings_of = two_nodes,
+                  .body = all_cases,
+                  .deadline = wt_full() ? 900 : 60};
 
     (void)state;
     the = (matrix){

@@ -4,8 +4,9 @@
  * overtake each other, and between nodes.
  *
  * Chunks are made small, so that little data has many of them. The short run
- * takes every (operation, algorithm, size) with one type, reduction, root and
- * form, which rotate; the full run takes them all. */
+ * takes every (operation, algorithm, size) with a few types, reductions, roots
+ * and forms, which rotate; the full run takes more of them, as processes and as
+ * threads. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,23 +84,25 @@ static void run_case(weft_comm *comm, const wt_coll *c, bool blocking)
     wt_call_fini(&call);
 }
 
-/* The n-th pair of a type and a reduction that this operation takes. */
+/* The n-th pair of a type and a reduction that this operation takes, around
+ * and around. */
 static void choose_pair(wt_coll *c, unsigned nth)
 {
-    unsigned pairs = 0;
-    weft_dtype type;
-    weft_op op;
+    unsigned pair = 0;
 
     if (!wt_coll_reduces(c->kind)) {
         c->type = (weft_dtype)(nth % WT_DTYPES);
         return;
     }
-    while (wt_type_and_op(pairs, &type, &op)) {
-        pairs++;
+    for (;; pair++) {
+        if (!wt_type_and_op(pair, &c->type, &c->op)) {
+            pair = 0;
+            (void)wt_type_and_op(pair, &c->type, &c->op);
+        }
+        if (wt_coll_takes(c->kind, c->op.kind) && nth-- == 0) {
+            return;
+        }
     }
-    do {
-        (void)wt_type_and_op(nth++ % pairs, &c->type, &c->op);
-    } while (!wt_coll_takes(c->kind, c->op.kind));
 }
 
 /* Everything that is not the operation, the size and the algorithm. */
@@ -119,7 +122,7 @@ static unsigned variants(size_t n)
 {
     unsigned some = WT_TSAN ? 1 : n < 3000 ? 3 : 2;
 
-    return wt_full() ? (n < 3000 ? 60 : 12) : some;
+    return wt_full() ? (n < 3000 ? 20 : 6) : some;
 }
 
 static void matrix_body(weft_world *world)

@@ -3,6 +3,7 @@
 
 import contextlib
 import copy
+import os
 import tempfile
 
 import groups
@@ -13,11 +14,7 @@ import torch.distributed._functional_collectives as funcol
 import torch.distributed.checkpoint as dcp
 import torch.distributed.nn.functional as dist_nn
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import (
-    default_hooks,
-    powerSGD_hook,
-    quantization_hooks,
-)
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.algorithms.join import Join
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -94,7 +91,11 @@ def ddp_static_graph():
 
 
 def ddp_hook(hook, make_state=lambda: None):
-    model = DistributedDataParallel(Model(), find_unused_parameters=True)
+    """Every parameter is used: callbacks of a hook that communicate would race
+    with what DDP sends to find unused ones."""
+    torch.manual_seed(1)
+    layers = nn.Sequential(nn.Linear(8, 50), nn.ReLU(), nn.Linear(50, 3))
+    model = DistributedDataParallel(layers)
     model.register_comm_hook(make_state(), hook)
     return train(model, sgd(model), steps=8)
 
@@ -103,12 +104,8 @@ def ddp_allreduce_hook():
     return ddp_hook(default_hooks.allreduce_hook)
 
 
-def ddp_bf16_hook():
+def ddp_fp16_hook():
     return ddp_hook(default_hooks.fp16_compress_hook)
-
-
-def ddp_quantization_hook():
-    return ddp_hook(quantization_hooks.quantization_perchannel_hook, lambda: dist.group.WORLD)
 
 
 def ddp_powersgd_hook():
@@ -147,7 +144,7 @@ def synced_batch_norm_buffers():
 # Two ranks add two numbers, in whichever order: results are equal to the bit.
 EXACT = [
     *(ddp_plain, ddp_find_unused, ddp_no_sync, ddp_static_graph, ddp_allreduce_hook),
-    *(ddp_bf16_hook, ddp_quantization_hook, ddp_powersgd_hook, ddp_join, zero_optimizer),
+    *(ddp_fp16_hook, ddp_powersgd_hook, ddp_join, zero_optimizer),
     synced_batch_norm_buffers,
 ]
 
@@ -386,6 +383,7 @@ def test_compiled_collectives():
     groups.same_as_gloo(2, compiled, "aot_eager")
 
 
+@pytest.mark.skipif(os.environ.get("WT_FULL") != "1", reason="compiles C++; WT_FULL=1 runs it")
 def test_collectives_compiled_by_inductor():
     groups.same_as_gloo(2, compiled, "inductor")
 
@@ -394,7 +392,7 @@ def differentiable():
     rank = dist.get_rank()
     results = []
     for function in (
-        lambda x: dist_nn.all_reduce(x),
+        dist_nn.all_reduce,
         lambda x: torch.stack(dist_nn.all_gather(x)),
         lambda x: dist_nn.broadcast(x, 0),
         lambda x: dist_nn.reduce(x, 1),
@@ -405,7 +403,8 @@ def differentiable():
         y = function(x)
         (y * (rank + 1)).sum().backward()
         results += [y.detach().clone(), x.grad if x.grad is not None else torch.zeros(4)]
-    return results
+    # Only rank 1 gets the result of the reduce; the others' memory is anything.
+    return results if rank == 1 else results[:6] + results[7:]
 
 
 def test_differentiable_collectives():

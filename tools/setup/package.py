@@ -50,7 +50,8 @@ def with_cmake():
 def write_metadata():
     """What an installer would note down: name, version, the command, the files."""
     with open(ROOT / "pyproject.toml", "rb") as file:
-        scripts = tomllib.load(file)["project"]["scripts"]
+        project = tomllib.load(file)["project"]
+    scripts = project["scripts"]
     header = (ROOT / "include" / "weft" / "api.h").read_text()
     version = ".".join(re.findall(r"#define WEFT_VERSION_\w+ (\d+)", header))
     for old in SITE.glob("weft-*.dist-info"):
@@ -58,8 +59,11 @@ def write_metadata():
     info = SITE / f"weft-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: weft\nVersion: {version}\n")
-    entries = "".join(f"{name} = {target}\n" for name, target in scripts.items())
-    (info / "entry_points.txt").write_text("[console_scripts]\n" + entries)
+    groups = {"console_scripts": scripts, **project.get("entry-points", {})}
+    lines = []
+    for group, entries in groups.items():
+        lines += [f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
     commands = [write_command(name, *target.split(":")) for name, target in scripts.items()]
     files = [*(SITE / "weft").rglob("*"), *info.iterdir(), info / "RECORD", *commands]
     lines = (f"{os.path.relpath(path, SITE)},,\n" for path in files if not path.is_dir())

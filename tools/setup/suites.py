@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run test suites and end with a table of what passed and how long it took.
 
-usage: suites.py [checks|c|asan|tsan|fuzz|python|soak ...]
+usage: suites.py [checks|c|asan|tsan|fuzz|python|peers|soak ...]
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JOBS = str(os.cpu_count() or 1)
+SKIPPED = 77  # exit status of what cannot run here
 # The tests themselves look at WT_FULL too, and run whole cross products.
 FULL = os.environ.get("WT_FULL") == "1"
 FUZZ_SECONDS = os.environ.get("FUZZ_SECONDS", "10")
@@ -126,6 +127,20 @@ def python():
     return counted("Python", code, report)
 
 
+def peers():
+    """torch's own tests of torch.distributed, on weft."""
+    result = Result("torch's suite", ok=True)
+    for variant in ("gloo", "alltoall"):
+        command = [ROOT / ".venv" / "bin" / "python", "tests/peers/torch_suite.py"]
+        code = run([*command, "--as", variant, "--ranks", "4"])
+        if code == SKIPPED:
+            return dataclasses.replace(result, note="skipped: no torch, or no shim for it")
+        result.ok = result.ok and code == 0
+        result.passed += code == 0
+        result.failed += code != 0
+    return result
+
+
 def soak():
     """Repeat what involves several ranks until time is up or one fails."""
     title = f"soak, {SOAK_MINUTES:g} min"
@@ -145,7 +160,7 @@ def soak():
     return total
 
 
-SUITES = {f.__name__: f for f in (checks, c, asan, tsan, fuzz, python, soak)}
+SUITES = {f.__name__: f for f in (checks, c, asan, tsan, fuzz, python, peers, soak)}
 
 
 def table(results):
@@ -183,4 +198,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["checks", "c", "asan", "tsan", "fuzz", "python"]))
+    sys.exit(main(sys.argv[1:] or ["checks", "c", "asan", "tsan", "fuzz", "python", "peers"]))

@@ -73,7 +73,7 @@ WorkPtr Backend::remember(WorkPtr work)
 
 void Backend::startCoalescing()
 {
-    std::lock_guard<std::recursive_mutex> guard(lock_);
+    std::lock_guard<std::mutex> guard(lock_);
 
     coalescing_ = true;
     coalesced_.clear();
@@ -81,7 +81,7 @@ void Backend::startCoalescing()
 
 WorkPtr Backend::endCoalescing()
 {
-    std::lock_guard<std::recursive_mutex> guard(lock_);
+    std::lock_guard<std::mutex> guard(lock_);
 
     coalescing_ = false;
     return c10::make_intrusive<WorkList>(std::move(coalesced_), rank_);
@@ -154,7 +154,7 @@ void Backend::shutdown()
             /* Whoever holds the Work is told. */
         }
     }
-    std::lock_guard<std::recursive_mutex> guard(lock_);
+    std::lock_guard<std::mutex> guard(lock_);
 
     lease_.reset();
 }
@@ -168,7 +168,7 @@ at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
     if (options.device().type() != at::kCPU) {
         return at::empty({size}, options);
     }
-    std::lock_guard<std::recursive_mutex> guard(lock_);
+    std::lock_guard<std::mutex> guard(lock_);
 
     check(
         weft_alloc(comm(), size_t(size) * options.dtype().itemsize(), &buffer),

@@ -167,13 +167,14 @@ class Backend : public c10d::Backend
     template <class Start>
     WorkPtr run(Call &&call, size_t count, const Start &start);
     template <class Start> WorkPtr run(Call &&call, const Start &start);
+    template <class Start>
+    WorkPtr carry_out(Call &&call, size_t count, const Start &start);
 
     const std::string name_;
     c10::intrusive_ptr<GroupOptions> options_;
     std::shared_ptr<Lease> lease_; /* null once shut down */
-    /* The library takes one call at a time. It may call back into torch on
-     * this very thread, and from there comes the next call. */
-    std::recursive_mutex lock_;
+    /* The library takes one call at a time. */
+    std::mutex lock_;
     Staging staging_;
     std::atomic<bool> staged_{false}; /* there were calls on a device */
     std::atomic<uint64_t> sequence_{0};

@@ -126,7 +126,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
     auto end = Clock::now() + timeout;
     uint32_t tag = monitored_tags + 2 * (monitored_++ & 0xffffff);
     auto hear = [&](int from, uint32_t which) {
-        std::lock_guard<std::recursive_mutex> guard(lock_);
+        std::lock_guard<std::mutex> guard(lock_);
         weft_request *request = nullptr;
 
         check(weft_irecv(comm(), nullptr, 0, uint32_t(from), which, nullptr,
@@ -135,7 +135,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
         return std::make_unique<Signal>(request);
     };
     auto tell = [&](int to, uint32_t which) {
-        std::lock_guard<std::recursive_mutex> guard(lock_);
+        std::lock_guard<std::mutex> guard(lock_);
 
         check(weft_send(comm(), nullptr, 0, uint32_t(to), which),
               "monitored_barrier");

@@ -3,19 +3,12 @@
 #pragma once
 
 #include <ATen/record_function.h>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 
 #include "call.hpp"
 
 namespace weft_torch
 {
-
-/* Who makes the call; for the metadata of the trace. */
-struct Caller {
-    int rank;
-    int size;
-    const std::string &group;
-    const std::string &description;
-};
 
 /* The event of a call that ends before the method returns. A call that goes on
  * has its event in its Work. */
@@ -29,18 +22,23 @@ class Event
     at::RecordFunction record_;
 };
 
-/* The event "record_param_comms", which trace analysers read. It spans the
- * time that the method takes to start or to carry out the call. */
-class CommsEvent
+/* Is there a profiler that wants more than the event? */
+inline bool profiling()
 {
-  public:
-    CommsEvent(const Call &call, const Caller &caller);
+    return at::hasCallbacks() && at::isRecordFunctionEnabled();
+}
 
-  private:
-    /* The end of the record looks at both. */
-    std::vector<c10::IValue> inputs_;
-    std::optional<c10::DebugInfoGuard> guard_;
-    at::RecordFunction record_;
-};
+int64_t elements(const Tensors &list);
+
+/* Opens the event "record_param_comms", which trace analysers read, until the
+ * end of the block. A macro because torch's is one. */
+#define WEFT_RECORD_COMMS(call, rank, size, group, description)                \
+    RECORD_PARAM_COMMS_DATA(                                                   \
+        std::make_tuple(int64_t((call).sequence), c10d::isP2POp((call).type)), \
+        std::make_tuple(group, description), (call).inputs, (call).outputs,    \
+        rank, std::string((call).name), elements((call).inputs),               \
+        elements((call).outputs),                                              \
+        (call).inputs.empty() ? at::kByte : (call).inputs[0].scalar_type(),    \
+        std::vector<int64_t>(), std::vector<int64_t>(), 0, 1, size)
 
 } // namespace weft_torch

@@ -38,10 +38,19 @@ class CallTimeout
 template <class Start>
 WorkPtr Backend::run(Call &&call, size_t count, const Start &start)
 {
+    call.sequence = ++sequence_;
+    if (profiling()) {
+        WEFT_RECORD_COMMS(call, rank_, size_, pg_uid_, pg_desc_);
+        return carry_out(std::move(call), count, start);
+    }
+    return carry_out(std::move(call), count, start);
+}
+
+template <class Start>
+WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
+{
     const std::string title = name_ + ":" + call.name;
 
-    call.sequence = ++sequence_;
-    CommsEvent event(call, {rank_, size_, pg_uid_, pg_desc_});
     if (call.buffers.device()) {
         std::vector<Staging::Start> starts;
 
@@ -57,7 +66,7 @@ WorkPtr Backend::run(Call &&call, size_t count, const Start &start)
     if (staged_) {
         staging_.drain();
     }
-    std::lock_guard<std::recursive_mutex> guard(lock_);
+    std::lock_guard<std::mutex> guard(lock_);
     weft_comm *own = comm();
 
     if (!call.async) {

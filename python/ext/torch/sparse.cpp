@@ -63,7 +63,7 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors,
         staging_.drain();
     }
     {
-        std::lock_guard<std::recursive_mutex> guard(lock_);
+        std::lock_guard<std::mutex> guard(lock_);
         Event blocking(title, call.inputs);
         CallTimeout limit(comm(), opts.timeout);
         std::vector<int64_t> rows = everybodys(comm(), own._nnz());

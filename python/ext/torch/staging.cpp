@@ -58,7 +58,7 @@ void check_driver(int result, const char *what)
  * is freed by a later call, because neither may free device things. */
 struct Staging::Job {
     Call call;
-    std::recursive_mutex &lock;
+    std::mutex &lock;
     std::vector<Start> starts;
     at::Tensor gate; /* pinned; how many requests are over */
     c10::Event after;
@@ -68,7 +68,7 @@ struct Staging::Job {
     bool started = false;
     std::exception_ptr error;
 
-    Job(Call &&call_, std::recursive_mutex &lock_, std::vector<Start> starts_,
+    Job(Call &&call_, std::mutex &lock_, std::vector<Start> starts_,
         c10::DeviceType type)
         : call(std::move(call_)), lock(lock_), starts(std::move(starts_)),
           gate(at::zeros({1}, at::TensorOptions(at::kInt).pinned_memory(true))),
@@ -131,7 +131,7 @@ void Staging::Job::start()
         weft_status status;
 
         {
-            std::lock_guard<std::recursive_mutex> guard(lock);
+            std::lock_guard<std::mutex> guard(lock);
 
             status = begin(&request);
         }
@@ -289,7 +289,7 @@ Staging::Side &Staging::side_of(at::Device device, bool receives)
 
 c10::intrusive_ptr<c10d::Work> Staging::run(Call &&call, int rank,
                                             const std::string &title,
-                                            std::recursive_mutex &lock,
+                                            std::mutex &lock,
                                             std::vector<Start> starts)
 {
     std::lock_guard<std::mutex> one_at_a_time(mutex_);

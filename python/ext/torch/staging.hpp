@@ -46,7 +46,7 @@ class Staging
      * each start, so that the library sees one call at a time. */
     c10::intrusive_ptr<c10d::Work> run(Call &&call, int rank,
                                        const std::string &title,
-                                       std::recursive_mutex &lock,
+                                       std::mutex &lock,
                                        std::vector<Start> starts);
 
     /* Wait until the library has been given every call that was queued, so

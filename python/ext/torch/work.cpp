@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
+#include "callbacks.hpp"
 #include "errors.hpp"
 
 namespace weft_torch
@@ -83,6 +84,9 @@ void Work::request_over(weft_request *, weft_status, void *ctx)
 
     if (--work->unfinished_ == 0) {
         work->settle();
+        if (work->has_futures()) {
+            run_elsewhere([work] { work->tell_futures(); });
+        }
     }
 }
 
@@ -102,7 +106,7 @@ void Work::watch()
     }
 }
 
-/* All requests are over: copy, note the outcome, tell those who asked. */
+/* All requests are over: copy, and note the outcome. */
 void Work::settle()
 {
     std::call_once(settled_, [this] {
@@ -122,7 +126,13 @@ void Work::settle()
         finish(error);
         done_ = true;
     });
-    tell_futures();
+}
+
+bool Work::has_futures() const
+{
+    std::lock_guard<std::mutex> lock(mutex_);
+
+    return future_ != nullptr || outcome_ != nullptr;
 }
 
 void Work::tell_futures()
@@ -159,6 +169,7 @@ bool Work::isCompleted()
 {
     if (!done_ && over()) {
         settle();
+        tell_futures();
     }
     return done_;
 }
@@ -227,6 +238,7 @@ bool Work::wait(std::chrono::milliseconds timeout)
             wait_for(request, timeout);
         }
         settle();
+        tell_futures();
     }
     std::exception_ptr error = exception();
 

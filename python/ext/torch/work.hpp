@@ -52,6 +52,7 @@ class Work : public c10d::Work
     bool over() const;
     void watch();
     void settle();
+    bool has_futures() const;
     void tell_futures();
     void wait_for(weft_request *request, std::chrono::milliseconds timeout);
     std::chrono::milliseconds time_left() const;

@@ -158,11 +158,23 @@ def quick_end(number: int, setups: int) -> float:
     return QUICK_FIRST_SETUP + number * (QUICK_SECONDS - QUICK_FIRST_SETUP) / (setups - 1)
 
 
+def _number_in(path: str) -> int | None:
+    try:
+        return int(Path(path).read_text())
+    except (OSError, ValueError):  # ValueError: "max", which is no limit
+        return None
+
+
 def _available_memory() -> int:
+    """What this machine has free, or less if the container may have less."""
+    found = [0]
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 0
+            found = [int(line.split()[1]) << 10]
+    most, now = (_number_in(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if most is not None and now is not None:
+        found.append(max(most - now, 0))
+    return min(found)
 
 
 class Runner:

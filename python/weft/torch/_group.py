@@ -18,7 +18,10 @@ Backend = shim.Backend
 _TRANSPORTS = ("auto", "shm")
 
 
-class Options(shim.Options):
+_Options: Any = shim.Options
+
+
+class Options(_Options):
     """What `init_process_group("weft", pg_options=...)` takes.
 
     timeout:   how long an operation waits for other ranks; the `timeout` of
@@ -133,4 +136,3 @@ def set_timeout(timeout: datetime.timedelta, group: dist.ProcessGroup | None = N
 def dump(group: dist.ProcessGroup | None = None, file: Any = None) -> None:
     """Print what each rank of this host is doing in a group, to stderr or `file`."""
     print(comm_of(group).world.dump(), end="", file=file or sys.stderr)
-

@@ -79,6 +79,9 @@ def build(verbose: bool = False) -> pathlib.Path:
         # Ranks that start meanwhile find the old file or the new one.
         shutil.copy(output, target.with_suffix(".part"))
         os.replace(target.with_suffix(".part"), target)
+    for other in target.parent.glob(target.stem.rpartition("_")[0] + "_*.so"):
+        if other != target:
+            other.unlink()  # of sources that are not installed any more
     return target
 
 

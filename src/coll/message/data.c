@@ -49,9 +49,12 @@ static bool dst_has_blocks(const wf_coll_op *op)
            ((kind == WF_CALL_GATHER || kind == WF_CALL_GATHERV) && root);
 }
 
+/* Never 0: the type was checked with the arguments. */
 static size_t elem_of(const wf_coll_op *op)
 {
-    return wf_dtype_bytes((weft_dtype)op->op.call.type);
+    size_t bytes = wf_dtype_bytes((weft_dtype)op->op.call.type);
+
+    return bytes > 0 ? bytes : 1;
 }
 
 /* There is scratch for several chunks, so the setting is not taken at its word

@@ -90,14 +90,15 @@ static void fold(const wf_data *data, const wf_coll_op *op, const wf_step *s,
 {
     wf_piece own = s->recv;
     wf_block to = wf_data_at(data, op, s, s->recv);
-    const void *both[2];
+    wf_block ours;
     void *dst = to.at;
-    unsigned ours = s->act == WF_FOLD_FIRST;
 
     own.at = s->own;
-    both[ours] = wf_data_at(data, op, s, own).at;
-    both[1 - ours] = came;
+    ours = wf_data_at(data, op, s, own);
     if (to.bytes > 0) {
+        bool first = s->act == WF_FOLD_FIRST;
+        const void *both[2] = {first ? came : ours.at, first ? ours.at : came};
+
         data->partial.fold(&data->partial, &dst, 1, both, 2,
                            to.bytes / data->elem);
     }

@@ -29,6 +29,8 @@ static const wf_choice table[] = {
     {WF_CALL_ALLREDUCE, 16 * KIB, 2, false, WF_BY_DOUBLING, "few rounds"},
     {WF_CALL_ALLREDUCE, 512 * KIB, 2, false, WF_BY_HALVING,
      "each byte is folded once, in few rounds"},
+    {WF_CALL_ALLREDUCE, 32 * MIB, 2, true, WF_BY_HALVING,
+     "as few bytes as by a ring, in fewer rounds"},
     {WF_CALL_ALLREDUCE, 64 * MIB, 64, false, WF_BY_DOUBLE_TREE,
      "the rounds of a ring would be many"},
     {WF_CALL_ALLREDUCE, ANY, 2, false, WF_BY_RING,
@@ -105,9 +107,9 @@ static bool is_word(const char *name, const char *text, size_t n)
 
 static wf_call_kind kind_named(const char *text, size_t n)
 {
-    for (uint8_t k = 0; k < WF_CALL_KINDS; k++) {
+    for (unsigned k = 0; k < WF_CALL_KINDS; k++) {
         if (wf_message_choose((wf_call_kind)k, 0, 2) != NULL &&
-            is_word(wf_call_name(k), text, n)) {
+            is_word(wf_call_name((uint8_t)k), text, n)) {
             return (wf_call_kind)k;
         }
     }
@@ -125,9 +127,9 @@ static weft_status no_operation(const char *text, size_t n)
 {
     char list[400] = "";
 
-    for (uint8_t k = 0; k < WF_CALL_KINDS; k++) {
+    for (unsigned k = 0; k < WF_CALL_KINDS; k++) {
         if (wf_message_choose((wf_call_kind)k, 0, 2) != NULL) {
-            add_word(list, sizeof(list), wf_call_name(k));
+            add_word(list, sizeof(list), wf_call_name((uint8_t)k));
         }
     }
     return wf_fail(WEFT_ERR_INVALID,

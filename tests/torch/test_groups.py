@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Process groups: making, splitting and ending them, and what weft.torch adds."""
+
+import datetime
+import io
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import groups
+import pytest
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+import weft
+import weft.torch
+from weft.torch import build
+
+SECOND = datetime.timedelta(seconds=1)
+
+
+def subgroups():
+    rank = dist.get_rank()
+    pair = dist.new_group([0, 2])
+    others = dist.new_group([1], use_local_synchronization=True) if rank == 1 else None
+    x = torch.ones(3)
+    if rank != 1:
+        dist.all_reduce(x, group=pair)
+        assert x.tolist() == [2, 2, 2]
+        dist.broadcast(x, src=2, group=pair)
+    else:
+        dist.all_reduce(x, group=others)
+    again = [dist.new_group() for _ in range(3)]
+    for group in again:
+        dist.barrier(group)
+    dist.destroy_process_group(again[0])
+    dist.barrier(again[1])
+
+
+def test_groups_of_some_ranks():
+    groups.run(3, subgroups)
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def over_and_over(times):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    store = c10d._get_default_store()
+    dist.destroy_process_group()
+    counts = []
+    for _ in range(times):
+        dist.init_process_group("weft", store=store, rank=rank, world_size=size)
+        x = torch.ones(1000)
+        dist.all_reduce(x)
+        assert x[0] == size
+        dist.all_reduce(x, async_op=True).wait()
+        dist.destroy_process_group()
+        counts.append(descriptors())
+    assert counts[-1] <= counts[5], counts
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    assert "memfd:" not in maps
+
+
+def test_a_hundred_groups_in_one_process_leave_nothing():
+    groups.run(2, over_and_over, 100)
+
+
+def communicators():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    comm = weft.torch.comm_of()
+    assert (comm.rank, comm.size) == (rank, size)
+    x = torch.ones(4)
+    comm.allreduce(x)
+    dist.all_reduce(x)
+    assert x.tolist() == [size * size] * 4
+    with pytest.raises(weft.InvalidError, match="process group"):
+        comm.world.close()
+    half = comm.split(rank % 2)
+    group = weft.torch.as_group(half)
+    assert (group.rank(), group.size()) == (half.rank, half.size)
+    y = torch.ones(2)
+    group.allreduce([y]).wait()
+    assert y.tolist() == [half.size] * 2
+    with pytest.raises(weft.InvalidError, match="process group"):
+        half.close()
+    group.shutdown()
+    half.close()
+    text = io.StringIO()
+    weft.torch.dump(file=text)
+    assert f"rank {rank}" in text.getvalue()
+    dist.barrier()
+
+
+def test_a_communicator_is_a_group_and_a_group_is_a_communicator():
+    groups.run(4, communicators)
+
+
+def splits():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    backend = weft.torch.backend_of()
+    assert backend.supports_splitting
+    store = dist.PrefixStore("split", c10d._get_default_store())
+    part = backend.split(store, [2, 0], backend.options) if hasattr(backend, "split") else None
+    if part is None:
+        assert rank == 1 or not hasattr(backend, "split")
+        return
+    assert (part.rank(), part.size()) == ([1, None, 0][rank], 2)
+    x = torch.ones(3)
+    part.allreduce([x]).wait()
+    assert x.tolist() == [2] * 3
+    part.shutdown()
+    assert size == 3
+
+
+def test_split():
+    groups.run(3, splits)
+
+
+def options():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    chosen = weft.torch.Options(timeout=17 * SECOND, algorithm="message", spin="1us")
+    group = dist.new_group(pg_options=chosen)
+    assert weft.torch.comm_of(group).timeout == 17
+    weft.torch.set_timeout(9 * SECOND, group)
+    assert weft.torch.comm_of(group).timeout == 9
+    x = torch.full((1000,), float(rank))
+    dist.all_reduce(x, group=group)
+    assert x[0] == size * (size - 1) / 2
+    with pytest.raises(weft.UnsupportedError, match="transport"):
+        weft.torch.Options(transport="carrier pigeon")
+    with pytest.raises(TypeError, match="Options"):
+        dist.new_group(pg_options=3)
+
+
+def test_options():
+    groups.run(2, options)
+
+
+def watched_barrier():
+    rank = dist.get_rank()
+    weft.torch.monitored_barrier()
+    weft.torch.monitored_barrier(wait_all_ranks=True)
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="Ranks 1, 2 failed to pass monitoredBarrier"):
+            weft.torch.monitored_barrier(timeout=SECOND, wait_all_ranks=True)
+    dist.barrier()
+
+
+def test_monitored_barrier_names_who_is_missing():
+    groups.run(3, watched_barrier)
+
+
+def numbers():
+    backend = weft.torch.backend_of()
+    start = backend._get_sequence_number_for_group()
+    dist.barrier()
+    work = dist.all_reduce(torch.ones(1), async_op=True)
+    work.wait()
+    assert backend._get_sequence_number_for_group() == start + 2
+
+
+def test_sequence_numbers_count_calls():
+    groups.run(2, numbers)
+
+
+def shared_memory():
+    backend = weft.torch.backend_of()
+    x = backend.allocate_tensor(1000, dtype=torch.float32, device=torch.device("cpu"))
+    x.fill_(1)
+    dist.all_reduce(x)
+    assert x.eq(dist.get_world_size()).all()
+    y = backend.allocate_tensor(0, dtype=torch.float32, device=torch.device("cpu"))
+    assert y.numel() == 0
+    del backend
+    dist.destroy_process_group()
+    # The tensor outlives its group.
+    assert x.sum() > 0
+    del x
+
+
+def test_memory_of_the_group():
+    groups.run(2, shared_memory)
+
+
+def late():
+    rank = dist.get_rank()
+    group = dist.new_group(timeout=60 * SECOND)
+    if rank == 0:
+        start = time.monotonic()
+        with pytest.raises(RuntimeError, match=r" Timed out .*rank 1"):
+            dist.barrier(group, timeout=SECOND)
+        assert time.monotonic() - start > 0.9
+        with pytest.raises(RuntimeError):
+            dist.barrier(group)
+        work = weft.torch.backend_of(group)
+        assert work is not None
+    dist.barrier()
+
+
+def test_a_late_rank_is_named():
+    groups.run(2, late)
+
+
+def wait_with_timeout():
+    rank = dist.get_rank()
+    x = torch.ones(3)
+    if rank == 0:
+        work = dist.all_reduce(x, async_op=True)
+        with pytest.raises(RuntimeError, match="Timed out"):
+            work.wait(SECOND / 5)
+        dist.send(torch.ones(1), 1)
+        work.wait()
+        assert x.tolist() == [2] * 3
+    else:
+        dist.recv(torch.zeros(1), 0)
+        dist.all_reduce(x)
+
+
+def test_a_wait_that_times_out_leaves_the_operation_alone():
+    groups.run(2, wait_with_timeout)
+
+
+def wrong_arguments():
+    size = dist.get_world_size()
+    group = dist.group.WORLD
+    with pytest.raises(ValueError, match="elements"):
+        group._allgather_base(torch.zeros(3), torch.zeros(5), c10d.AllgatherOptions())
+    with pytest.raises(TypeError, match="of"):
+        group.allgather([[torch.zeros(2, dtype=torch.int32)] * size], [torch.zeros(2)])
+    with pytest.raises(ValueError, match="one tensor"):
+        group.allreduce([torch.zeros(1), torch.zeros(1)])
+    with pytest.raises(ValueError, match="root"):
+        opts = c10d.BroadcastOptions()
+        opts.rootRank = 7
+        group.broadcast([torch.zeros(1)], opts)
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    assert x.tolist() == [size] * 2
+
+
+def test_wrong_arguments_are_told_of_and_break_nothing():
+    groups.run(2, wrong_arguments)
+
+
+def after_the_end():
+    group = dist.group.WORLD
+    backend = weft.torch.backend_of()
+    dist.destroy_process_group()
+    with pytest.raises(RuntimeError, match="destroyed"):
+        group.allreduce([torch.ones(1)])
+    with pytest.raises(RuntimeError, match="destroyed"):
+        _ = backend.place
+
+
+def test_a_destroyed_group_says_so():
+    groups.run(2, after_the_end)
+
+
+def test_without_a_shim_the_command_to_build_one_is_named(tmp_path):
+    code = (
+        "import weft.torch.build as b, pathlib\n"
+        f"b.folders = lambda: [pathlib.Path({str(tmp_path)!r})]\n"
+        "import weft.torch, torch.distributed as d\n"
+        "d.init_process_group('weft', store=d.HashStore(), rank=0, world_size=1)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
+    assert result.returncode != 0
+    assert "ShimMissingError" in result.stderr
+    assert "-m weft.torch.build" in result.stderr
+
+
+def test_a_build_is_good_for_one_torch_one_python_and_one_source():
+    name = build.identity()
+    version = torch.__version__.replace(".", "_").replace("+", "_")
+    assert version in name
+    assert f"cpython_{sys.version_info.major}{sys.version_info.minor}" in name
+    assert build.find().name == name + ".so"
