@@ -122,7 +122,7 @@ static unsigned variants(size_t n)
 {
     unsigned some = WT_TSAN ? 1 : n < 3000 ? 3 : 2;
 
-    return wt_full() ? (n < 3000 ? 20 : 6) : some;
+    return wt_full() ? (n < 3000 ? 12 : 4) : some;
 }
 
 static void matrix_body(weft_world *world)

@@ -113,9 +113,6 @@ void wt_call_init(wt_call *call, weft_comm *comm, const wt_coll *what,
                   const wt_pool *pool);
 void wt_call_fini(wt_call *call);
 
-/* Put the data back as it was before the first call. */
-void wt_call_reset(wt_call *call);
-
 weft_status wt_call_run(wt_call *call);
 weft_status wt_call_start(wt_call *call, weft_request **out);
 /* wt_call_start and a wait for it. */

@@ -278,13 +278,6 @@ static void remember(wt_arena *a)
     }
 }
 
-static void bring_back(wt_arena *a)
-{
-    if (a->base != NULL) {
-        memcpy(a->base, a->before, a->bytes);
-    }
-}
-
 void wt_call_init(wt_call *k, weft_comm *comm, const wt_coll *what,
                   const wt_pool *pool)
 {
@@ -308,12 +301,6 @@ void wt_call_fini(wt_call *k)
 {
     arena_fini(&k->from);
     arena_fini(&k->to);
-}
-
-void wt_call_reset(wt_call *k)
-{
-    bring_back(&k->from);
-    bring_back(&k->to);
 }
 
 /* --- what must come out -------------------------------------------------- */

@@ -140,6 +140,25 @@ def test_options():
     groups.run(2, options)
 
 
+def by_device():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    store = c10d._get_default_store()
+    dist.destroy_process_group()
+    dist.init_process_group("cpu:weft", store=store, rank=rank, world_size=size)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    assert x.tolist() == [size] * 3
+    assert weft.torch.comm_of().size == size
+    dist.destroy_process_group()
+    dist.init_process_group("cpu:gloo", store=store, rank=rank, world_size=size)
+    with pytest.raises(weft.InvalidError, match="no weft backend"):
+        weft.torch.comm_of()
+
+
+def test_weft_for_one_kind_of_device():
+    groups.run(2, by_device)
+
+
 def watched_barrier():
     rank = dist.get_rank()
     weft.torch.monitored_barrier()

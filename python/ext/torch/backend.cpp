@@ -140,6 +140,9 @@ void Backend::abort()
     }
 }
 
+/* How long the end of a group waits for operations that nobody waited for. */
+constexpr std::chrono::seconds patience{10};
+
 /* Let what is under way come to its end, then leave. */
 void Backend::shutdown()
 {
@@ -149,14 +152,15 @@ void Backend::shutdown()
     staging_.finish();
     if (WorkPtr last = last_.lock()) {
         try {
-            last->wait(kNoTimeout);
+            last->wait(patience);
         } catch (const std::exception &) {
             /* Whoever holds the Work is told. */
         }
     }
+    std::shared_ptr<Lease> lease;
     std::lock_guard<std::mutex> guard(lock_);
 
-    lease_.reset();
+    lease.swap(lease_); /* let go after the lock: it takes the GIL */
 }
 
 /* Memory that the other ranks see, so that collectives on it copy less. */

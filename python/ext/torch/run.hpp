@@ -54,8 +54,13 @@ WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
     if (call.buffers.device()) {
         std::vector<Staging::Start> starts;
 
+        std::optional<Event> queued;
+
         comm();
         staged_ = true;
+        if (!call.async) {
+            queued.emplace(title, call.inputs);
+        }
         for (size_t i = 0; i < count; i++) {
             starts.push_back(
                 [start, i](weft_request **out) { return start(i, out); });

@@ -259,9 +259,12 @@ class StagedWork : public c10d::Work
 
 } // namespace
 
+/* What is still under way stays: the driver and the library refer to it. */
 Staging::~Staging()
 {
-    finish();
+    if (!jobs_.empty()) {
+        new std::list<std::shared_ptr<Job>>(std::move(jobs_));
+    }
 }
 
 /* torch makes the stream and knows its handle; c10 alone does not in all
@@ -303,8 +306,9 @@ c10::intrusive_ptr<c10d::Work> Staging::run(Call &&call, int rank,
     auto job = std::make_shared<Job>(std::move(call), lock, std::move(starts),
                                      device.type());
 
+    const Driver &cuda = driver();
+
     reap();
-    jobs_.push_back(job);
     before.record(current);
     before.block(side.stream);
     {
@@ -315,12 +319,13 @@ c10::intrusive_ptr<c10d::Work> Staging::run(Call &&call, int rank,
         } else {
             job->call.buffers.fill();
             check_driver(
-                driver().launch_host(side.handle, Job::start_now, job.get()),
+                cuda.launch_host(side.handle, Job::start_now, job.get()),
                 "cuLaunchHostFunc");
         }
+        jobs_.push_back(job);
         /* A send is over for the stream when it has been started. */
         if (job->call.buffers.writes_copies()) {
-            check_driver(driver().wait_value(
+            check_driver(cuda.wait_value(
                              side.handle,
                              reinterpret_cast<uint64_t>(job->gate.data_ptr()),
                              uint32_t(job->starts.size()), 0),
