@@ -28,8 +28,9 @@
  * communicator is still good), or with WEFT_ERR_PEER, WEFT_ERR_TIMEOUT,
  * WEFT_ERR_MISMATCH, WEFT_ERR_ABORTED, after which it is broken; the i-forms
  * also with WEFT_ERR_NOMEM. Where members do not share memory an operation may
- * need room for data of others; WEFT_ERR_NOMEM then breaks the communicator,
- * too. On failure `*out` is not written. */
+ * need room for data of others; if one rank has none, all fail with
+ * WEFT_ERR_NOMEM, and the communicator is good unless it was the transport that
+ * ran out. On failure `*out` is not written. */
 #ifndef WEFT_COLL_H
 #define WEFT_COLL_H
 

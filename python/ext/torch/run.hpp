@@ -65,8 +65,11 @@ WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
             starts.push_back(
                 [start, i](weft_request **out) { return start(i, out); });
         }
-        return remember(staging_.run(std::move(call), rank_, title, lock_,
-                                     std::move(starts)));
+        WorkPtr work = staging_.run(std::move(call), rank_, title, lock_,
+                                    std::move(starts));
+        std::lock_guard<std::mutex> guard(lock_);
+
+        return remember(std::move(work));
     }
     if (staged_) {
         staging_.drain();
