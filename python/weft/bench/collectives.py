@@ -22,7 +22,7 @@ from pathlib import Path
 from .build import BuildError, build
 from .job import Job, JobError, JobTimeout, Program
 from .marks import MIN_PAIRS
-from .operations import OPERATIONS, SIZES
+from .operations import OPERATIONS, SIZES, operation_named
 from .results import Block, Case, block_from, case_name
 from .systems import FAMILIES, System, find_tools, taking_part
 
@@ -147,7 +147,7 @@ def takes_turn(case: Case, turn: int) -> bool:
 
 def fits_memory(case: Case, systems: int, available: int) -> bool:
     """The job at work has the user's buffers, and every job may keep one for its own use."""
-    buffers = OPERATIONS[case.op].buffer_bytes(case.bytes, case.ranks)
+    buffers = operation_named(case.op).buffer_bytes(case.bytes, case.ranks)
     return case.ranks * (sum(buffers) + systems * max(buffers)) <= 0.7 * available
 
 
@@ -257,11 +257,11 @@ class Runner:
     def _start_jobs(
         self, setup: Setup, systems: list[System], jobs: dict[str, Job], folder: Path
     ) -> None:
-        """gloo starts first and is awaited last: importing torch takes the longest."""
+        """What imports torch starts first and is awaited last: that takes the longest."""
         unique = {system.job: system for system in systems}
-        slow_last = sorted(unique.values(), key=lambda s: s.family == "gloo")
+        slow_last = sorted(unique.values(), key=lambda s: s.imports_torch)
         for system in reversed(slow_last):
-            if system.family == "gloo":
+            if system.imports_torch:
                 jobs[system.job] = self._make(setup, system, folder)
         for system in slow_last:
             if system.job not in jobs:
@@ -293,13 +293,22 @@ class Runner:
         if job is None:
             return None
         self._seed = (self._seed + 1) & 0x7FFFFFFF
-        bytes_ = max(case.bytes, 4)
-        command = f"{verb} {case.op} {bytes_} {system.pages} {self._block_ms} {self._seed}"
+        what = self._words(system, case)
         try:
-            return job.ask(command, self._patience(60 if case.bytes < LARGE else 180))
+            return job.ask(f"{verb} {what} {self._block_ms} {self._seed}", self._patience(60 if case.bytes < LARGE else 180))
         except JobError as error:
             self._drop(jobs, system, case.ranks, error)
             return None
+
+    def _words(self, system: System, case: Case) -> str:
+        """A case as the drivers are told of it."""
+        return f"{case.op} {max(case.bytes, 4)} {system.pages}"
+
+    def _takes(self, system: System, case: Case) -> bool:
+        return takes_case(system, case, self._options.quick)
+
+    def _takes_turn(self, case: Case, turn: int) -> bool:
+        return takes_turn(case, turn)
 
     def _check(
         self, setup: Setup, systems: list[System], jobs: dict[str, Job], cases: list[Case]
@@ -328,8 +337,8 @@ class Runner:
             for case in cases:
                 if time.monotonic() > self._end:
                     return
-                for system in systems if takes_turn(case, turn) else []:
-                    if takes_case(system, case, self._options.quick):
+                for system in systems if self._takes_turn(case, turn) else []:
+                    if self._takes(system, case):
                         self._block(system, jobs, case, turn)
                         advance(f"{case.ranks} ranks, {case.op}")
 
@@ -346,7 +355,7 @@ class Runner:
     def total(self, setups: list[Setup]) -> int:
         """How many blocks there will be, if time allows."""
         return sum(
-            takes_case(system, case, self._options.quick) and takes_turn(case, turn)
+            self._takes(system, case) and self._takes_turn(case, turn)
             for setup in setups
             for case in setup.cases
             for system in setup.systems
@@ -391,8 +400,11 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
 
 def measure(options: Options) -> Outcome:
     """A whole run. To be called from the main thread."""
-    setups = plan(options, cores_here(options.cores))
-    runner = Runner(options)
+    return run_setups(Runner(options), plan(options, cores_here(options.cores)))
+
+
+def run_setups(runner: Runner, setups: list[Setup]) -> Outcome:
+    """Run them, with a bar that shows how far it is, and leave nothing behind."""
     runner.prepare()
     # So that SIGTERM, too, ends the jobs and leaves nothing behind.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)

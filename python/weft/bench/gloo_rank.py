@@ -56,6 +56,8 @@ class Rank:
     def __init__(self, torch, page, rank, ranks):
         self._torch, self._page, self._rank, self._ranks = torch, page, rank, ranks
         self._dist = torch.distributed
+        self._dtype = torch.float32
+        self._highest = 1024
         self._root = 0
         self._turn = 0
 
@@ -64,7 +66,8 @@ class Rank:
         memory = mmap.mmap(-1, max(bytes_, 4))
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             memory.madvise(mmap.MADV_NOHUGEPAGE)
-        return self._torch.frombuffer(memory, dtype=self._torch.float32)
+        count = max(bytes_ // self._dtype.itemsize, 1)
+        return self._torch.frombuffer(memory, dtype=self._dtype, count=count)
 
     def _tensors(self, op, bytes_):
         """The source and the result; one and the same in place."""
@@ -75,7 +78,8 @@ class Rank:
 
     def _values(self, count, seed, rank):
         source = self._torch.Generator().manual_seed(seed * 1000 + rank)
-        return self._torch.randint(1, 1025, (count,), generator=source, dtype=self._torch.float32)
+        shape = {"size": (count,), "generator": source, "dtype": self._dtype}
+        return self._torch.randint(1, self._highest + 1, **shape)
 
     def _expected(self, op, count, seed, root):
         """What must be in the result, from the sources of `count` elements, block by block."""

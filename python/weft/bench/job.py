@@ -89,13 +89,10 @@ class Job:
             return
         for rank in range(self.ranks):
             env = base | {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
-            if family == "gloo":
+            if self.system.imports_torch:
                 env["GLOO_SOCKET_IFNAME"] = "lo"
-                meeting = folder / "gloo.store"
-                script = Path(__file__).with_name("gloo_rank.py")
-                # -P: the script's folder is no place to import from.
-                python = [sys.executable, "-P", str(script)]
-                yield [*python, str(program.path), str(meeting), *serve], env
+                meeting = folder / f"{self.system.job}.store"
+                yield [*self._python(family), str(program.path), str(meeting), *serve], env
             else:
                 if family == "weft":
                     env |= {
@@ -104,6 +101,14 @@ class Job:
                         "WEFT_JOB": f"bench-{os.getpid()}-{self.ranks}",
                     }
                 yield [str(program.path), *serve], env
+
+    @staticmethod
+    def _python(family: str) -> list[str]:
+        # -P: neither the script's folder nor this one is a place to import from.
+        start = [sys.executable, "-P"]
+        if family == "gloo":
+            return [*start, str(Path(__file__).with_name("gloo_rank.py"))]
+        return [*start, "-m", "weft.bench.torch_rank", family.removeprefix("torch-")]
 
     def _failed(self, what: str, kind: type[JobError] = JobError) -> JobError:
         try:

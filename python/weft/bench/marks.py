@@ -183,10 +183,10 @@ def judge(goal: Goal, placement: str, blocks: list[Block], missing: Mapping[str,
     if goal.or_else is None or verdict.met:
         return verdict
     other = _judge_alone(goal.or_else, placement, blocks, missing)
-    return min(verdict, other, key=_badness)
+    return min(verdict, other, key=badness)
 
 
-def _badness(verdict: Verdict) -> tuple[int, float]:
+def badness(verdict: Verdict) -> tuple[int, float]:
     """Met is better than not judged, which may still be met, and that better than not met."""
     order = {True: 0, None: 1, False: 2}
     return order[verdict.met], 0.0 if verdict.ratio is None else verdict.ratio / verdict.bound
@@ -240,11 +240,11 @@ def mark_rows(blocks: list[Block], missing: Mapping[str, str]) -> list[dict]:
             goals = [g for g in GOALS if g.mark == mark and placement in g.at_most]
             if goals:
                 verdicts = [judge(goal, placement, blocks, missing) for goal in goals]
-                rows.append(_row(mark, placement, verdicts))
+                rows.append(row_of(mark, placement, verdicts))
     return rows
 
 
-def _row(mark: str, placement: str, verdicts: list[Verdict]) -> dict:
+def row_of(mark: str, placement: str, verdicts: list[Verdict]) -> dict:
     judged = [verdict for verdict in verdicts if verdict.ratio is not None]
     worst = max(judged, key=lambda v: (v.ratio or 0) / v.bound, default=verdicts[0])
     states = [verdict.met for verdict in verdicts]

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from .operations import OPERATIONS
+from .operations import OPERATIONS, TORCH_OPERATIONS, operation_named
 from .units import format_size, format_time
 
 # Who has a line, under which name, and how it looks; the same in every figure. The colours can be
@@ -23,6 +23,8 @@ _LINES: dict[str, tuple[str, dict]] = {
     "openmpi-yield": ("Open MPI, yielding", {"color": "#0072b2", "marker": "s"}),
     "mpich": ("MPICH", {"color": "#009e73", "marker": "^"}),
     "gloo": ("gloo", {"color": "#cc79a7", "marker": "D"}),
+    "core": ("weft from C", {"color": "#e69f00", "marker": "v"}),
+    "noop": ("a backend that does nothing", {"color": "black", "linestyle": ":"}),
     "limit": ("bound", {"color": "black", "linestyle": "--", "linewidth": 1.2}),
 }
 _COLUMNS = 2
@@ -60,7 +62,7 @@ def panels(rows: list[dict]) -> list[tuple[str, list[dict]]]:
 def _heading(op: str) -> str:
     if op == "cycle":
         return "write, allreduce and read, less write and read: time over size of the vector"
-    return f"{op}: time of a call over size of {OPERATIONS[op].size_is}"
+    return f"{op}: time of a call over size of {operation_named(op).size_is}"
 
 
 def _tick(us: float) -> str:
@@ -127,12 +129,13 @@ def figure(op: str, rows: list[dict]) -> bytes:
 
 def figures(rows: Iterable[dict]) -> dict[str, bytes]:
     """The SVG of each operation that has sizes, by its name."""
+    known = OPERATIONS | TORCH_OPERATIONS
     by_op: dict[str, list[dict]] = {}
     for row in rows:
         drawn = row.get("value") is not None and row.get("system") in _LINES
-        if drawn and row.get("op") in OPERATIONS and row["bytes"]:
+        if drawn and row.get("op") in known and row["bytes"]:
             by_op.setdefault(row["op"], []).append(row)
-    return {op: figure(op, by_op[op]) for op in OPERATIONS if op in by_op}
+    return {op: figure(op, by_op[op]) for op in known if op in by_op}
 
 
 def write(rows: Iterable[dict], folder: Path) -> list[Path]:

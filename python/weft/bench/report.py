@@ -26,7 +26,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(text)
 
 
-def _cell(times: list[float]) -> str:
+def cell(times: list[float]) -> str:
     """The median and how far the blocks lie around it, in per cent."""
     if not times:
         return "-"
@@ -92,7 +92,7 @@ def _group(blocks: list[Block], placement: str) -> str:
         here = [block for block in blocks if block.case == case]
         rows.append(
             [case_name(case)]
-            + [_cell(_best(here, names)) for _, names in columns]
+            + [cell(_best(here, names)) for _, names in columns]
             + [ratio_to(here, case, placement, against) for _, against in versus]
         )
     return table(["", *(title for title, _ in columns), *(title for title, _ in versus)], rows)

@@ -80,7 +80,7 @@ def paired_ratios(
     return [times[ours][turn] / times[theirs][turn] for turn in both]
 
 
-def rows_of(blocks: Iterable[Block]) -> list[dict]:
+def rows_of(blocks: Iterable[Block], bench: str = "collectives") -> list[dict]:
     """One row for each case, system and placement: the median over blocks, and the spread."""
     groups: dict[tuple, list[float]] = defaultdict(list)
     for block in blocks:
@@ -90,7 +90,7 @@ def rows_of(blocks: Iterable[Block]) -> list[dict]:
         label = case.op if placement == "any" else f"{case.op} {placement}"
         rows.append(
             {
-                "bench": "collectives",
+                "bench": bench,
                 "case": label,
                 "system": system,
                 "ranks": case.ranks,
@@ -108,11 +108,11 @@ def rows_of(blocks: Iterable[Block]) -> list[dict]:
     return rows
 
 
-def missing_row(system: str, reason: str) -> dict:
+def missing_row(system: str, reason: str, bench: str = "collectives") -> dict:
     """A system that did not take part, in the shape of the other rows."""
     empty = dict.fromkeys(("ranks", "bytes", "value", "low", "high"))
     return {
-        "bench": "collectives",
+        "bench": bench,
         "case": "missing",
         "system": system,
         **empty,

@@ -49,7 +49,12 @@ class System:
     @property
     def job(self) -> str:
         """weft needs no settings of its own for huge pages: both kinds run in one job."""
-        return "weft" if self.family == "weft" else self.name
+        return self.name.removesuffix("-thp")
+
+    @property
+    def imports_torch(self) -> bool:
+        """Starts slowly, then."""
+        return self.family == "gloo" or self.family.startswith("torch-")
 
 
 SYSTEMS = (
@@ -194,7 +199,7 @@ def find_tools(family: str) -> Tools:
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
     if compiler is None:
         return Tools(missing="no C compiler found")
-    if family == "gloo" and importlib.util.find_spec("torch") is None:
+    if (family == "gloo" or family.startswith("torch-")) and importlib.util.find_spec("torch") is None:
         return Tools(missing="torch is not installed")
     return Tools(compiler)
 

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of `weft bench torch`: what gloo_rank.py does, over any backend of torch.distributed.
+
+    python -m weft.bench.torch_rank BACKEND PAGE_LIBRARY STORE --serve SOCKET PAGE CORES
+
+The backend "noop" is torch's own "fake": a c10d::Backend in C++ that is reached by the same path as
+weft and gloo, makes a Work for each call and does nothing else. It needs no compiler, and nobody
+can say that it was made to suit weft.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import Any
+
+from .gloo_rank import Page, Rank, serve
+
+_NAMES = {
+    "all_reduce": "allreduce",
+    "all_reduce_bf16": "allreduce",
+    "all_gather_into_tensor": "allgather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "alltoall",
+    "broadcast": "broadcast",
+}
+_IN_BLOCKS = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
+_MODEL_MS = 8  # a step takes milliseconds, so its block is so many times longer
+
+
+class TorchRank(Rank):
+    """Takes torch's names, and sizes of the larger tensor; knows models besides."""
+
+    def __init__(self, torch: Any, page: Any, rank: int, ranks: int):
+        super().__init__(torch, page, rank, ranks)
+        self._models: dict[str, Any] = {}
+
+    def _choose(self, op: str) -> None:
+        """The type, and numbers whose sums are exact in it."""
+        half = op.endswith("bf16")
+        self._dtype = self._torch.bfloat16 if half else self._torch.float32
+        self._highest = 256 // self._ranks if half else 1024
+
+    def _block_bytes(self, op: str, bytes_: int) -> int:
+        return bytes_ // self._ranks if op in _IN_BLOCKS else bytes_
+
+    def _model(self, op: str) -> Any:
+        if op not in self._models:
+            from .torch_models import MAKERS
+
+            self._models[op] = MAKERS[op]()
+        return self._models[op]
+
+    def check(self, op: str, bytes_: int, seed: int) -> None:
+        if op in _NAMES:
+            self._choose(op)
+            super().check(_NAMES[op], self._block_bytes(op, bytes_), seed)
+        else:
+            self._model(op).check()
+
+    def block(self, op: str, bytes_: int, ms: float, seed: int) -> list[float]:
+        if op in _NAMES:
+            self._choose(op)
+            return super().block(_NAMES[op], self._block_bytes(op, bytes_), ms, seed)
+        once = self._model(op).once
+        self._page.sync()
+        before = self._page.probe()
+        figures = self._time(once, 1, ms * _MODEL_MS)
+        return [before, self._page.probe(), *figures]
+
+
+def _join(backend: str, store: str, rank: int, ranks: int) -> None:
+    import torch.distributed as dist
+
+    if backend == "noop":
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
+        return
+    if backend == "weft":
+        import weft.torch  # noqa: F401  registers the backend
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=ranks)
+
+
+def main() -> int:
+    backend, library, store, _serve, address, path, cores = sys.argv[1:]
+    rank, ranks = int(os.environ["BENCH_RANK"]), int(os.environ["BENCH_RANKS"])
+    chosen = [int(core) for core in cores.split(",")]
+    # Before a backend starts its threads, which inherit it.
+    os.sched_setaffinity(0, {chosen[rank % len(chosen)]})
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        _join(backend, store, rank, ranks)
+    except (ImportError, RuntimeError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    page = Page(library, path, rank, ranks, len(chosen))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(address)
+        sock.send(f"hello {rank} {ranks}".encode())
+        serve(sock, TorchRank(torch, page, rank, ranks))
+    # Tearing a group down waits for peers; the job is over, so leave.
+    sys.stderr.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
