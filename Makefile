@@ -80,9 +80,11 @@ $(package_ready): $(venv_ready) tools/setup/package.py $(package_sources)
 
 # The part that is compiled against torch, if there is any.
 $(shim_ready): $(package_ready)
-	@if $(python) -c "import torch" 2>/dev/null; then \
-	    $(python) -m weft.torch.build; \
+	@if ! $(python) -c "import torch" 2>/dev/null; then \
+	    echo "setup: no torch, so there is no init_process_group(\"weft\")"; \
+	elif ! command -v $${CXX:-c++} >/dev/null; then \
+	    echo "setup: no C++ compiler, so no init_process_group(\"weft\")"; \
 	else \
-	    echo "setup: no torch, so init_process_group(\"weft\") is not built"; \
+	    $(python) -m weft.torch.build; \
 	fi
 	@touch $@

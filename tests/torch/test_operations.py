@@ -3,6 +3,7 @@
 
 import functools
 import operator
+import threading
 
 import groups
 import pytest
@@ -322,6 +323,43 @@ def messages():
 
 def test_messages_with_tags_and_from_anyone():
     groups.run(3, messages)
+
+
+def threads():
+    """One thread waits for a message while another one sends on the same group."""
+    rank = dist.get_rank()
+    got = torch.zeros(3)
+    other = 1 - rank
+    waits = threading.Thread(target=dist.recv, args=(got, other))
+    waits.start()
+    if rank == 0:
+        dist.send(torch.ones(3), other, tag=1)
+        dist.send(torch.ones(3), other)
+    else:
+        dist.recv(torch.zeros(3), other, tag=1)
+        dist.send(torch.ones(3), other)
+    waits.join()
+    assert got.tolist() == [1, 1, 1]
+    groups_of_threads = [dist.new_group() for _ in range(3)]
+    results = [torch.ones(5000) for _ in groups_of_threads]
+
+    def reduce_often(x, group):
+        for _ in range(20):
+            dist.all_reduce(x, dist.ReduceOp.AVG, group=group)
+
+    runs = [
+        threading.Thread(target=reduce_often, args=pair)
+        for pair in zip(results, groups_of_threads, strict=True)
+    ]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    assert all(x.eq(1).all() for x in results)
+
+
+def test_threads():
+    groups.run(2, threads)
 
 
 def dropped():

@@ -293,9 +293,9 @@ class Runner:
         if job is None:
             return None
         self._seed = (self._seed + 1) & 0x7FFFFFFF
-        what = self._words(system, case)
+        command = f"{verb} {self._words(system, case)} {self._block_ms} {self._seed}"
         try:
-            return job.ask(f"{verb} {what} {self._block_ms} {self._seed}", self._patience(60 if case.bytes < LARGE else 180))
+            return job.ask(command, self._patience(60 if case.bytes < LARGE else 180))
         except JobError as error:
             self._drop(jobs, system, case.ranks, error)
             return None

@@ -56,15 +56,16 @@ def _value_cells(row: dict) -> list[str]:
     return [html.escape(row["case"]), html.escape(row["system"]), str(row["ranks"]), size, *times]
 
 
-def render(rows: list[dict], about: str) -> str:
+def render(rows: list[dict], about: str, benches: Sequence[str] = ("collectives",)) -> str:
     """The page for the rows of a run; `about` is a line on the machine."""
     values = [row for row in rows if row.get("value") is not None]
     marks = [row for row in rows if "mark" in row]
     missing = [row for row in rows if row.get("case") == "missing"]
+    title = f"weft bench {', '.join(benches)}"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-        f"<title>weft bench collectives</title><style>{_STYLE}</style></head><body>",
-        f"<h1>weft bench collectives</h1><p>{html.escape(about)}</p>",
+        f"<title>{title}</title><style>{_STYLE}</style></head><body>",
+        f"<h1>{title}</h1><p>{html.escape(about)}</p>",
         *(
             f"<p>Missing: {html.escape(row['system'])} ({html.escape(row['reason'])})</p>"
             for row in missing

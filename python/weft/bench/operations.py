@@ -63,7 +63,7 @@ OPERATIONS = {operation.name: operation for operation in _ALL}
 
 # By torch's names and sizes: a size is that of the larger tensor.
 TORCH_SIZES = (4, _KIB, 8 * _KIB, 64 * _KIB, _MIB, 16 * _MIB, 64 * _MIB, 256 * _MIB)
-_TORCH_QUICK = (4, _KIB, 64 * _KIB, _MIB, 16 * _MIB)
+_TORCH_QUICK = TORCH_SIZES[:6]
 _TENSOR = "the larger tensor"
 _LARGE = TORCH_SIZES[-3:]
 
@@ -80,7 +80,7 @@ _ALL_TORCH = (
     Operation("all_gather_into_tensor", _TENSOR, _LARGE, _LARGE[:1]),
     Operation("reduce_scatter_tensor", _TENSOR, _LARGE, _LARGE[:1]),
     Operation("all_to_all_single", _TENSOR, _LARGE, _LARGE[:1]),
-    Operation("broadcast", _TENSOR, _LARGE, _LARGE[:1], in_place=True),
+    Operation("broadcast_tensor", _TENSOR, _LARGE, _LARGE[:1], in_place=True),
     Operation("ddp_step", "nothing", (0,), (0,), in_place=True),
     Operation("fsdp2_step", "nothing", (0,), (0,), in_place=True),
     Operation("llm_token", "nothing", (0,), (0,), in_place=True),
@@ -90,5 +90,5 @@ TORCH_OPERATIONS = {operation.name: operation for operation in _ALL_TORCH}
 
 
 def operation_named(name: str) -> Operation:
-    """An operation of either program; they have the broadcast in common, with one shape."""
+    """An operation of either program."""
     return OPERATIONS.get(name) or TORCH_OPERATIONS[name]

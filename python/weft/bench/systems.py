@@ -199,7 +199,8 @@ def find_tools(family: str) -> Tools:
     compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
     if compiler is None:
         return Tools(missing="no C compiler found")
-    if (family == "gloo" or family.startswith("torch-")) and importlib.util.find_spec("torch") is None:
+    needs_torch = family == "gloo" or family.startswith("torch-")
+    if needs_torch and importlib.util.find_spec("torch") is None:
         return Tools(missing="torch is not installed")
     return Tools(compiler)
 

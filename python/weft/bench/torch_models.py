@@ -90,7 +90,8 @@ class Shards(Training):
         return [part.full_tensor() for part in parts]
 
 
-_WORDS, _MODEL, _HEADS, _HIDDEN, _BLOCKS, _CONTEXT = 1024, 512, 8, 1536, 8, 64
+# The layers of Pythia-31M.
+_WORDS, _MODEL, _HEADS, _HIDDEN, _BLOCKS, _CONTEXT = 1024, 256, 8, 1024, 6, 64
 
 
 class Block(nn.Module):
@@ -175,9 +176,10 @@ def shard_by_plan(model: nn.Module) -> None:
     )
 
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
-    columns = dict.fromkeys(("q", "k", "v", "up"), ColwiseParallel())
+    columns = {name: ColwiseParallel() for name in ("q", "k", "v", "up")}
+    rows = {name: RowwiseParallel() for name in ("o", "down")}
     for block in model.blocks:
-        parallelize_module(block, mesh, columns | {name: RowwiseParallel() for name in ("o", "down")})
+        parallelize_module(block, mesh, columns | rows)
 
 
 class Tokens:

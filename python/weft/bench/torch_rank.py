@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import warnings
 from typing import Any
 
 from .gloo_rank import Page, Rank, serve
@@ -23,7 +24,7 @@ _NAMES = {
     "all_gather_into_tensor": "allgather",
     "reduce_scatter_tensor": "reduce_scatter",
     "all_to_all_single": "alltoall",
-    "broadcast": "broadcast",
+    "broadcast_tensor": "broadcast",
 }
 _IN_BLOCKS = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 _MODEL_MS = 8  # a step takes milliseconds, so its block is so many times longer
@@ -92,6 +93,8 @@ def main() -> int:
     import torch
 
     torch.set_num_threads(1)
+    # Newer names of the same functions, which torch 2.11 does not have.
+    warnings.simplefilter("ignore", FutureWarning)
     try:
         _join(backend, store, rank, ranks)
     except (ImportError, RuntimeError) as error:

@@ -73,6 +73,10 @@ def takes_turn(case: Case, turn: int) -> bool:
 class TorchRunner(Runner):
     """The same rounds with other systems, names and floors."""
 
+    def __init__(self, options: Options):
+        super().__init__(options)
+        self._checked: set[tuple[System, Case]] = set()
+
     def prepare(self) -> None:
         """The ranks are Python; only the page they meet on and the C driver are compiled."""
         for system in SYSTEMS:
@@ -103,11 +107,15 @@ class TorchRunner(Runner):
     def _check(
         self, setup: Setup, systems: list[System], jobs: dict[str, Job], cases: list[Case]
     ) -> None:
+        """Each case is checked when its first turn comes: a quick run cannot wait for all."""
+        self._checked.clear()
+
+    def _block(self, system: System, jobs: dict[str, Job], case: Case, turn: int) -> None:
         """Nothing is timed whose result is wrong; what does nothing has no result."""
-        for system in systems:
-            for case in cases:
-                if system.name != "noop" and self._takes(system, case):
-                    self._ask(jobs, system, "check", case)
+        if system.name != "noop" and (system, case) not in self._checked:
+            self._checked.add((system, case))
+            self._ask(jobs, system, "check", case)
+        super()._block(system, jobs, case, turn)
 
 
 def measure(options: Options) -> Outcome:

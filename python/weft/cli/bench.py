@@ -6,16 +6,66 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from ..bench import htmlpage, marks, plots, report, results
-from ..bench.collectives import Options, Outcome, machine, measure
-from ..bench.operations import OPERATIONS
+from ..bench import (
+    collectives,
+    htmlpage,
+    marks,
+    plots,
+    report,
+    results,
+    torch_marks,
+    torch_report,
+    torch_run,
+)
+from ..bench.collectives import Options, Outcome, cores_here, machine
+from ..bench.operations import OPERATIONS, TORCH_OPERATIONS
+from ..bench.results import Block
 from ..bench.systems import FAMILIES
 from ..bench.units import parse_size
 
-BENCHES = ("collectives", "all")
+
+@dataclass(frozen=True)
+class Bench:
+    """A program: what it can be asked for, how it measures, and how it tells."""
+
+    operations: Iterable[str]
+    systems: tuple[str, ...]
+    measure: Callable[[Options], Outcome]
+    rows: Callable[[list[Block]], list[dict]]
+    marks: Callable[[list[Block], dict[str, str]], list[dict]]
+    figures: Callable[[list[Block]], str]
+
+
+def _collectives_figures(blocks: list[Block]) -> str:
+    return "\n\n".join(filter(None, (report.figures(blocks), report.size_legend(blocks))))
+
+
+def _torch_marks(blocks: list[Block], missing: dict[str, str]) -> list[dict]:
+    return torch_marks.mark_rows(blocks, missing, len(cores_here(None)))
+
+
+BENCHES = {
+    "collectives": Bench(
+        OPERATIONS,
+        FAMILIES,
+        collectives.measure,
+        results.rows_of,
+        marks.mark_rows,
+        _collectives_figures,
+    ),
+    "torch": Bench(
+        TORCH_OPERATIONS,
+        torch_run.NAMES,
+        torch_run.measure,
+        torch_report.rows,
+        _torch_marks,
+        torch_report.figures,
+    ),
+}
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -48,12 +98,17 @@ def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def _known(name: str) -> list[str]:
+    """The operations or systems of all programs."""
+    return list(dict.fromkeys(word for bench in BENCHES.values() for word in getattr(bench, name)))
+
+
 def _families(text: str) -> frozenset[str]:
-    return frozenset(_names(text, FAMILIES))
+    return frozenset(_names(text, _known("systems")))
 
 
 def _ops(text: str) -> tuple[str, ...]:
-    return _names(text, OPERATIONS)
+    return _names(text, _known("operations"))
 
 
 def _positive(text: str) -> int:
@@ -64,7 +119,7 @@ def _positive(text: str) -> int:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command line of `weft bench`."""
-    parser.add_argument("bench", choices=BENCHES, help="what to measure")
+    parser.add_argument("bench", choices=(*BENCHES, "all"), help="what to measure")
     parser.add_argument("--quick", action="store_true", help="end within 50 s, leave out the rest")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="where the rows go (default: bench.json)"
@@ -85,13 +140,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--compare", type=Path, metavar="OLD", help="say what changed since the rows in OLD"
     )
     parser.add_argument(
-        "--ranks", type=_ranks, metavar="N,...", help="ranks (default: 2, and 4 and 8 on 2 cores)"
+        "--ranks", type=_ranks, metavar="N,...", help="ranks (default: 2, and those of marks)"
     )
     parser.add_argument(
         "--ops",
         type=_ops,
         metavar="NAME,...",
-        help=f"operations: {', '.join(OPERATIONS)} (default: all)",
+        help=f"operations: {', '.join(_known('operations'))} (default: all)",
     )
     parser.add_argument(
         "--sizes", type=_sizes, metavar="S,...", help="bytes of a block, as 4,64K,4M"
@@ -99,9 +154,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--systems",
         type=_families,
-        default=frozenset(FAMILIES),
         metavar="NAME,...",
-        help=f"who takes part: {', '.join(FAMILIES)} (default: all)",
+        help=f"who takes part: {', '.join(_known('systems'))} (default: all)",
     )
     parser.add_argument("--cores", type=_positive, metavar="N", help="use the first N cores only")
     parser.add_argument(
@@ -119,16 +173,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _options(args: argparse.Namespace) -> Options:
+def _options(args: argparse.Namespace, bench: Bench) -> Options:
+    """What was asked for, as far as this program has it."""
     library = None
     if args.libweft is not None:
         library = (args.libweft[0].resolve(), args.libweft[1].resolve())
     return Options(
         quick=args.quick,
         ranks=args.ranks,
-        ops=args.ops,
+        ops=args.ops and tuple(op for op in args.ops if op in bench.operations),
         sizes=args.sizes,
-        families=args.systems,
+        families=frozenset(bench.systems) & (args.systems or set(bench.systems)),
         cores=args.cores,
         rounds=args.rounds,
         block_ms=args.block_ms,
@@ -143,6 +198,19 @@ def _write(path: Path, text: str) -> bool:
         print(f"weft bench: {path}: {error.strerror}", file=sys.stderr)
         return False
     return True
+
+
+def _not_here(args: argparse.Namespace) -> str | None:
+    """Operations and systems that the chosen program does not have."""
+    if args.bench == "all":
+        return "all takes no --ops" if args.ops else None
+    bench = BENCHES[args.bench]
+    asked = ((args.ops or (), bench.operations), (args.systems or (), bench.systems))
+    for names, known in asked:
+        unknown = sorted(name for name in names if name not in known)
+        if unknown:
+            return f"{args.bench} has no {', '.join(unknown)}; it has {', '.join(known)}"
+    return None
 
 
 def _refusal(args: argparse.Namespace) -> str | None:
@@ -160,6 +228,8 @@ def _refusal(args: argparse.Namespace) -> str | None:
             args.plots.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             return f"{args.plots}: {error.strerror}"
+    if (why := _not_here(args)) is not None:
+        return why
     if args.libweft is not None and not args.libweft[0].is_file():
         return f"{args.libweft[0]}: there is no such library"
     return None
@@ -177,13 +247,14 @@ def run(args: argparse.Namespace) -> int:
         return 2
     if args.rows is not None:
         return _draw_earlier(args)
+    benches = BENCHES if args.bench == "all" else [args.bench]
     about = machine()
     try:
-        outcome = measure(_options(args))
+        outcomes = {name: BENCHES[name].measure(_options(args, BENCHES[name])) for name in benches}
     except KeyboardInterrupt:
         print("weft bench: interrupted", file=sys.stderr)
         return 130
-    return _tell(args, about, outcome, old)
+    return _tell(args, about, outcomes, old)
 
 
 def _draw(rows: Iterable[dict], folder: Path) -> bool:
@@ -205,38 +276,51 @@ def _draw_earlier(args: argparse.Namespace) -> int:
     return 0 if _draw(rows, args.plots) else 1
 
 
-def _tell(args: argparse.Namespace, about: str, outcome: Outcome, old: list[dict] | None) -> int:
-    values = results.rows_of(outcome.blocks)
-    left_out = {family: "left out" for family in FAMILIES if family not in args.systems}
-    judged = marks.mark_rows(outcome.blocks, outcome.missing | left_out)
-    absent = outcome.missing | outcome.failed
-    rows = [
-        *values,
-        *(results.missing_row(name, why) for name, why in absent.items()),
-        *judged,
-    ]
+def _absent(outcome: Outcome) -> dict[str, str]:
+    return outcome.missing | outcome.failed
+
+
+def _marks(args: argparse.Namespace, bench: Bench, outcome: Outcome) -> list[dict]:
+    asked = _options(args, bench).families
+    left_out = {name: "left out" for name in bench.systems if name not in asked}
+    return bench.marks(outcome.blocks, outcome.missing | left_out)
+
+
+def _all_rows(args: argparse.Namespace, name: str, outcome: Outcome) -> list[dict]:
+    missing = [results.missing_row(who, why, name) for who, why in _absent(outcome).items()]
+    bench = BENCHES[name]
+    return [*bench.rows(outcome.blocks), *missing, *_marks(args, bench, outcome)]
+
+
+def _print(args: argparse.Namespace, name: str, outcome: Outcome) -> None:
+    bench = BENCHES[name]
+    judged = report.marks_table(_marks(args, bench, outcome))
+    print("\n\n".join(filter(None, (bench.figures(outcome.blocks), judged))))
+    why = "the cores moved meanwhile, or a cycle took no longer than its local part"
+    print(f"\n{outcome.dropped} blocks dropped: {why}")
+    for who, why in _absent(outcome).items():
+        print(f"missing: {who} ({why})")
+    for note in outcome.notes:
+        print(note)
+
+
+def _tell(
+    args: argparse.Namespace, about: str, outcomes: dict[str, Outcome], old: list[dict] | None
+) -> int:
+    rows = [row for name, found in outcomes.items() for row in _all_rows(args, name, found)]
+    values = [row for row in rows if row.get("value") is not None]
     # Before anything is printed, so that a reader who stops early loses no rows.
     written = _write(args.json or Path("bench.json"), json.dumps(rows, indent=1) + "\n")
     if args.html is not None:
-        written &= _write(args.html, htmlpage.render(rows, about))
-    parts = [
-        about,
-        report.figures(outcome.blocks),
-        report.size_legend(outcome.blocks),
-        report.marks_table(judged),
-    ]
-    print("\n\n".join(filter(None, parts)))
-    why = "the cores moved meanwhile, or a cycle took no longer than its local part"
-    print(f"\n{outcome.dropped} blocks dropped: {why}")
-    for name, why in absent.items():
-        print(f"missing: {name} ({why})")
-    for note in outcome.notes:
-        print(note)
+        written &= _write(args.html, htmlpage.render(rows, about, tuple(outcomes)))
+    print(f"{about}\n")
+    for name, outcome in outcomes.items():
+        _print(args, name, outcome)
     if args.plots is not None:
         written &= _draw(values, args.plots)
     if old is not None:
         print(report.changes_text(results.changes(old, values)))
-    broken = outcome.failed or "weft" in outcome.missing
+    broken = any(found.failed or "weft" in found.missing for found in outcomes.values())
     return 0 if written and not broken else 1
 
 

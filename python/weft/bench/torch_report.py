@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tables and rows of `weft bench torch`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+
+from .operations import TORCH_OPERATIONS
+from .report import cell, table
+from .results import Block, Case, case_name, rows_of
+from .torch_run import NAMES
+
+TOKENS = ("llm_token", "llm_token_dtensor")
+
+
+def _by_operation(case: Case) -> tuple[int, int]:
+    return list(TORCH_OPERATIONS).index(case.op), case.bytes
+
+
+def ratio(blocks: Iterable[Block], peer: str) -> str:
+    """weft's time over a peer's, the median over rounds; placements are not mixed."""
+    times: dict[str, dict[tuple[int, str], float]] = {"weft": {}, peer: {}}
+    for block in blocks:
+        if block.system in times:
+            times[block.system][block.turn, block.placement] = block.us
+    both = times["weft"].keys() & times[peer].keys()
+    pairs = [times["weft"][turn] / times[peer][turn] for turn in both]
+    return f"{statistics.median(pairs):.3f}" if pairs else "-"
+
+
+def _group(blocks: list[Block]) -> str:
+    names = [name for name in NAMES if any(block.system == name for block in blocks)]
+    rows = []
+    for case in sorted({block.case for block in blocks}, key=_by_operation):
+        here = [block for block in blocks if block.case == case]
+        times = [cell([b.us for b in here if b.system == name]) for name in names]
+        rows.append([case_name(case), *times, *(ratio(here, peer) for peer in ("gloo", "noop"))])
+    return table(["", *names, "/gloo", "/noop"], rows)
+
+
+def _tokens(blocks: list[Block]) -> Iterable[str]:
+    """What people ask of a language model is tokens a second."""
+    for op in TOKENS:
+        for name in ("weft", "gloo"):
+            times = [b.us for b in blocks if b.case.op == op and b.system == name]
+            if times:
+                yield f"{op}: {1e6 / statistics.median(times):.0f} tokens/s with {name}"
+
+
+def figures(blocks: list[Block]) -> str:
+    """One table for each number of ranks: median, spread, and weft's ratios."""
+    parts = []
+    for ranks, cores in dict.fromkeys((b.case.ranks, b.case.cores) for b in blocks):
+        here = [b for b in blocks if (b.case.ranks, b.case.cores) == (ranks, cores)]
+        turns = len({block.turn for block in here})
+        seen = ", ".join(sorted({b.placement for b in here} - {"any"}))
+        title = f"{ranks} ranks on {cores} cores{': ' + seen if seen else ''} ({turns} rounds)"
+        parts.append("\n".join([title, _group(here), *_tokens(here)]))
+    return "\n\n".join(parts)
+
+
+def rows(blocks: list[Block]) -> list[dict]:
+    """As those of the other programs; a token's has its rate, too."""
+    found = rows_of(blocks, "torch")
+    for row in found:
+        if row["op"] in TOKENS:
+            row["tokens_per_s"] = 1e6 / row["value"]
+    return found
