@@ -172,10 +172,9 @@ def test_a_tiny_run_has_every_system_and_passes_all_checks(tmp_path):
     """Checks come before the timing, and a system that fails one makes the command fail."""
     needs_backends()
     rows_file = tmp_path / "rows.json"
-    arguments = ["--ranks", "2", "--cores", "2", "--sizes", "8,20K", "--rounds", "1"]
+    few = ["--ranks", "2", "--cores", "2", "--sizes", "8,20K", "--rounds", "1", "--block-ms", "1"]
     done = subprocess.run(
-        [sys.executable, "-m", "weft", "bench", "torch", *arguments]
-        + ["--block-ms", "1", "--json", str(rows_file)],
+        [sys.executable, "-m", "weft", "bench", "torch", *few, "--json", str(rows_file)],
         capture_output=True,
         text=True,
         timeout=240,

@@ -100,20 +100,20 @@ def test_a_communicator_is_a_group_and_a_group_is_a_communicator():
 
 
 def splits():
-    rank, size = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     backend = weft.torch.backend_of()
     assert backend.supports_splitting
-    store = dist.PrefixStore("split", c10d._get_default_store())
-    part = backend.split(store, [2, 0], backend.options) if hasattr(backend, "split") else None
-    if part is None:
-        assert rank == 1 or not hasattr(backend, "split")
+    part = dist.group.WORLD.split_group(
+        [0, 2], opts=backend.options, group_name="part", group_desc="two of three"
+    )
+    if rank == 1:
+        assert part is None
         return
-    assert (part.rank(), part.size()) == ([1, None, 0][rank], 2)
-    x = torch.ones(3)
+    assert (part.rank(), part.size()) == ([0, None, 1][rank], 2)
+    x = torch.full((3,), float(rank))
     part.allreduce([x]).wait()
     assert x.tolist() == [2] * 3
     part.shutdown()
-    assert size == 3
 
 
 def test_split():
