@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import unittest.mock
+from dataclasses import replace
 
 import pytest
 from weft.bench import torch_marks, torch_report
@@ -13,7 +14,7 @@ from weft.bench.operations import TORCH_OPERATIONS
 from weft.bench.results import Block, Case
 from weft.bench.systems import find_tools
 from weft.bench.torch_marks import GOALS, judge, judge_alone, mark_rows
-from weft.bench.torch_run import NAMES, SYSTEMS, plan, takes_case, takes_turn
+from weft.bench.torch_run import GLOOS, NAMES, SYSTEMS, plan, takes_case, takes_turn
 from weft.cli import bench as command
 
 ONE = Case("all_reduce", 4, 2, 2)
@@ -27,7 +28,8 @@ def blocks_with_ratio(goal, factor, sum_us=600.0, placement="near"):
         weights = sum(weight for weight, _ in goal.times)
         for _, name in goal.times:
             case = goal.other or goal.case
-            blocks.append(Block(case, name, turn, placement, sum_us / weights))
+            for way in GLOOS if name == "gloo" else [name]:
+                blocks.append(Block(case, way, turn, placement, sum_us / weights))
         us = sum_us * goal.bound * factor
         blocks.append(Block(goal.case, "weft", turn, placement, us))
     return blocks
@@ -85,10 +87,20 @@ def test_where_torch_and_the_core_take_longer_they_are_the_measure():
     assert verdict.ratio == pytest.approx(300 / 500)
 
 
-def test_rounds_with_another_placement_are_not_compared_but_for_what_does_nothing():
+def test_against_gloo_is_against_the_better_way_to_run_it():
+    goal = next(goal for goal in GOALS if goal.mark == "T4b")
+    pinned = blocks_with_ratio(goal, 0.5)
+    free = [replace(b, us=b.us / 4) if b.system == "gloo-free" else b for b in pinned]
+    assert judge(goal, pinned, {}, 2).met is True
+    assert judge(goal, free, {}, 2).met is False
+    assert judge(goal, free, {}, 2).peer == "gloo-free"
+    assert judge(goal, [b for b in pinned if b.system != "gloo-free"], {}, 2).met is None
+
+
+def test_rounds_with_another_placement_are_not_compared_but_for_what_has_none():
     goal = GOALS[0]
     weft = [Block(ONE, "weft", turn, "near", 5.0) for turn in range(3)]
-    noop = [Block(ONE, "noop", turn, "far", 4.0) for turn in range(3)]
+    noop = [Block(ONE, "noop", turn, "any", 4.0) for turn in range(3)]
     gloo = [Block(ONE, "gloo", turn, "far", 400.0) for turn in range(3)]
     assert judge(goal, [*weft, *noop], {}, MANY).ratio == pytest.approx(1.25)
     assert judge(GOALS[1], [*weft, *gloo], {}, MANY).reasons[0][0] == "too few rounds"
@@ -130,6 +142,12 @@ def test_a_full_run_measures_every_case_that_a_mark_needs():
         assert {goal.case, goal.other or goal.case} <= planned
         for name in ("weft", *(name for _, name in goal.times)):
             assert takes_case(by_name[name], goal.other or goal.case)
+
+
+def test_the_transformer_runs_where_its_heads_can_be_divided():
+    setups = plan(Options(ranks=(2, 3, 8, 16), families=frozenset(NAMES)), range(16))
+    asked = {s.ranks for s in setups if any(case.op == "llm_token" for case in s.cases)}
+    assert asked == {2, 8}
 
 
 def test_a_quick_run_leaves_out_the_largest_tensors_and_later_rounds_most_large_ones():

@@ -2,6 +2,7 @@
 """Each example runs."""
 
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,32 @@ def test_the_demo_trains_on_two_ranks_and_ends_with_a_table():
 def test_the_demo_refuses_bad_numbers():
     command = [sys.executable, EXAMPLES / "demo.py", "--ranks", "0"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 2
+
+
+def torchrun(example, *arguments):
+    """Run an example on two ranks; skip where torch has no backend to run it on."""
+    pytest.importorskip("torch")
+    from weft.torch import build
+
+    if build.find() is None:
+        pytest.skip(f"the shim is not built: {build.COMMAND}")
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    return run(*start, EXAMPLES / example, *arguments, OMP_NUM_THREADS="1")
+
+
+@pytest.mark.parametrize("example", ["ddp.py", "fsdp2.py"])
+def test_a_model_trains_under_torchrun(example):
+    text = torchrun(example, "--backend", "weft", "--steps", 8)
+    losses = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step")]
+    assert len(losses) == 8
+    assert losses[-1] < losses[0]
+    assert "weft:" in text
+
+
+def test_a_language_model_says_the_same_with_weft_and_gloo():
+    text = torchrun("llm_tensor_parallel.py", "--tokens", 8, "--rounds", 1, "--layers", 2)
+    assert "both say the same 8 tokens" in text
+    assert re.search(r"weft \d+ tokens/s, gloo \d+ tokens/s", text)
 
 
 @pytest.mark.parametrize("size", [1, 3])

@@ -26,6 +26,7 @@ import weft.torch  # noqa: F401  registers the backend
 
 DEADLINE = 180.0  # seconds; a rank that takes longer is killed and reported
 TIMEOUT = datetime.timedelta(seconds=60)
+TORCH = tuple(int(n) for n in torch.__version__.split(".")[:2])
 
 _context = multiprocessing.get_context("fork")
 

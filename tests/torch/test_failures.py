@@ -78,7 +78,8 @@ def aborted():
         backend.abort()
         with pytest.raises(RuntimeError, match="abort"):
             work.wait()
-        assert work.exception() is not None
+        if groups.TORCH > (2, 11):  # which cannot show it to Python
+            assert work.exception() is not None
         assert not work.is_success()
     with pytest.raises(RuntimeError, match="abort"):
         dist.barrier()
@@ -110,8 +111,9 @@ def in_detail():
     model = DistributedDataParallel(nn.Linear(3, 3))
     model(x).sum().backward()
     dist.barrier()
-    mesh = init_device_mesh("cpu", (size,))
-    distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]).full_tensor()
+    if groups.TORCH > (2, 11):  # whose wrapper lacks the coalesced operations
+        mesh = init_device_mesh("cpu", (size,))
+        distribute_tensor(torch.ones(4, 4), mesh, [Shard(0)]).full_tensor()
     assert weft.torch.backend_of().rank() == rank
     with pytest.raises(RuntimeError, match=r"mismatch|inconsistent|Detected"):
         dist.all_reduce(torch.ones(3 + rank))

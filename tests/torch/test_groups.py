@@ -207,11 +207,13 @@ def test_memory_of_the_group():
 
 def late():
     rank = dist.get_rank()
-    group = dist.new_group(timeout=60 * SECOND)
+    by_call = groups.TORCH > (2, 11)  # which has no timeout for one barrier
+    group = dist.new_group(timeout=60 * SECOND if by_call else SECOND)
+    limit = {"timeout": SECOND} if by_call else {}
     if rank == 0:
         start = time.monotonic()
         with pytest.raises(RuntimeError, match=r" Timed out .*rank 1"):
-            dist.barrier(group, timeout=SECOND)
+            dist.barrier(group, **limit)
         assert time.monotonic() - start > 0.9
         with pytest.raises(RuntimeError):
             dist.barrier(group)

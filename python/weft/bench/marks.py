@@ -11,6 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from .results import Block, Case, case_name, paired_ratios
 from .systems import SYSTEMS, System
@@ -30,6 +31,19 @@ class Goal:
     or_else: Goal | None = None  # will do instead
 
 
+class Aim(Protocol):
+    """What a verdict has to know of a goal, whatever kind it is."""
+
+    @property
+    def case(self) -> Case: ...
+
+    @property
+    def at_most(self) -> Mapping[str, float]: ...
+
+    @property
+    def against(self) -> str: ...
+
+
 @dataclass(frozen=True)
 class Verdict:
     """How one goal stands in one placement.
@@ -37,7 +51,7 @@ class Verdict:
     Each of `reasons` is why it could not be judged in full, and what that is about.
     """
 
-    goal: Goal
+    goal: Aim
     placement: str
     ratio: float | None = None
     peer: str = ""

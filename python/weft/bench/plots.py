@@ -25,6 +25,7 @@ _LINES: dict[str, tuple[str, dict]] = {
     "gloo": ("gloo", {"color": "#cc79a7", "marker": "D"}),
     "core": ("weft from C", {"color": "#e69f00", "marker": "v"}),
     "noop": ("a backend that does nothing", {"color": "black", "linestyle": ":"}),
+    "gloo-free": ("gloo, not pinned", {"color": "#cc79a7", "marker": "d", "linestyle": "--"}),
     "limit": ("bound", {"color": "black", "linestyle": "--", "linewidth": 1.2}),
 }
 _COLUMNS = 2

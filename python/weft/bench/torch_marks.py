@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .marks import MIN_PAIRS, Verdict, badness, row_of
 from .operations import TORCH_OPERATIONS
 from .results import Block, Case, case_name
-from .torch_run import MANY_CORES, MANY_RANKS, SMALL
+from .torch_run import GLOOS, MANY_CORES, MANY_RANKS, SMALL
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -106,23 +106,17 @@ def _by_turn(blocks: list[Block], system: str, case: Case) -> dict[int, Block]:
 
 
 def _sums(goal: Goal, blocks: list[Block]) -> list[tuple[float, float]]:
-    """weft's time and the sum, for each round in which all had the same placement.
-
-    What does nothing has no placement.
-    """
+    """weft's time and the sum, for each round in which all that have a placement had the same."""
     ours = _by_turn(blocks, "weft", goal.case)
     others = [
-        (factor, name, _by_turn(blocks, name, goal.other or goal.case))
-        for factor, name in goal.times
+        (factor, _by_turn(blocks, name, goal.other or goal.case)) for factor, name in goal.times
     ]
     pairs = []
     for turn, mine in ours.items():
-        parts = [(factor, name, times.get(turn)) for factor, name, times in others]
-        if all(
-            part is not None and (name == "noop" or part.placement == mine.placement)
-            for _, name, part in parts
-        ):
-            pairs.append((mine.us, sum(factor * part.us for factor, _, part in parts if part)))
+        parts = [(factor, times[turn]) for factor, times in others if turn in times]
+        comparable = all(part.placement in ("any", mine.placement) for _, part in parts)
+        if comparable and len(parts) == len(others):
+            pairs.append((mine.us, sum(factor * part.us for factor, part in parts)))
     return pairs
 
 
@@ -135,10 +129,36 @@ def _why_not(goal: Goal, blocks: list[Block], pairs: int) -> tuple[str, str]:
     return "too few rounds", f"{pairs} with {goal.against} at {what}"
 
 
+def _ways(goal: Goal) -> list[Goal]:
+    """Against gloo is against each way in which it ran."""
+    ways = [
+        replace(
+            goal,
+            times=tuple((factor, gloo if name == "gloo" else name) for factor, name in goal.times),
+        )
+        for gloo in GLOOS
+    ]
+    return list(dict.fromkeys(ways))
+
+
 def judge_alone(
     goal: Goal, blocks: list[Block], missing: Mapping[str, str], cores: int
 ) -> Verdict | None:
     """How a goal stands; None if it does not count here."""
+    verdicts = []
+    for way in _ways(goal):
+        verdict = _judge_way(way, blocks, missing, cores)
+        if verdict is None:
+            return None
+        verdicts.append(verdict)
+    worst = max(verdicts, key=lambda verdict: verdict.ratio or 0)
+    reasons = dict.fromkeys(reason for verdict in verdicts for reason in verdict.reasons)
+    return replace(worst, reasons=tuple(reasons))
+
+
+def _judge_way(
+    goal: Goal, blocks: list[Block], missing: Mapping[str, str], cores: int
+) -> Verdict | None:
     if goal.needs_cores > cores:
         return Verdict(goal, "any", reasons=(("needs", f"{goal.needs_cores} cores"),))
     for name in ("weft", *(name for _, name in goal.times)):

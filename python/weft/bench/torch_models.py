@@ -16,6 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
+from .torch_run import HEADS
+
 _LAYERS, _WIDTH, _BATCH = 16, 128, 8
 
 
@@ -91,7 +93,7 @@ class Shards(Training):
 
 
 # The layers of Pythia-31M.
-_WORDS, _MODEL, _HEADS, _HIDDEN, _BLOCKS, _CONTEXT = 1024, 256, 8, 1024, 6, 64
+_WORDS, _MODEL, _HEADS, _HIDDEN, _BLOCKS, _CONTEXT = 1024, 256, HEADS, 1024, 6, 64
 
 
 class Block(nn.Module):

@@ -44,7 +44,8 @@ class TorchRank(Rank):
         self._highest = 256 // self._ranks if half else 1024
 
     def _block_bytes(self, op: str, bytes_: int) -> int:
-        return bytes_ // self._ranks if op in _IN_BLOCKS else bytes_
+        """In whole elements, if the tensor cannot be divided evenly."""
+        return max(bytes_ // self._ranks // 4, 1) * 4 if op in _IN_BLOCKS else bytes_
 
     def _model(self, op: str) -> Any:
         if op not in self._models:
@@ -88,8 +89,9 @@ def main() -> int:
     backend, library, store, _serve, address, path, cores = sys.argv[1:]
     rank, ranks = int(os.environ["BENCH_RANK"]), int(os.environ["BENCH_RANKS"])
     chosen = [int(core) for core in cores.split(",")]
+    pinned = "BENCH_FREE" not in os.environ
     # Before a backend starts its threads, which inherit it.
-    os.sched_setaffinity(0, {chosen[rank % len(chosen)]})
+    os.sched_setaffinity(0, {chosen[rank % len(chosen)]} if pinned else chosen)
     import torch
 
     torch.set_num_threads(1)
@@ -100,7 +102,9 @@ def main() -> int:
     except (ImportError, RuntimeError) as error:
         print(error, file=sys.stderr)
         return 1
-    page = Page(library, path, rank, ranks, len(chosen))
+    # One core means to the page that there is no placement to probe: a rank that is not pinned has
+    # none, and one that talks to nobody needs none.
+    page = Page(library, path, rank, ranks, len(chosen) if pinned and backend != "noop" else 1)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.connect(address)
         sock.send(f"hello {rank} {ranks}".encode())

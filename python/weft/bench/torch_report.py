@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from .operations import TORCH_OPERATIONS
 from .report import cell, table
 from .results import Block, Case, case_name, rows_of
-from .torch_run import NAMES
+from .torch_run import GLOOS, NAMES
 
 TOKENS = ("llm_token", "llm_token_dtensor")
 
@@ -18,15 +18,25 @@ def _by_operation(case: Case) -> tuple[int, int]:
     return list(TORCH_OPERATIONS).index(case.op), case.bytes
 
 
-def ratio(blocks: Iterable[Block], peer: str) -> str:
-    """weft's time over a peer's, the median over rounds; placements are not mixed."""
-    times: dict[str, dict[tuple[int, str], float]] = {"weft": {}, peer: {}}
+def _ratios(blocks: Iterable[Block], peer: str) -> list[float]:
+    """weft's time over a peer's, round by round; placements are not mixed."""
+    times: dict[str, dict[int, Block]] = {"weft": {}, peer: {}}
     for block in blocks:
         if block.system in times:
-            times[block.system][block.turn, block.placement] = block.us
-    both = times["weft"].keys() & times[peer].keys()
-    pairs = [times["weft"][turn] / times[peer][turn] for turn in both]
-    return f"{statistics.median(pairs):.3f}" if pairs else "-"
+            times[block.system][block.turn] = block
+    pairs = [(mine, times[peer].get(turn)) for turn, mine in times["weft"].items()]
+    return [
+        mine.us / other.us
+        for mine, other in pairs
+        if other is not None and other.placement in ("any", mine.placement)
+    ]
+
+
+def ratio(blocks: list[Block], peers: Iterable[str]) -> str:
+    """The median over rounds, against the better of several peers."""
+    found = filter(None, (_ratios(blocks, peer) for peer in peers))
+    worst = max(map(statistics.median, found), default=None)
+    return "-" if worst is None else f"{worst:.3f}"
 
 
 def _group(blocks: list[Block]) -> str:
@@ -35,14 +45,14 @@ def _group(blocks: list[Block]) -> str:
     for case in sorted({block.case for block in blocks}, key=_by_operation):
         here = [block for block in blocks if block.case == case]
         times = [cell([b.us for b in here if b.system == name]) for name in names]
-        rows.append([case_name(case), *times, *(ratio(here, peer) for peer in ("gloo", "noop"))])
+        rows.append([case_name(case), *times, ratio(here, GLOOS), ratio(here, ["noop"])])
     return table(["", *names, "/gloo", "/noop"], rows)
 
 
 def _tokens(blocks: list[Block]) -> Iterable[str]:
     """What people ask of a language model is tokens a second."""
     for op in TOKENS:
-        for name in ("weft", "gloo"):
+        for name in ("weft", *GLOOS):
             times = [b.us for b in blocks if b.case.op == op and b.system == name]
             if times:
                 yield f"{op}: {1e6 / statistics.median(times):.0f} tokens/s with {name}"

@@ -24,12 +24,16 @@ SMALL = _MIB  # up to here torch's own share of the time is of interest
 SYSTEMS = (
     System("weft", "torch-weft", about='init_process_group("weft")'),
     System("gloo", "torch-gloo", about='init_process_group("gloo")'),
+    # On one core its threads have to take turns; on a busy machine this serves them better.
+    System("gloo-free", "torch-gloo", env={"BENCH_FREE": "1"}, about="the same, not pinned"),
     System("noop", "torch-noop", about="torch's own backend that does nothing"),
     System("core", "weft", about="the same call from C"),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
+GLOOS = ("gloo", "gloo-free")
 # T4c: a crowd that has cores to spare.
 MANY_RANKS, MANY_CORES = 8, 16
+HEADS = 8  # of the transformer in torch_models
 MANY_CASES = (("all_reduce", 4), ("all_reduce", 64 << 10))
 
 
@@ -42,7 +46,9 @@ def _sizes(op: str, options: Options) -> tuple[int, ...]:
 
 def _setup(ranks: int, cores: Sequence[int], options: Options, wanted: Sequence[tuple]) -> Setup:
     some = tuple(cores[:ranks])
-    cases = tuple(Case(op, size, ranks, len(some)) for op, size in wanted)
+    cases = tuple(
+        Case(op, size, ranks, len(some)) for op, size in wanted if can_be_divided(op, ranks)
+    )
     chosen = tuple(system for system in SYSTEMS if system.name in options.families)
     return Setup(ranks, some, cases, chosen)
 
@@ -56,6 +62,11 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
         some = [case for case in MANY_CASES if case[0] in ops]
         setups.append(_setup(MANY_RANKS, cores, options, some))
     return setups
+
+
+def can_be_divided(op: str, ranks: int) -> bool:
+    """A rank has whole heads of the transformer."""
+    return not op.startswith("llm") or HEADS % ranks == 0
 
 
 def takes_case(system: System, case: Case) -> bool:
