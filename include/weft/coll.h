@@ -22,7 +22,7 @@
  * both are one block, and that a rank's own block may be where the result
  * wants it (in place): allgather and gather with src == dst + rank * n,
  * scatter and reduce_scatter with dst == src + rank * n, and the same with
- * parts.
+ * parts. Parts of one `dst` must not overlap each other.
  *
  * All fail with WEFT_ERR_INVALID (a bad argument; nothing happened and the
  * communicator is still good), or with WEFT_ERR_PEER, WEFT_ERR_TIMEOUT,

@@ -17,7 +17,8 @@ WEFT_BEGIN_DECLS
  *
  * Collective: all ranks pass the same number. Either all get a buffer or none.
  *
- * Fails with WEFT_ERR_NOMEM if there is not enough memory for the sum of all
+ * Fails with WEFT_ERR_INVALID for a number that no memory could hold, with
+ * WEFT_ERR_NOMEM if there is not enough memory for the sum of all
  * buffers, and as collectives do; then `*out` is not written.
  */
 WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);

@@ -18,7 +18,9 @@
  * peer that dies fails what is pending with it with WEFT_ERR_PEER and breaks
  * the communicator; a message that had arrived whole can still be received
  * before that. A non-blocking call may fail with WEFT_ERR_NOMEM; then `*out` is
- * not written. */
+ * not written. The communicator's timeout runs for each message, also for a
+ * receive that was posted long before: a server that may idle sets a long one.
+ */
 #ifndef WEFT_MESSAGE_H
 #define WEFT_MESSAGE_H
 

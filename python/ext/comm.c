@@ -22,7 +22,7 @@ PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned)
     self->world = (wfp_world *)Py_NewRef((PyObject *)world);
     self->comm = comm;
     self->owned = owned;
-    self->busy = false;
+    self->busy = 0;
     self->lent = 0;
     self->unused = NULL;
     PyObject_GC_Track(self);
@@ -53,22 +53,23 @@ int wfp_comm_enter(wfp_comm *self)
     if (wfp_comm_check(self) < 0) {
         return -1;
     }
-    if (self->busy) {
+    if (self->busy != 0 && self->thread != PyThread_get_thread_ident()) {
         wfp_fail(WEFT_ERR_INVALID,
                  "another thread is inside an operation of this communicator; "
                  "give each thread its own, with dup()");
         return -1;
     }
-    self->busy = true;
+    self->thread = PyThread_get_thread_ident();
+    self->busy++;
     self->world->busy++;
     return 0;
 }
 
 void wfp_comm_leave(wfp_comm *self)
 {
-    self->busy = false;
+    self->busy--;
     self->world->busy--;
-    if (self->unused != NULL) {
+    if (self->busy == 0 && self->unused != NULL) {
         wfp_shared_sweep(self);
     }
 }
@@ -110,10 +111,10 @@ static PyObject *comm_close(PyObject *object, PyObject *unused)
     wfp_comm *self = (wfp_comm *)object;
 
     (void)unused;
-    if (self->busy) {
+    if (self->busy != 0) {
         return wfp_fail(WEFT_ERR_INVALID,
-                        "another thread is inside an operation of this "
-                        "communicator; it can be closed when that is done");
+                        "a thread is inside an operation of this communicator; "
+                        "it can be closed when that is done");
     }
     if (self->lent != 0 && self->owned) {
         return wfp_fail(WEFT_ERR_INVALID,

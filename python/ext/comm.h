@@ -10,9 +10,10 @@ typedef struct wfp_comm {
     PyObject_HEAD
     weft_comm *comm; /* NULL once closed */
     wfp_world *world;
-    bool owned;    /* the world's own communicator is not ours to end */
-    bool busy;     /* a thread is inside the library without the GIL */
-    unsigned lent; /* to other modules, see lend.c */
+    bool owned;           /* the world's own communicator is not ours to end */
+    unsigned busy;        /* calls inside the library without the GIL */
+    unsigned long thread; /* of them: a callback may come back in */
+    unsigned lent;        /* to other modules, see lend.c */
     struct wfp_shared *unused; /* shared memory that waits to be freed */
 } wfp_comm;
 

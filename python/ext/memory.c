@@ -39,7 +39,7 @@ static void buffer_dealloc(PyObject *object)
 
     self->shared->next = comm->unused;
     comm->unused = self->shared;
-    if (!comm->busy) {
+    if (comm->busy == 0) {
         wfp_shared_sweep(comm);
     }
     Py_DECREF(comm);

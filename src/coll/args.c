@@ -31,6 +31,44 @@ weft_status wf_args_parts(const weft_comm *comm, const weft_part *part,
     return WEFT_OK;
 }
 
+/* One behind the other, as they are as a rule? */
+static bool ascending(const weft_comm *comm, const weft_part *part, size_t elem)
+{
+    uintptr_t end = 0;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        if (part[r].n > 0) {
+            if ((uintptr_t)part[r].at < end) {
+                return false;
+            }
+            end = (uintptr_t)part[r].at + part[r].n * elem;
+        }
+    }
+    return true;
+}
+
+weft_status wf_args_apart(const weft_comm *comm, const weft_part *part,
+                          weft_dtype type)
+{
+    size_t elem = wf_dtype_bytes(type);
+
+    if (ascending(comm, part, elem)) {
+        return WEFT_OK;
+    }
+    for (uint32_t r = 1; r < comm->size; r++) {
+        for (uint32_t q = 0; q < r; q++) {
+            if (wf_args_overlap(part[q].at, part[q].n * elem, part[r].at,
+                                part[r].n * elem)) {
+                return wf_fail(WEFT_ERR_INVALID,
+                               "rank %u: the parts of dst for ranks %u and %u "
+                               "overlap",
+                               comm->rank, q, r);
+            }
+        }
+    }
+    return WEFT_OK;
+}
+
 uint32_t wf_args_parts_hash(const weft_comm *comm, const weft_part *part)
 {
     uint64_t h = 0x9e3779b97f4a7c15u;

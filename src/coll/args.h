@@ -87,6 +87,10 @@ static inline wf_call wf_args_reduction(wf_call_kind kind, size_t n,
 weft_status wf_args_parts(const weft_comm *comm, const weft_part *part,
                           weft_dtype type, size_t *total);
 
+/* Parts that are written must not have bytes in common. */
+weft_status wf_args_apart(const weft_comm *comm, const weft_part *part,
+                          weft_dtype type);
+
 /* A short form of the lengths, the same on ranks that pass the same. */
 uint32_t wf_args_parts_hash(const weft_comm *comm, const weft_part *part);
 

@@ -82,7 +82,10 @@ static weft_status run_behind(wf_coll_op *op)
 /* The part of a blocking call that the fast path does without. */
 static weft_status run_to_end(wf_coll_op *op, bool begun)
 {
-    const wf_coll *coll = op->op.comm->coll;
+    weft_comm *comm = op->op.comm;
+    const wf_coll *coll = comm->coll;
+    bool outer; /* a callback may make blocking calls, too */
+    weft_status st;
 
     if (!begun) {
         wf_op_init(&op->op);
@@ -91,7 +94,13 @@ static weft_status run_to_end(wf_coll_op *op, bool begun)
     if (wf_call_reduces(op->op.call.kind)) {
         set_reducer(op);
     }
-    return wf_op_run(&op->op);
+    outer = atomic_exchange(&comm->running, true);
+    st = wf_op_run(&op->op);
+    atomic_store(&comm->running, outer);
+    if (atomic_load(&comm->queued) != 0) {
+        wf_progress_kick(comm->world->progress); /* they could not go on */
+    }
+    return st;
 }
 
 /* Run it on this thread, or, if non-blocking ones are under way here, behind

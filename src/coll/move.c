@@ -85,6 +85,9 @@ static weft_status allgatherv(weft_comm *comm, const void *src,
         st = wf_args_parts(comm, dst, type, &total);
     }
     if (st == WEFT_OK) {
+        st = wf_args_apart(comm, dst, type);
+    }
+    if (st == WEFT_OK) {
         st = need_buffer(comm, src, dst[comm->rank].n);
     }
     if (st != WEFT_OK) {
@@ -203,6 +206,9 @@ static weft_status rootedv(weft_comm *comm, wf_call_kind kind, void *one,
     if (st == WEFT_OK && comm->rank == root) {
         st = wf_args_parts(comm, part, type, &total);
     }
+    if (st == WEFT_OK && gathers && comm->rank == root) {
+        st = wf_args_apart(comm, part, type);
+    }
     if (st != WEFT_OK) {
         return st;
     }
@@ -307,6 +313,9 @@ static weft_status alltoallv(weft_comm *comm, const weft_part *src,
     }
     if (st == WEFT_OK) {
         st = wf_args_parts(comm, dst, type, &total);
+    }
+    if (st == WEFT_OK) {
+        st = wf_args_apart(comm, dst, type);
     }
     if (st != WEFT_OK) {
         return st;

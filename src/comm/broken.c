@@ -153,17 +153,43 @@ static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)
     return (int32_t)(count - op->sequence) > 0;
 }
 
+static bool is_collective(const wf_op *op)
+{
+    return op->call.kind != WF_CALL_SEND && op->call.kind != WF_CALL_RECV &&
+           op->call.kind != WF_CALL_SENDRECV && op->call.kind != WF_CALL_PROBE;
+}
+
+/* Has it closed the communicator, so that it will never join in `op`? */
+static weft_status check_closed(weft_comm *comm, uint32_t member,
+                                const wf_op *op)
+{
+    const wf_peer *peer = &comm->world->host->peer[comm->member[member]];
+
+    /* In this order: what it finished, it finished before it closed. */
+    if (atomic_load(&comm->done[member].closed) == 0 ||
+        finished(comm, member, op)) {
+        return WEFT_OK;
+    }
+    return wf_fail(WEFT_ERR_PEER,
+                   "rank %u (pid %d on %s) has closed communicator %u", member,
+                   peer->pid, peer->host, comm->id);
+}
+
 weft_status wf_comm_check_members(weft_comm *comm, const wf_op *op)
 {
     char text[WF_DETAIL_MAX];
     char last[256];
 
-    if (comm->done == NULL || op->driven) {
+    if (comm->done == NULL || !is_collective(op)) {
         return WEFT_OK; /* the transport tells of those who went */
     }
     for (uint32_t r = 0; r < comm->size; r++) {
-        weft_status st = wf_host_check(comm->world->host, comm->member[r]);
+        weft_status st = r != comm->rank ? check_closed(comm, r, op) : WEFT_OK;
 
+        /* Of deaths the transport tells those who use it. */
+        if (st == WEFT_OK && !op->driven) {
+            st = wf_host_check(comm->world->host, comm->member[r]);
+        }
         if (st != WEFT_OK && !finished(comm, r, op)) {
             last_act(comm, r, last, sizeof(last));
             snprintf(text, sizeof(text), "%.600s; %s", weft_error_detail(),

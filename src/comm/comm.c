@@ -362,12 +362,23 @@ void wf_comm_abandon(weft_comm *comm, const char *how, const char *why)
     }
 }
 
+/* Collectives that others begin from here on would wait for us in vain. */
+static void tell_closed(weft_comm *comm)
+{
+    if (comm->done != NULL) {
+        atomic_store(&comm->done[comm->rank].closed, 1);
+        atomic_fetch_add(&comm->world->host->board->alarm, 1);
+        wf_comm_ring(comm);
+    }
+}
+
 void wf_comm_close(weft_comm *comm)
 {
     const char *why = "the communicator was closed";
 
     if (!atomic_load(&comm->world->host->orphan)) {
         wf_comm_abandon(comm, "closed its communicator", why);
+        tell_closed(comm);
     }
     wf_comm_broken_by(comm, WEFT_ERR_CLOSED, why);
     comms_remove(comm);

@@ -41,6 +41,7 @@ _Static_assert(sizeof(wf_comm_shared) <= WF_COMM_PAGE, "one page");
  * keep the others from finishing it, too. */
 typedef struct wf_comm_done {
     alignas(64) _Atomic uint32_t count;
+    _Atomic uint32_t closed; /* it takes part in no further ones */
 } wf_comm_done;
 
 struct weft_comm {
@@ -74,7 +75,10 @@ struct weft_comm {
     weft_request *loose;
     weft_request **loose_end;
     _Atomic uint32_t queued; /* ordered ones */
-    bool busy;               /* on the list below */
+    /* A blocking collective is under way on a caller's stack; ordered ones that
+     * a callback starts meanwhile wait for it. */
+    _Atomic bool running;
+    bool busy; /* on the list below */
     weft_comm *next_busy;
 
     /* Receives that are posted on no port, under world->drive; see line.h. */

@@ -8,6 +8,8 @@
 #include "base/time.h"
 #include "comm/wait.h"
 
+#define ASK_NS WF_MS
+
 weft_status wf_request_create(weft_comm *comm, size_t op_bytes,
                               weft_request **out)
 {
@@ -109,13 +111,21 @@ static void call_back(weft_request *finished)
     }
 }
 
+/* One round through everything that is pending. */
+typedef struct sweep {
+    uint64_t now_ns;
+    bool asks;              /* whether each can still end */
+    bool moved;             /* something happened */
+    weft_request *finished; /* their callbacks are due */
+    weft_request **end;
+} sweep;
+
 /* Is there a reason to stop waiting for it? */
-static weft_status check_pending(weft_request *r)
+static weft_status check_pending(weft_request *r, uint64_t now)
 {
     weft_comm *comm = r->comm;
     uint32_t alarm = atomic_load_explicit(&comm->world->host->board->alarm,
                                           memory_order_acquire);
-    uint64_t now = wf_now_ns();
     weft_status st = wf_comm_check(comm);
 
     if (r->since_ns == 0 || r->op->moved != r->moved) {
@@ -132,7 +142,7 @@ static weft_status check_pending(weft_request *r)
     return st == WEFT_OK ? WF_PENDING : st;
 }
 
-static weft_status step_request(weft_request *r, bool *moved)
+static weft_status step_request(weft_request *r, sweep *w)
 {
     uint64_t before = r->op->moved;
     weft_status st = wf_comm_check(r->comm);
@@ -141,10 +151,10 @@ static weft_status step_request(weft_request *r, bool *moved)
         st = r->op->step(r->op);
     }
     if (r->op->moved != before || st != WF_PENDING) {
-        *moved = true;
+        w->moved = true;
     }
-    if (st == WF_PENDING) {
-        st = check_pending(r);
+    if (st == WF_PENDING && w->asks) {
+        st = check_pending(r, w->now_ns);
     }
     if (st != WEFT_OK && st != WF_PENDING && !r->op->private_failure) {
         st = wf_comm_break(r->comm, st, weft_error_detail());
@@ -152,12 +162,11 @@ static weft_status step_request(weft_request *r, bool *moved)
     return st;
 }
 
-static void drive_ordered(weft_comm *comm, weft_request ***finished,
-                          bool *moved)
+static void drive_ordered(weft_comm *comm, sweep *w)
 {
-    while (comm->ordered != NULL) {
+    while (comm->ordered != NULL && !atomic_load(&comm->running)) {
         weft_request *r = comm->ordered;
-        weft_status st = step_request(r, moved);
+        weft_status st = step_request(r, w);
 
         if (st == WF_PENDING) {
             return;
@@ -167,16 +176,16 @@ static void drive_ordered(weft_comm *comm, weft_request ***finished,
             comm->ordered_end = &comm->ordered;
         }
         r->next = NULL;
-        append(r, finished);
+        append(r, &w->end);
         finish(r, st);
     }
 }
 
-static void drive_loose(weft_comm *comm, weft_request ***finished, bool *moved)
+static void drive_loose(weft_comm *comm, sweep *w)
 {
     for (weft_request **at = &comm->loose; *at != NULL;) {
         weft_request *r = *at;
-        weft_status st = step_request(r, moved);
+        weft_status st = step_request(r, w);
 
         if (st == WF_PENDING) {
             at = &r->next;
@@ -187,7 +196,7 @@ static void drive_loose(weft_comm *comm, weft_request ***finished, bool *moved)
             comm->loose_end = at;
         }
         r->next = NULL;
-        append(r, finished);
+        append(r, &w->end);
         finish(r, st);
     }
 }
@@ -228,26 +237,44 @@ static bool drive_ports(weft_world *world)
     return events > 0;
 }
 
+/* Whether an operation can still end is asked now and then only: with thousands
+ * of them pending that would be most of the work. */
+static bool asking_is_due(weft_world *world, uint64_t now)
+{
+    uint32_t alarm =
+        atomic_load_explicit(&world->host->board->alarm, memory_order_acquire);
+
+    if (now - world->asked_ns < ASK_NS && alarm == world->asked_alarm) {
+        return false;
+    }
+    world->asked_ns = now;
+    world->asked_alarm = alarm;
+    return true;
+}
+
 /* Step everything. Called with world->drive held, returns without it. */
 static bool drive_and_unlock(weft_world *world)
 {
-    weft_request *finished = NULL;
-    weft_request **end = &finished;
-    bool moved = drive_ports(world);
+    sweep w = {.moved = drive_ports(world)};
 
-    for (weft_comm *c = world->busy; c != NULL; c = c->next_busy) {
-        drive_ordered(c, &end, &moved);
-        drive_loose(c, &end, &moved);
+    w.end = &w.finished;
+    if (world->busy != NULL) {
+        w.now_ns = wf_now_ns();
+        w.asks = asking_is_due(world, w.now_ns);
     }
-    if (finished != NULL) {
+    for (weft_comm *c = world->busy; c != NULL; c = c->next_busy) {
+        drive_ordered(c, &w);
+        drive_loose(c, &w);
+    }
+    if (w.finished != NULL) {
         busy_sweep(world);
     }
     pthread_mutex_unlock(&world->drive);
-    if (finished != NULL) {
+    if (w.finished != NULL) {
         wf_board_ring(wf_host_own(world->host)); /* others of us who wait */
-        call_back(finished);
+        call_back(w.finished);
     }
-    return moved;
+    return w.moved;
 }
 
 bool wf_world_drive(weft_world *world)

@@ -47,6 +47,9 @@ struct weft_world {
     wf_port *shm_port; /* NULL if this rank is alone on its host */
     uint64_t news;     /* counts what may have brought messages, see line.h */
     uint32_t seen_alarm;
+    uint64_t
+        asked_ns; /* when pending requests were last asked, see request.c */
+    uint32_t asked_alarm;
     bool *told;      /* by local index: the ports know that it is gone */
     weft_comm *busy; /* communicators with requests */
     _Atomic uint32_t pending; /* requests that are not over */

@@ -262,7 +262,7 @@ static void denied_later_body(conform *c)
         wt_deny_syscall(SYS_process_vm_readv, EPERM);
     }
     large_messages(c, 3);
-    if (conform_receives(c) && readable && !c->port->peer[0].own_process) {
+    if (conform_receives(c) && readable) {
         WT_CHECK(!c->port->peer[0].readable);
     }
 }
@@ -302,8 +302,6 @@ static void unreadable_body(conform *c)
     wf_msg msg;
 
     weft_log_to(silent, NULL);
-    /* A thread would simply follow the address. */
-    c->port->peer[1 - c->rank].own_process = false;
     if (c->rank == 1) {
         wf_offer offer = {.n = 1 << 20, .address = 64, .token = 0};
 

@@ -92,7 +92,6 @@ static stage *stage_open(uint8_t choices)
     peer = &s->port->peer[1];
     wf_ring_write(&s->out, s->out_data, LINES, &peer->out);
     peer->eager_bytes = 256;
-    peer->own_process = false;
     peer->readable = (choices & READS_MEMORY) != 0;
     return s;
 }

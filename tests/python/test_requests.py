@@ -119,6 +119,23 @@ def test_callbacks_are_called_once_it_is_over_and_their_errors_go_nowhere():
     ranks.run(2, callbacks)
 
 
+def called_inside():
+    comm = weft.init().comm
+    problems = []
+    sys.unraisablehook = problems.append
+    got = np.zeros(1)
+    request = comm.iallreduce(np.ones(300_000))
+    request.add_done_callback(lambda r: comm.isend(np.ones(1), comm.rank, 7))
+    comm.allreduce(np.ones(1))  # behind it, so the callback comes in the middle
+    comm.recv(got, comm.rank, 7)
+    assert got[0] == 1
+    assert not problems
+
+
+def test_a_callback_may_use_the_communicator_whose_call_it_came_in():
+    ranks.run(2, called_inside)
+
+
 def dropped():
     comm = weft.init().comm
     for round_number in range(30):

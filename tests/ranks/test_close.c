@@ -86,6 +86,56 @@ static void an_operation_that_a_rank_abandons_fails_on_the_others(void **state)
     wt_run(3, "TIMEOUT=60s", abandon_body);
 }
 
+/* Rank 1 goes with nothing under way; the others call it later, or do so
+ * already. */
+static void gone_body(weft_world *world)
+{
+    weft_comm *comm = NULL;
+    float x = 1;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    WT_OK(weft_barrier(comm));
+    if (weft_comm_rank(comm) == 1) {
+        weft_comm_destroy(comm);
+    } else {
+        WT_STATUS(weft_allreduce(comm, &x, &x, 1, WEFT_F32, WEFT_SUM),
+                  WEFT_ERR_PEER);
+        WT_CHECK(strstr(weft_error_detail(), "rank 1") != NULL);
+        WT_CHECK(strstr(weft_error_detail(), "has closed") != NULL);
+        weft_comm_destroy(comm);
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+}
+
+static void a_communicator_that_a_rank_has_closed_fails_on_the_others(void **s)
+{
+    (void)s;
+    wt_run_both(3, "TIMEOUT=60s", gone_body);
+    wt_run_both(2, "TIMEOUT=60s ENGINE=message", gone_body);
+}
+
+/* A fast rank closes while slower ones still finish the last operation. */
+static void close_at_once_body(weft_world *world)
+{
+    float x[3000] = {1};
+
+    for (int i = 0; i < 50; i++) {
+        weft_comm *comm = NULL;
+
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        WT_OK(weft_allreduce(comm, x, x, i % 2 ? 3000 : 3, WEFT_F32, WEFT_MAX));
+        WT_OK(weft_broadcast(comm, x, 3000, WEFT_F32, 0));
+        weft_comm_destroy(comm);
+    }
+}
+
+static void closing_right_after_an_operation_disturbs_nobody(void **s)
+{
+    (void)s;
+    wt_run_both(4, "TIMEOUT=60s", close_at_once_body);
+    wt_run_both(4, "TIMEOUT=60s ENGINE=message", close_at_once_body);
+}
+
 static void child_abort_body(weft_world *world)
 {
     weft_comm *comm = weft_world_comm(world);
@@ -146,6 +196,9 @@ int main(void)
         cmocka_unit_test(
             a_thread_that_waits_is_told_that_its_communicator_closed),
         cmocka_unit_test(an_operation_that_a_rank_abandons_fails_on_the_others),
+        cmocka_unit_test(
+            a_communicator_that_a_rank_has_closed_fails_on_the_others),
+        cmocka_unit_test(closing_right_after_an_operation_disturbs_nobody),
         cmocka_unit_test(a_forked_child_cannot_break_the_job),
         cmocka_unit_test(a_very_long_timeout_is_long),
         cmocka_unit_test(an_engine_that_does_not_exist_is_an_error),

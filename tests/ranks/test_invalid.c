@@ -172,6 +172,7 @@ static void bad_gathers(weft_comm *c)
     weft_part good[] = {{x, 2}, {x + 2, 2}, {x + 4, 2}};
     weft_part null[] = {{x, 2}, {x + 2, 2}, {NULL, 2}};
     weft_part huge[] = {{x, 2}, {x, 2}, {x, SIZE_MAX / 8}};
+    weft_part both[] = {{x + 8, 2}, {x + 7, 2}, {x, 2}}; /* get a byte */
 
     REFUSED(c, weft_gather(c, NULL, x, 1, WEFT_F64, 0));
     REFUSED(c, weft_gather(c, y, NULL, 1, WEFT_F64, me));
@@ -190,6 +191,7 @@ static void bad_gathers(weft_comm *c)
     REFUSED(c, weft_gatherv(c, y, 1, good, WEFT_F64, me));
     REFUSED(c, weft_gatherv(c, x + 3, 2, good, WEFT_F64, me));
     REFUSED(c, weft_gatherv(c, y, 2, null, WEFT_F64, me));
+    REFUSED(c, weft_gatherv(c, y, 2, both, WEFT_F64, me));
     REFUSED(c, weft_gatherv(c, y, 2, huge, WEFT_F64, me));
     REFUSED(c, weft_gatherv(c, y, SIZE_MAX / 8, NULL, WEFT_F64, 0));
     REFUSED(c, weft_igatherv(c, y, 2, good, WEFT_F64, me, NULL));

@@ -5,4 +5,8 @@ Each measures a claim against the peers found on the machine, in one run. In rea
 `operations` says what is measured and `systems` who takes part, `build` compiles the drivers, `job`
 starts them and talks to them, `collectives` runs the rounds, `results` and `marks` turn blocks into
 figures, `report`, `plots` and `htmlpage` show them.
+
+`weft bench torch` has the same parts under names with `torch_`: `torch_run` says what and who,
+`torch_rank` is a rank, `torch_models` what it trains and asks, `torch_marks` and `torch_report` the
+figures.
 """

@@ -81,6 +81,12 @@ class Rank:
         shape = {"size": (count,), "generator": source, "dtype": self._dtype}
         return self._torch.randint(1, self._highest + 1, **shape)
 
+    def _fill(self, tensor, seed):
+        """Fresh numbers to be timed with; drawing 256 MiB of them would take seconds."""
+        some = self._values(min(tensor.numel(), 1 << 20), seed, self._rank)
+        for part in tensor.split(some.numel()):
+            part.copy_(some[: part.numel()])
+
     def _expected(self, op, count, seed, root):
         """What must be in the result, from the sources of `count` elements, block by block."""
         ranks, block = range(self._ranks), count // self._ranks
@@ -135,8 +141,8 @@ class Rank:
 
     def block(self, op, bytes_, ms, seed):
         src, dst = self._tensors(op, bytes_)
-        dst.copy_(self._values(dst.numel(), seed + 1, self._rank))
-        src.copy_(self._values(src.numel(), seed, self._rank))
+        self._fill(dst, seed + 1)
+        self._fill(src, seed)
         call = self._caller(op, src, dst)
         together = self._ranks if op in ROOTED else 1
         self._root = 0

@@ -26,7 +26,6 @@ static void shm_init_peers(wf_port *port)
         peer->slot = i;
         peer->rank = host->rank_of[i];
         peer->pid = host->peer[peer->rank].pid;
-        peer->own_process = peer->pid == (int32_t)getpid();
         peer->bell = &host->board->rank[i];
     }
     /* Nobody should write to the ring from us to us; nothing is read from it.

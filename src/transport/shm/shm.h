@@ -89,7 +89,6 @@ typedef struct shm_peer {
     weft_status failed; /* other than WEFT_OK: nothing goes to or from it */
     bool going;         /* gone, but its last records have to be read */
     bool readable;      /* we may read its memory */
-    bool own_process;   /* it is a thread of ours: its memory is ours, too */
     uint32_t rank;
     uint32_t slot;
     int32_t pid;
