@@ -232,7 +232,7 @@ static weft_status check_answer(mesh *m, uint32_t local)
 {
     uint32_t rank = m->host->rank_of[local];
     uint64_t proof;
-    answer a;
+    answer a = {0};
     weft_status st = mesh_recv(m, local, WF_PACKET_ANSWER, &a, sizeof(a));
 
     if (st != WEFT_OK) {
@@ -247,7 +247,7 @@ static weft_status check_answer(mesh *m, uint32_t local)
 
 static weft_status check_proof(mesh *m, uint32_t local)
 {
-    uint64_t proof;
+    uint64_t proof = 0;
     weft_status st =
         mesh_recv(m, local, WF_PACKET_PROOF, &proof, sizeof(proof));
 
