@@ -448,9 +448,8 @@ def unequal():
         one.barrier()
     two = comm.dup()
     with pytest.raises(weft.MismatchError):
-        two.allgather(
-            np.zeros(1), [np.zeros(1)] * comm.size if comm.rank == 0 else np.zeros(comm.size)
-        )
+        parts = [np.zeros(1) for _ in range(comm.size)]
+        two.allgather(np.zeros(1), parts if comm.rank == 0 else np.zeros(comm.size))
     comm.barrier()
 
 
@@ -483,7 +482,9 @@ def strange_tensors():
     rows = torch.zeros(comm.size, 2)
     comm.allgather(np.array([1.0, 2.0], "f4"), list(rows))  # of another library, too
     assert (rows == torch.tensor([1.0, 2.0])).all()
-    comm.igather(torch.ones(2), [torch.zeros(2)] * comm.size if comm.rank == 0 else None)
+    with pytest.raises(weft.InvalidError, match="overlap"):
+        comm.allgather(torch.ones(2), [torch.zeros(2)] * comm.size)
+    comm.igather(torch.ones(2), [torch.zeros(2) for _ in everyone] if comm.rank == 0 else None)
     comm.barrier()
 
 

@@ -229,6 +229,10 @@ def uneven():
         lists = [torch.full((r,), 1.0) for r in range(size)]
         wait(dist.reduce_scatter(out, lists, async_op=async_op))
         assert out.tolist() == [float(size)] * rank
+        unwanted = torch.zeros(2)
+        same = torch.full((2,), float(rank))
+        wait(dist.all_gather([unwanted] * size, same, async_op=async_op))
+        assert unwanted.tolist() == [size - 1.0] * 2  # what came last stays
 
     each_way(check)
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensors.hpp"
 
+#include <unordered_set>
+
 namespace weft_torch
 {
 
@@ -211,12 +213,21 @@ Tensors Buffers::in(const Tensors &list)
     return memory;
 }
 
+/* Some programs name one tensor several times, for results that they do not
+ * want. The library refuses that; here what was copied back last stays. */
 Tensors Buffers::out(const Tensors &list)
 {
+    std::unordered_set<const void *> named;
     Tensors memory;
 
     for (const at::Tensor &t : list) {
-        memory.push_back(out(t));
+        if (t.is_cpu() && t.numel() > 0 && !named.insert(t.data_ptr()).second) {
+            held_.push_back(stand_in(t));
+            back_.push_back({t, held_.back()});
+            memory.push_back(held_.back());
+        } else {
+            memory.push_back(out(t));
+        }
     }
     return memory;
 }
