@@ -85,9 +85,7 @@ weft_status wf_args_blocks(const weft_comm *comm, size_t bytes)
     return bytes <= SIZE_MAX / 2 / comm->size
                ? WEFT_OK
                : wf_fail(WEFT_ERR_INVALID,
-                         "%zu bytes for each rank are too "
-                         "many",
-                         bytes);
+                         "%zu bytes for each rank are too many", bytes);
 }
 
 weft_status wf_args_in_place(const wf_coll_op *op, wf_block one, bool src_set,

@@ -145,7 +145,7 @@ static weft_status finish(wf_coll_op *op, weft_request **out)
 {
     op->src_part = NULL;
     op->dst_part = NULL;
-    return out == NULL ? run(op) : submit(op, out);
+    return wf_coll_finish(op, out);
 }
 
 static weft_status barrier(weft_comm *comm, const wf_call *call,

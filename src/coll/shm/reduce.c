@@ -59,7 +59,7 @@ static void bring_in(wf_coll_op *op, shm_state *s)
                 (const unsigned char *)op->src + p->in * p->chunk,
                 own_share(op, bytes), bytes);
     p->in++;
-    /* Publishes the chunk; pairs with the acquire in all_have. */
+    /* Publishes the chunk; pairs with the acquire in shm_reached. */
     atomic_store_explicit(&shm_head_of(s, comm->rank)->in.value,
                           p->base + p->in, memory_order_release);
     op->op.moved++;
@@ -129,7 +129,8 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     }
     p->red++;
     p->in_at = 0;
-    /* Publishes our share in all slots; pairs with the acquire in all_have. */
+    /* Publishes our share in all slots; pairs with the acquire in
+     * shm_reached. */
     atomic_store_explicit(&shm_head_of(s, comm->rank)->red.value,
                           p->base + p->red, memory_order_release);
     op->op.moved++;

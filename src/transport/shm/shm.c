@@ -2,7 +2,6 @@
 #include "transport/shm/shm.h"
 
 #include <limits.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/secret.h"
