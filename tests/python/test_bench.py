@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench`: its arithmetic without timing, and one tiny run for the form of its output."""
 
+import dataclasses
 import json
 import re
 import subprocess
@@ -13,9 +14,11 @@ from weft.bench.build import SOURCES, BuildError, find_library
 from weft.bench.collectives import (
     QUICK_SECONDS,
     Options,
+    Runner,
     fits_memory,
     plan,
     quick_end,
+    run_setups,
     takes_case,
     takes_turn,
 )
@@ -292,6 +295,31 @@ def test_crowds_run_allreduce_unless_more_is_asked_for():
     assert crowd(Options()) == {"allreduce"}
     assert crowd(Options(ops=("scan",))) == {"scan"}
     assert crowd(Options(ranks=(4,))) == set(OPERATIONS) - {"cycle"}
+
+
+def test_tuned_settings_of_peers_can_be_left_out():
+    (setup,) = plan(Options(ranks=(2,), installed=True), range(2))
+    assert {s.name for s in setup.systems} == {"weft", "openmpi", "mpich", "gloo", "limit"}
+
+
+def test_an_interrupted_run_keeps_what_it_has(tmp_path, monkeypatch, capsys):
+    class Interrupted(Runner):
+        def prepare(self):
+            pass
+
+        def run_all(self, setups, advance):
+            self.outcome.blocks.append(block("weft", 0, 1.5))
+            raise KeyboardInterrupt
+
+    def measure(options):
+        return run_setups(Interrupted(options), [])
+
+    rows_file = tmp_path / "rows.json"
+    bench = dataclasses.replace(command.BENCHES["collectives"], measure=measure)
+    monkeypatch.setitem(command.BENCHES, "collectives", bench)
+    assert command.main(["collectives", "--json", str(rows_file)]) == 130
+    assert [row["value"] for row in json.loads(rows_file.read_text()) if "value" in row] == [1.5]
+    assert "interrupted" in capsys.readouterr().out
 
 
 def test_a_system_runs_what_it_has():

@@ -50,6 +50,7 @@ class Options:
     rounds: int | None = None
     block_ms: float | None = None
     library: tuple[Path, Path] | None = None
+    installed: bool = False  # leave out the peers' other settings
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Outcome:
     missing: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    interrupted: bool = False
 
 
 def cores_here(limit: int | None) -> tuple[int, ...]:
@@ -116,8 +118,9 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
         wanted += [(ranks, tuple(cores[:2])) for ranks in CROWDED_RANKS]
     setups = []
     for ranks, some in wanted:
-        systems = tuple(taking_part(set(options.families), ranks, len(some)))
-        setups.append(Setup(ranks, some, _cases(ranks, len(some), options), systems))
+        systems = taking_part(set(options.families), ranks, len(some))
+        chosen = tuple(s for s in systems if not (options.installed and s.kind == "best"))
+        setups.append(Setup(ranks, some, _cases(ranks, len(some), options), chosen))
     return setups
 
 
@@ -411,6 +414,9 @@ def run_setups(runner: Runner, setups: list[Setup]) -> Outcome:
     try:
         with _progress(runner.total(setups)) as advance:
             runner.run_all(setups, advance)
+    except KeyboardInterrupt:  # what was measured is worth having
+        runner.outcome.interrupted = True
+        runner.outcome.notes.append("interrupted: these are the turns until then")
     finally:
         signal.signal(signal.SIGTERM, before)
     return runner.outcome

@@ -157,6 +157,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME,...",
         help=f"who takes part: {', '.join(_known('systems'))} (default: all)",
     )
+    parser.add_argument(
+        "--installed", action="store_true", help="peers as installed only, without tuned settings"
+    )
     parser.add_argument("--cores", type=_positive, metavar="N", help="use the first N cores only")
     parser.add_argument(
         "--rounds", type=_positive, metavar="N", help="turns of each system (default: 10)"
@@ -188,6 +191,7 @@ def _options(args: argparse.Namespace, bench: Bench) -> Options:
         rounds=args.rounds,
         block_ms=args.block_ms,
         library=library,
+        installed=args.installed,
     )
 
 
@@ -247,14 +251,14 @@ def run(args: argparse.Namespace) -> int:
         return 2
     if args.rows is not None:
         return _draw_earlier(args)
-    benches = BENCHES if args.bench == "all" else [args.bench]
     about = machine()
-    try:
-        outcomes = {name: BENCHES[name].measure(_options(args, BENCHES[name])) for name in benches}
-    except KeyboardInterrupt:
-        print("weft bench: interrupted", file=sys.stderr)
-        return 130
-    return _tell(args, about, outcomes, old)
+    outcomes: dict[str, Outcome] = {}
+    for name in BENCHES if args.bench == "all" else [args.bench]:
+        outcomes[name] = BENCHES[name].measure(_options(args, BENCHES[name]))
+        if outcomes[name].interrupted:
+            break
+    code = _tell(args, about, outcomes, old)
+    return 130 if outcomes[name].interrupted else code
 
 
 def _draw(rows: Iterable[dict], folder: Path) -> bool:
