@@ -181,3 +181,20 @@ def train():
 
 def test_data_parallel_training():
     groups.same_as_gloo(2, train, exact=False)
+
+
+def beside_nccl():
+    """One rank, because NCCL refuses two on one GPU."""
+    host, device = torch.full((4,), 2.0), torch.full((4,), 3.0, device="cuda")
+    dist.all_reduce(host)
+    dist.all_reduce(device)
+    assert host[0] == 2
+    assert device[0].item() == 3
+    group = dist.group.WORLD
+    return [group._get_backend(torch.device(d)).name() for d in ("cpu", "cuda")]
+
+
+def test_nccl_can_have_the_cuda_tensors():
+    if not dist.is_nccl_available():
+        pytest.skip("this torch has no NCCL")
+    assert groups.run(1, beside_nccl, backend="cpu:weft,cuda:nccl") == [["weft", "nccl"]]
