@@ -58,6 +58,15 @@ WEFT_API void weft_comm_set_timeout(weft_comm *comm, double seconds);
 WEFT_API double weft_comm_timeout(const weft_comm *comm);
 
 /**
+ * Have the collective operations that this rank calls on `comm` from now on
+ * carry a number of the caller's, until another one is set; 0 is none. Ranks
+ * compare it like the rest of a call, and a rank with another one is told of as
+ * WEFT_ERR_MISMATCH, with both marks. It costs nothing. A pre-multiplied sum
+ * carries none. For layers above that number their operations themselves.
+ */
+WEFT_API void weft_comm_set_mark(weft_comm *comm, uint64_t mark);
+
+/**
  * Break `comm` on all its ranks: every pending and later operation fails with
  * WEFT_ERR_ABORTED and `why`. Callable from any thread, returns at once.
  */

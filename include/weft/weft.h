@@ -13,13 +13,16 @@
 #include <weft/boot.h>
 #include <weft/coll.h>
 #include <weft/comm.h>
+#include <weft/file.h>
 #include <weft/log.h>
 #include <weft/memory.h>
 #include <weft/message.h>
+#include <weft/region.h>
 #include <weft/request.h>
 #include <weft/settings.h>
 #include <weft/status.h>
 #include <weft/types.h>
+#include <weft/update.h>
 #include <weft/world.h>
 
 #endif

@@ -76,7 +76,7 @@ static bool buffer_pair(const char *format, Py_ssize_t item, int *dtype)
     return strchr("ilqn", value) != NULL;
 }
 
-static bool buffer_dtype(const char *format, Py_ssize_t item, int *dtype)
+bool wfp_buffer_dtype(const char *format, Py_ssize_t item, int *dtype)
 {
     static const struct {
         const char *format;
@@ -136,7 +136,7 @@ wfp_opened wfp_buffer_open(wfp_array *a, PyObject *object, unsigned access)
         return buffer_refused(object, access);
     }
     if (view->itemsize < 1 ||
-        !buffer_dtype(view->format, view->itemsize, &a->dtype) ||
+        !wfp_buffer_dtype(view->format, view->itemsize, &a->dtype) ||
         !PyBuffer_IsContiguous(view, 'C')) {
         PyBuffer_Release(view);
         return WFP_RARE;

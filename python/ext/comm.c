@@ -29,6 +29,16 @@ PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned)
     return (PyObject *)self;
 }
 
+wfp_comm *wfp_comm_get(PyObject *object)
+{
+    if (!Py_IS_TYPE(object, comm_type)) {
+        PyErr_Format(PyExc_TypeError, "comm must be a weft.Comm, not %R",
+                     object);
+        return NULL;
+    }
+    return (wfp_comm *)object;
+}
+
 int wfp_comm_check(const wfp_comm *self)
 {
     if (self->world->world == NULL) {

@@ -20,6 +20,10 @@ typedef struct wfp_comm {
 /* A Comm over `comm`, which it takes over if `owned`; NULL on failure. */
 PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned);
 
+/* A Comm given as an argument, borrowed; NULL with TypeError set if it is none.
+ */
+wfp_comm *wfp_comm_get(PyObject *object);
+
 /* 0, or -1 with the reason raised why it cannot be used. */
 int wfp_comm_check(const wfp_comm *comm);
 

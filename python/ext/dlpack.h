@@ -10,9 +10,12 @@
 #define WFP_DL_MAJOR 1
 #define WFP_DL_CAPSULE "dlpack_exchange_api"
 #define WFP_DL_ATTRIBUTE "__dlpack_c_exchange_api__"
+/* A tensor that is handed over, and what its taker renames it to. */
+#define WFP_DL_TENSOR "dltensor_versioned"
 
 enum {
     WFP_DL_CPU = 1,
+    WFP_DL_CUDA = 2,
     WFP_DL_CUDA_HOST = 3, /* pinned, and as good as any host memory */
     WFP_DL_ROCM_HOST = 11
 };

@@ -80,7 +80,7 @@ const wfp_dl_api *wfp_tensor_learn(PyTypeObject *type)
     return api;
 }
 
-static int tensor_dtype(const wfp_dl_tensor *t)
+int wfp_tensor_dtype(const wfp_dl_tensor *t)
 {
     static const struct {
         uint8_t code;
@@ -131,7 +131,7 @@ static bool tensor_describe(wfp_array *a, const wfp_dl_tensor *t)
     }
     a->data = (char *)t->data + t->byte_offset;
     a->item = (size_t)t->bits / 8 * t->lanes;
-    a->dtype = t->lanes == 1 ? tensor_dtype(t) : WFP_NO_DTYPE;
+    a->dtype = t->lanes == 1 ? wfp_tensor_dtype(t) : WFP_NO_DTYPE;
     return true;
 }
 

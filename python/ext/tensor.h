@@ -16,6 +16,9 @@ const wfp_dl_api *wfp_tensor_api(const PyTypeObject *type);
  * raises, and never imports torch. */
 const wfp_dl_api *wfp_tensor_learn(PyTypeObject *type);
 
+/* The weft_dtype of elements with one lane, or WFP_NO_DTYPE. */
+int wfp_tensor_dtype(const wfp_dl_tensor *t);
+
 wfp_opened wfp_tensor_open(wfp_array *array, PyObject *tensor,
                            const wfp_dl_api *api, unsigned access);
 

@@ -6,8 +6,9 @@
     world = weft.init()                    # any launcher, or alone
     world.comm.allreduce(tensor)           # in place, on every rank
     world.comm.broadcast(array, root=0)    # torch or NumPy
+    table = weft.empty((10_000_000, 512))  # one tensor, seen by all ranks
 
-The guide is docs/guide/python.md.
+The guides are docs/guide/python.md and docs/guide/regions.md.
 """
 
 from typing import Any
@@ -50,7 +51,11 @@ from weft._core import (
     premul_sum,
     version,
 )
+from weft._create import empty, from_file, full, table, zeros
 from weft._job import dump, finalize, init, rank, size, world
+from weft._region import Region, region
+from weft._rows import check_rows, gather, scatter, scatter_add
+from weft._share import Shared, attach, share
 
 __version__ = version()
 
@@ -83,20 +88,34 @@ __all__ = [
     "Peer",
     "PeerError",
     "ProtocolError",
+    "Region",
     "Request",
+    "Shared",
     "SystemError",
     "TimeoutError",
     "TruncatedError",
     "UnsupportedError",
     "World",
+    "attach",
+    "check_rows",
     "dump",
+    "empty",
     "finalize",
+    "from_file",
+    "full",
+    "gather",
     "init",
     "premul_sum",
     "rank",
+    "region",
+    "scatter",
+    "scatter_add",
+    "share",
     "size",
+    "table",
     "version",
     "world",
+    "zeros",
 ]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from weft import _boot, _core
@@ -13,6 +14,7 @@ from weft._core import ClosedError, InvalidError, World
 
 _lock = threading.RLock()
 _world: World | None = None
+_before_leaving: "list[Callable[[], None]]" = []  # of those who hold communicators
 
 
 def init(
@@ -60,6 +62,8 @@ def finalize() -> None:
     global _world
     with _lock:
         if _world is not None:
+            for let_go in _before_leaving:
+                let_go()
             _world.close()
             _world = None
 

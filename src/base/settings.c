@@ -180,6 +180,11 @@ static weft_status parse_algorithm(const char *text, void *field)
     return parse_name(text, field, sizeof(((wf_settings *)0)->algorithm));
 }
 
+static weft_status parse_cuda_driver(const char *text, void *field)
+{
+    return parse_name(text, field, sizeof(((wf_settings *)0)->cuda_driver));
+}
+
 static weft_status parse_choice(const char *text, void *field,
                                 const char *const *names, uint32_t count,
                                 const char *all)
@@ -248,6 +253,14 @@ static const setting table[] = {
      "Up to this size every rank reduces all of an allreduce by itself"},
     {"CHUNK_BYTES", "auto", parse_auto_bytes, AT(chunk_bytes),
      "Piece in which a rank passes large data to the others"},
+    {"CUDA_DRIVER", "auto", parse_cuda_driver, AT(cuda_driver),
+     "For tests: double[:devices[:bytes[:granule]]] stands in for the CUDA "
+     "driver, with host memory as that of its devices"},
+    {"THREADS", "0", parse_u32, AT(threads),
+     "Threads of row operations on the CPU; 0: cores by ranks of the host"},
+    {"CUDA_LIBRARY", "auto", NULL, 0,
+     "The file with the kernels for GPUs; auto: libweft_cuda.so beside "
+     "libweft"},
     {"CPU", "auto", NULL, 0,
      "Vector unit of the reduce kernels: auto, plain, avx2 or avx512"},
     {"RANK", "", NULL, 0, "This process's rank, when no launcher gives it"},

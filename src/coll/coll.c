@@ -137,6 +137,9 @@ static weft_status run(wf_coll_op *op)
 
 weft_status wf_coll_finish(wf_coll_op *op, weft_request **out)
 {
+    if (op->op.comm->mark != 0 && op->op.call.op != WEFT_OP_PREMUL_SUM) {
+        op->op.call.mark = op->op.comm->mark;
+    }
     return out == NULL ? run(op) : submit(op, out);
 }
 

@@ -81,6 +81,17 @@ static void collective_text(const wf_call *call, char *text, size_t room)
     }
 }
 
+/* The caller's own number, behind the rest. */
+static void mark_text(const wf_call *call, char *text, size_t room)
+{
+    size_t used = strlen(text);
+
+    if (call->mark != 0 && call->op != WEFT_OP_PREMUL_SUM) {
+        snprintf(text + used, room - used, ", mark %#llx",
+                 (unsigned long long)call->mark);
+    }
+}
+
 /* What a rank receives or looks for, from a rank or from any. */
 static void message_text(const wf_call *call, const char *what, char *text,
                          size_t room)
@@ -103,6 +114,7 @@ void wf_call_text(const wf_call *call, char *text, size_t room)
         return;
     case WF_CALL_BARRIER:
         snprintf(text, room, "barrier");
+        mark_text(call, text, room);
         return;
     case WF_CALL_SEND:
         snprintf(text, room, "send of %llu bytes to rank %u", n, call->root);
@@ -121,6 +133,9 @@ void wf_call_text(const wf_call *call, char *text, size_t room)
     case WF_CALL_CREATE:
         snprintf(text, room, "creation of a communicator");
         return;
+    case WF_CALL_REGION:
+        snprintf(text, room, "creation of a region");
+        return;
     case WF_CALL_ALLOC:
         snprintf(text, room, "allocation of %llu bytes", n);
         return;
@@ -129,6 +144,7 @@ void wf_call_text(const wf_call *call, char *text, size_t room)
     }
     if (call->kind < WF_CALL_KINDS) {
         collective_text(call, text, room);
+        mark_text(call, text, room);
     } else {
         snprintf(text, room, "nothing yet");
     }

@@ -33,7 +33,8 @@ typedef enum wf_call_kind {
     WF_CALL_ALLTOALLV = 20,
     WF_CALL_PROBE = 21,
     WF_CALL_SENDRECV = 22,
-    WF_CALL_KINDS = 23
+    WF_CALL_REGION = 23,
+    WF_CALL_KINDS = 24
 } wf_call_kind;
 
 #define WF_CALL_ANY UINT32_MAX
@@ -50,7 +51,10 @@ typedef struct wf_call {
      * reduce_scatterv in all; of gatherv, scatterv and alltoallv 0, because
      * ranks differ. */
     uint64_t count;
-    double factor; /* of a pre-multiplied sum, else 0 */
+    union {
+        double factor; /* of a pre-multiplied sum */
+        uint64_t mark; /* of all others: the caller's, or 0 */
+    };
 } wf_call;
 _Static_assert(sizeof(wf_call) == 24, "compared and sent as bytes");
 

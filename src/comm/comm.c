@@ -423,6 +423,11 @@ void weft_comm_set_timeout(weft_comm *comm, double seconds)
                     : comm->world->settings.timeout_ns;
 }
 
+void weft_comm_set_mark(weft_comm *comm, uint64_t mark)
+{
+    comm->mark = mark;
+}
+
 double weft_comm_timeout(const weft_comm *comm)
 {
     return (double)comm->timeout_ns / 1e9;

@@ -56,6 +56,7 @@ struct weft_comm {
     bool one_node;
     uint64_t timeout_ns;
     uint32_t sequence; /* number of the next collective operation */
+    uint64_t mark;     /* that collective operations carry */
     void *coll;        /* what src/coll keeps here */
 
     wf_segment segment;

@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/mail.h"
 #include "comm/request.h"
+#include "comm/serve.h"
 
 /* How waits behave unless the settings say otherwise. A wake-up from sleep
  * costs some 25 us, so it pays to poll about as long before sleeping. Where
@@ -133,6 +134,8 @@ static weft_status world_join(weft_world *world, const weft_boot *boot)
  * still exist may look at. */
 static void world_leave(weft_world *world)
 {
+    wf_server_destroy(world->server);
+    world->server = NULL;
     wf_progress_destroy(world->progress);
     world->progress = NULL;
     if (world->host != NULL) {
@@ -255,6 +258,7 @@ void wf_world_release(weft_world *world)
     pthread_mutex_destroy(&world->comms_lock);
     pthread_mutex_destroy(&world->drive);
     wf_free(world->told);
+    wf_free(world->remote);
     wf_free(world);
 }
 

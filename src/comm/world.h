@@ -11,6 +11,7 @@
 #include "transport/transport.h"
 
 typedef struct wf_progress wf_progress;
+typedef struct wf_server wf_server;
 
 /* What leads a rank to itself and to the others of its host. */
 typedef struct wf_transports {
@@ -54,6 +55,9 @@ struct weft_world {
     weft_comm *busy; /* communicators with requests */
     _Atomic uint32_t pending; /* requests that are not over */
     wf_progress *progress;
+    wf_server *server; /* NULL: nothing here is asked for, see serve.h */
+    /* What others may ask for; one allocation, made by src/region. */
+    void *remote;
 };
 
 void wf_world_acquire(weft_world *world);

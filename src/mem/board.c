@@ -70,3 +70,47 @@ void wf_board_awake(wf_board_rank *self)
 {
     atomic_fetch_sub_explicit(&self->asleep, 1, memory_order_relaxed);
 }
+
+void wf_board_wake_listener(wf_board_rank *r)
+{
+    atomic_fetch_add_explicit(&r->second_bell, 1, memory_order_release);
+    futex(&r->second_bell, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+uint32_t wf_board_listen(wf_board_rank *self)
+{
+    uint32_t bell =
+        atomic_load_explicit(&self->second_bell, memory_order_acquire);
+
+    atomic_fetch_add_explicit(&self->listening, 1, memory_order_seq_cst);
+    /* Pairs with the fence in wf_board_listens: either the poster sees this, or
+     * the second look sees what it posted. */
+    atomic_thread_fence(memory_order_seq_cst);
+    return bell;
+}
+
+void wf_board_sleep_listening(wf_board_rank *self, uint32_t bell,
+                              uint64_t nap_ns)
+{
+    struct timespec t = {(time_t)(nap_ns / WF_SEC), (long)(nap_ns % WF_SEC)};
+
+    futex(&self->second_bell, FUTEX_WAIT, bell, &t);
+}
+
+void wf_board_unlisten(wf_board_rank *self)
+{
+    atomic_fetch_sub_explicit(&self->listening, 1, memory_order_relaxed);
+}
+
+void wf_board_stand_in(wf_board_rank *self)
+{
+    atomic_fetch_sub_explicit(&self->listening, WF_BOARD_STAND_IN,
+                              memory_order_relaxed);
+}
+
+void wf_board_step_back(wf_board_rank *self)
+{
+    atomic_fetch_add_explicit(&self->listening, WF_BOARD_STAND_IN,
+                              memory_order_seq_cst);
+    atomic_thread_fence(memory_order_seq_cst); /* as in wf_board_listen */
+}

@@ -22,7 +22,14 @@
  *
  * Where ranks outnumber cores they sleep often, and a fence costs little next
  * to a change of process: there the poster fences (`fence`), and the sleeper
- * does without the kernel's barrier. */
+ * does without the kernel's barrier.
+ *
+ * Active messages have a second bell, for the thread that answers them while
+ * its rank computes (comm/serve.h): it sleeps nearly always, and must not cost
+ * a system call whenever something else is posted. `listening` is more than 0
+ * while it sleeps. A caller that waits for answers itself stands in for it and
+ * takes WF_BOARD_STAND_IN off: then, and while nobody listens, active messages
+ * ring the first bell. Their posters always fence. */
 #ifndef WF_MEM_BOARD_H
 #define WF_MEM_BOARD_H
 
@@ -32,7 +39,8 @@
 #include <stdint.h>
 
 #define WF_BOARD_MAGIC 0x54464557u /* "WEFT" */
-#define WF_BOARD_VERSION 1u
+#define WF_BOARD_VERSION 2u
+#define WF_BOARD_STAND_IN 0x10000
 
 enum wf_board_state {
     WF_BOARD_EMPTY = 0,
@@ -48,6 +56,8 @@ typedef struct wf_board_rank {
     alignas(64) _Atomic uint32_t state;
     uint32_t rank; /* in the job */
     int32_t pid;
+    _Atomic uint32_t second_bell;
+    _Atomic int32_t listening;
     /* What it does, for people: written on every operation, read by dump. */
     alignas(64) _Atomic uint64_t act; /* communicator and call, by src/comm */
     _Atomic uint64_t sequence;        /* number of the operation there */
@@ -92,6 +102,33 @@ uint32_t wf_board_drowse(wf_board *board, wf_board_rank *self);
 void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
                     uint64_t until_ns);
 void wf_board_awake(wf_board_rank *self);
+
+/* The same after posting an active message. */
+void wf_board_wake_listener(wf_board_rank *r);
+static inline bool wf_board_listens(const wf_board_rank *r)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load_explicit(&r->listening, memory_order_relaxed) > 0;
+}
+static inline void wf_board_ring_listener(wf_board_rank *r)
+{
+    if (wf_board_listens(r)) {
+        wf_board_wake_listener(r);
+    } else {
+        wf_board_ring(r);
+    }
+}
+
+/* Announce that the caller is about to sleep on its second bell, whose value is
+ * returned; sleep on it, after a second look; end it. */
+uint32_t wf_board_listen(wf_board_rank *self);
+void wf_board_sleep_listening(wf_board_rank *self, uint32_t bell,
+                              uint64_t nap_ns);
+void wf_board_unlisten(wf_board_rank *self);
+/* The caller looks for active messages itself, or does so no more; then it
+ * looks once again. */
+void wf_board_stand_in(wf_board_rank *self);
+void wf_board_step_back(wf_board_rank *self);
 
 /* Let this process take part in the barrier above; false if it cannot. */
 bool wf_board_register_barrier(void);

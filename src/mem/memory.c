@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "mem/segment.h"
 
@@ -53,18 +54,26 @@ static uint64_t group_headroom(const char *group)
     return used < limit ? limit - used : 0;
 }
 
-/* A limit may sit at any group from ours up to the root. */
-static uint64_t groups_headroom(void)
+/* The path of our group below the mount, "" for the root and where there is no
+ * version 2. */
+static void own_group(char *path, size_t room)
 {
     char line[400];
-    char *group;
+
+    path[0] = '\0';
+    if (read_line_of("/proc/self/cgroup", "0::", line, sizeof(line))) {
+        line[strcspn(line, "\n")] = '\0';
+        snprintf(path, room, "%s", line + 3);
+    }
+}
+
+/* A limit may sit at any group from ours up to the root. */
+uint64_t wf_memory_in_group(void)
+{
+    char group[400];
     uint64_t least = group_headroom("");
 
-    if (!read_line_of("/proc/self/cgroup", "0::", line, sizeof(line))) {
-        return least;
-    }
-    line[strcspn(line, "\n")] = '\0';
-    group = line + 3;
+    own_group(group, sizeof(group));
     while (group[0] == '/' && group[1] != '\0') {
         uint64_t room = group_headroom(group);
 
@@ -74,14 +83,56 @@ static uint64_t groups_headroom(void)
     return least;
 }
 
-uint64_t wf_memory_available(void)
+uint64_t wf_memory_group_id(void)
+{
+    char group[400];
+    char path[512];
+    struct stat s;
+
+    own_group(group, sizeof(group));
+    snprintf(path, sizeof(path), "/sys/fs/cgroup%s", group);
+    /* The directory itself: paths are relative to a namespace. */
+    return stat(path, &s) == 0 ? (uint64_t)s.st_ino : 0;
+}
+
+/* "Name:   17 kB" of /proc/meminfo, in units of `unit`. */
+static bool meminfo(const char *name, uint64_t unit, uint64_t *out)
 {
     char line[128];
-    uint64_t host = UINT64_MAX;
-    uint64_t group = groups_headroom();
 
-    if (read_line_of("/proc/meminfo", "MemAvailable:", line, sizeof(line))) {
-        host = strtoull(line + strlen("MemAvailable:"), NULL, 10) * 1024;
+    if (!read_line_of("/proc/meminfo", name, line, sizeof(line))) {
+        return false;
     }
+    *out = strtoull(line + strlen(name), NULL, 10) * unit;
+    return true;
+}
+
+uint64_t wf_memory_on_host(void)
+{
+    uint64_t bytes = UINT64_MAX;
+
+    (void)meminfo("MemAvailable:", 1024, &bytes);
+    return bytes;
+}
+
+uint64_t wf_memory_huge_free(void)
+{
+    uint64_t pages = 0;
+    uint64_t reserved = 0;
+    uint64_t size = 0;
+
+    if (!meminfo("HugePages_Free:", 1, &pages) ||
+        !meminfo("HugePages_Rsvd:", 1, &reserved) ||
+        !meminfo("Hugepagesize:", 1024, &size) || size != WF_HUGE_PAGE) {
+        return 0;
+    }
+    return pages > reserved ? (pages - reserved) * size : 0;
+}
+
+uint64_t wf_memory_available(void)
+{
+    uint64_t host = wf_memory_on_host();
+    uint64_t group = wf_memory_in_group();
+
     return host < group ? host : group;
 }

@@ -14,7 +14,6 @@
 #include "mem/share_maps.h"
 
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW)
-#define HUGE_PAGE ((size_t)2 << 20)
 
 size_t wf_segment_page(void)
 {
@@ -48,12 +47,12 @@ static int memfd_hugetlb(const char *what, size_t bytes)
     if (fd < 0) {
         return -1;
     }
-    if (ftruncate(fd, (off_t)wf_round_up(bytes, HUGE_PAGE)) == 0) {
-        void *p = mmap(NULL, wf_round_up(bytes, HUGE_PAGE),
+    if (ftruncate(fd, (off_t)wf_round_up(bytes, WF_HUGE_PAGE)) == 0) {
+        void *p = mmap(NULL, wf_round_up(bytes, WF_HUGE_PAGE),
                        PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 
         if (p != MAP_FAILED) {
-            munmap(p, wf_round_up(bytes, HUGE_PAGE));
+            munmap(p, wf_round_up(bytes, WF_HUGE_PAGE));
             return fd;
         }
     }
@@ -61,9 +60,10 @@ static int memfd_hugetlb(const char *what, size_t bytes)
     return -1;
 }
 
-static weft_status memfd_plain(const char *what, size_t bytes, int *out)
+static weft_status memfd_sized(const char *what, size_t bytes, unsigned more,
+                               int *out)
 {
-    int fd = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    int fd = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING | more);
 
     if (fd < 0) {
         return wf_fail_errno("memfd_create for %s", what);
@@ -76,6 +76,30 @@ static weft_status memfd_plain(const char *what, size_t bytes, int *out)
     }
     *out = fd;
     return WEFT_OK;
+}
+
+static weft_status memfd_seal(const char *what, int fd)
+{
+    return fcntl(fd, F_ADD_SEALS, SIZE_SEALS) == 0
+               ? WEFT_OK
+               : wf_fail_errno("sealing %s", what);
+}
+
+weft_status wf_segment_make_fd(const char *what, size_t bytes, bool huge,
+                               int *out)
+{
+    int fd = -1;
+    weft_status st = memfd_sized(what, bytes, huge ? MFD_HUGETLB : 0, &fd);
+
+    if (st == WEFT_OK) {
+        st = memfd_seal(what, fd);
+        if (st != WEFT_OK) {
+            close(fd);
+            return st;
+        }
+        *out = fd;
+    }
+    return st;
 }
 
 weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
@@ -96,17 +120,17 @@ weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
                    "transparent ones",
                    what);
         } else {
-            whole = wf_round_up(bytes, HUGE_PAGE);
+            whole = wf_round_up(bytes, WF_HUGE_PAGE);
         }
     }
     if (fd < 0) {
-        st = memfd_plain(what, whole, &fd);
+        st = memfd_sized(what, whole, 0, &fd);
         if (st != WEFT_OK) {
             return st;
         }
     }
-    if (fcntl(fd, F_ADD_SEALS, SIZE_SEALS) != 0) {
-        st = wf_fail_errno("sealing %s", what);
+    st = memfd_seal(what, fd);
+    if (st != WEFT_OK) {
         close(fd);
         return st;
     }
@@ -119,7 +143,7 @@ weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
 }
 
 /* What a peer sent us is not to be trusted with our address space. */
-static weft_status check_fd(const char *what, int fd, size_t bytes)
+weft_status wf_segment_check_fd(const char *what, int fd, size_t bytes)
 {
     struct stat s;
     int seals = fcntl(fd, F_GET_SEALS);
@@ -141,7 +165,8 @@ weft_status wf_segment_attach(const char *what, int fd, size_t bytes,
                               bool writable, wf_segment *out)
 {
     size_t whole = wf_round_up(bytes, wf_segment_page());
-    weft_status st = check_fd(what, fd, whole < bytes ? bytes : whole);
+    weft_status st =
+        wf_segment_check_fd(what, fd, whole < bytes ? bytes : whole);
     void *base;
 
     if (st == WEFT_OK) {

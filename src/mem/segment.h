@@ -26,6 +26,16 @@ typedef struct wf_segment {
 weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
                               wf_segment *out);
 
+/* A memfd with the seals that is not mapped and has no pages, for those who map
+ * it themselves. It may be larger than there is memory: only what somebody
+ * touches, or populates, takes any. `huge`: of reserved huge pages, `bytes`
+ * being whole ones; else plain. */
+weft_status wf_segment_make_fd(const char *what, size_t bytes, bool huge,
+                               int *out);
+
+/* Has the memfd behind `fd` at least `bytes`, and the seals? */
+weft_status wf_segment_check_fd(const char *what, int fd, size_t bytes);
+
 /* Map the segment behind `fd`, which must have at least `bytes` and the seals.
  * Takes `fd` over, also when it fails. A read-only mapping cannot be made
  * writable later if the descriptor is read-only too. */
@@ -55,8 +65,21 @@ void wf_flat_unmap(void *base, size_t bytes);
 size_t wf_segment_page(void);
 size_t wf_round_up(size_t bytes, size_t unit);
 
+#define WF_HUGE_PAGE ((size_t)2 << 20)
+
 /* Bytes that can still be allocated on this host, by its free memory and by
- * the limits of this process's control group. */
+ * the limits of this process's control group; and each of the two alone. */
 uint64_t wf_memory_available(void);
+uint64_t wf_memory_on_host(void);
+uint64_t wf_memory_in_group(void);
+/* Tells control groups of this host apart; 0 if that cannot be told. */
+uint64_t wf_memory_group_id(void);
+/* Bytes of reserved huge pages (of WF_HUGE_PAGE) that are free. */
+uint64_t wf_memory_huge_free(void);
+
+/* Let pages of a shared mapping that are allocated from here on lie on the NUMA
+ * node `node`, if it has room for them. WEFT_ERR_INVALID: there is no such
+ * node. */
+weft_status wf_memory_place(void *at, size_t bytes, uint32_t node);
 
 #endif

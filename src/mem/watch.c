@@ -372,7 +372,9 @@ weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
     if (n > WF_MAIL_MAX || link < 0) {
         return wf_fail(WEFT_ERR_INVALID, "mail of %zu bytes to rank %u", n, to);
     }
-    memcpy(p.data, data, n);
+    if (n > 0) { /* mail may be a descriptor alone */
+        memcpy(p.data, data, n);
+    }
     st = wf_link_send(link, &p, fd, wf_now_ns() + POST_TIMEOUT_NS);
     if (st == WEFT_ERR_CLOSED) {
         st = wf_host_check(host, to);

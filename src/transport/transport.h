@@ -60,7 +60,8 @@ typedef struct wf_msg {
     uint64_t token;
 } wf_msg;
 
-/* `header` and `payload` are valid during the call only. */
+/* `header` and `payload` are valid during the call only, and aligned to 16
+ * bytes. */
 typedef void wf_am_fn(void *ctx, uint32_t from, const void *header,
                       size_t header_bytes, const void *payload,
                       size_t payload_bytes);
@@ -118,7 +119,8 @@ typedef struct wf_transport {
     bool (*lost)(const wf_port *port, uint32_t rank);
     /* A descriptor that polls readable when progress() may have work, or -1:
      * then this rank's bell on the board rings, by a peer or by a progress()
-     * that did something and may have more to do. Optional. */
+     * that did something and may have more to do; for an active message, with
+     * wf_board_ring_listener. Optional. */
     int (*wake_fd)(wf_port *port);
 } wf_transport;
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backend.hpp"
+#include "mpi_module.hpp"
 
 namespace
 {
@@ -66,4 +67,6 @@ PYBIND11_MODULE(WEFT_SHIM_NAME, module)
         /* Under this name torch's _set_pg_timeout looks for it. */
         .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"),
              py::call_guard<py::gil_scoped_release>());
+
+    weft_torch::mpi::bind_mpi(module);
 }

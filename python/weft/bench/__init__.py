@@ -9,4 +9,8 @@ figures, `report`, `plots` and `htmlpage` show them.
 `weft bench torch` has the same parts under names with `torch_`: `torch_run` says what and who,
 `torch_rank` is a rank, `torch_models` what it trains and asks, `torch_marks` and `torch_report` the
 figures.
+
+`weft bench gather` compares gathers of rows: `gather` says what and who, `gather_rank` measures,
+through the C calls of `gather_calls`; `gather_marks` and `gather_report` tell, and `gather_gpu` is
+the part for GPUs.
 """

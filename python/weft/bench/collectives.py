@@ -76,6 +76,8 @@ class Outcome:
     missing: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    # Rows of values and of marks, made by a part that has other figures than blocks.
+    ready: list[dict] = field(default_factory=list)
     interrupted: bool = False
 
 

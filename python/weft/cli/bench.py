@@ -12,6 +12,9 @@ from pathlib import Path
 
 from ..bench import (
     collectives,
+    gather,
+    gather_marks,
+    gather_report,
     htmlpage,
     marks,
     plots,
@@ -48,6 +51,10 @@ def _torch_marks(blocks: list[Block], missing: dict[str, str]) -> list[dict]:
     return torch_marks.mark_rows(blocks, missing, len(cores_here(None)))
 
 
+def _gather_marks(blocks: list[Block], missing: dict[str, str]) -> list[dict]:
+    return gather_marks.mark_rows(blocks, missing, len(cores_here(None)))
+
+
 BENCHES = {
     "collectives": Bench(
         OPERATIONS,
@@ -64,6 +71,14 @@ BENCHES = {
         torch_report.rows,
         _torch_marks,
         torch_report.figures,
+    ),
+    "gather": Bench(
+        gather.NAMES,
+        gather.SYSTEMS,
+        gather.measure,
+        gather_report.rows,
+        _gather_marks,
+        gather_report.figures,
     ),
 }
 
@@ -287,13 +302,15 @@ def _absent(outcome: Outcome) -> dict[str, str]:
 def _marks(args: argparse.Namespace, bench: Bench, outcome: Outcome) -> list[dict]:
     asked = _options(args, bench).families
     left_out = {name: "left out" for name in bench.systems if name not in asked}
-    return bench.marks(outcome.blocks, outcome.missing | left_out)
+    judged = bench.marks(outcome.blocks, outcome.missing | left_out)
+    return [*judged, *(row for row in outcome.ready if "mark" in row)]
 
 
 def _all_rows(args: argparse.Namespace, name: str, outcome: Outcome) -> list[dict]:
     missing = [results.missing_row(who, why, name) for who, why in _absent(outcome).items()]
     bench = BENCHES[name]
-    return [*bench.rows(outcome.blocks), *missing, *_marks(args, bench, outcome)]
+    ready = [row for row in outcome.ready if "mark" not in row]
+    return [*bench.rows(outcome.blocks), *ready, *missing, *_marks(args, bench, outcome)]
 
 
 def _print(args: argparse.Namespace, name: str, outcome: Outcome) -> None:

@@ -154,10 +154,21 @@ static void out_wait(wf_port *port, shm_peer *peer, wf_queue *queue,
     out_recount(port, peer, waited);
 }
 
+/* Something has gone out, an active message among it or not. */
+static void out_ring(shm_peer *peer, bool active)
+{
+    wf_board_ring(peer->bell);
+    if (active && wf_board_listens(peer->bell)) {
+        wf_board_wake_listener(peer->bell);
+    }
+}
+
 void shm_out_submit(wf_port *port, shm_peer *peer, wf_msg *msg)
 {
+    bool active = msg->state == SHM_AM;
+
     if (peer->queue.head == NULL && out_try(port, peer, msg)) {
-        wf_board_ring(peer->bell);
+        out_ring(peer, active);
         return;
     }
     out_wait(port, peer, &peer->queue, msg);
@@ -180,7 +191,7 @@ bool shm_out_am(shm_peer *peer, const wf_am_view *am)
             am->payload_bytes);
     wf_ring_publish(&peer->out, record,
                     wf_record_am_mark(am->id, am->header_bytes, n), 0, n);
-    wf_board_ring(peer->bell);
+    wf_board_ring_listener(peer->bell);
     return true;
 }
 
@@ -245,6 +256,7 @@ static unsigned out_pump_streams(shm_peer *peer)
 unsigned shm_out_pump(wf_port *port, shm_peer *peer)
 {
     unsigned events = 0;
+    bool active = false;
     wf_msg *msg;
 
     if (!out_waits(peer)) {
@@ -252,10 +264,12 @@ unsigned shm_out_pump(wf_port *port, shm_peer *peer)
     }
     while ((msg = peer->queue.head) != NULL) {
         wf_msg *next = msg->next;
+        bool is_active = msg->state == SHM_AM;
 
         if (!out_try(port, peer, msg)) {
             break;
         }
+        active = active || is_active;
         peer->queue.head = next;
         events++;
     }
@@ -264,7 +278,7 @@ unsigned shm_out_pump(wf_port *port, shm_peer *peer)
     }
     if (events > 0) {
         out_recount(port, peer, true);
-        wf_board_ring(peer->bell);
+        out_ring(peer, active);
     }
     if (peer->out.broken) {
         shm_peer_fail(port, peer, WEFT_ERR_PROTOCOL);

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sum the gradients of equal ids: sort, then add run by run, so that the order
+ * of additions depends on the ids alone. A long run would keep one thread busy
+ * for ever; it is noted, and a whole block then shares it. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "kernels.cuh"
+
+namespace weft
+{
+
+namespace
+{
+
+constexpr uint32_t kLong = 64;        /* a run of more rows is shared */
+constexpr uint32_t kLongBlocks = 528; /* four for each multiprocessor */
+constexpr uint32_t kTile = 32;        /* columns that a warp has at a time */
+constexpr uint32_t kWarps = kThreads / kTile;
+
+struct SumArgs {
+    Lines grads;
+    Lines sums;
+    Ids ids;
+    Runs runs;
+    Share share; /* n is an upper bound of the runs */
+    uint64_t ids_n;
+    void *out_ids;
+    unsigned long long *out_count;
+    uint32_t *long_runs;
+    uint32_t *long_count;
+};
+
+__device__ inline float to_float(float v)
+{
+    return v;
+}
+__device__ inline float to_float(__half v)
+{
+    return __half2float(v);
+}
+__device__ inline float to_float(__nv_bfloat16 v)
+{
+    return __bfloat162float(v);
+}
+
+template <typename T>
+__device__ inline T *element_at(const Lines &lines, uint64_t line, uint32_t i)
+{
+    return reinterpret_cast<T *>(lines.at + line * lines.pitch) + i;
+}
+
+/* The number of each run, and -1 behind the last. */
+__global__ void __launch_bounds__(kThreads) id_kernel(const SumArgs args)
+{
+    const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;
+    const uint32_t count = *args.runs.count;
+
+    if (at >= args.ids_n) {
+        return;
+    }
+    const int64_t id =
+        at < count ? load_id(args.ids, args.runs.places[args.runs.starts[at]])
+                   : -1;
+    if (args.ids.wide) {
+        static_cast<int64_t *>(args.out_ids)[at] = id;
+    } else {
+        static_cast<int32_t *>(args.out_ids)[at] = int32_t(id);
+    }
+    if (at < count && args.runs.starts[at + 1] - args.runs.starts[at] > kLong) {
+        args.long_runs[atomicAdd(args.long_count, 1u)] = uint32_t(at);
+    }
+    if (at == 0) {
+        *args.out_count = count;
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) short_kernel(SumArgs args)
+{
+    const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
+
+    args.share.n = *args.runs.count;
+    if (first >= args.share.n) {
+        return;
+    }
+    const uint32_t items = items_here(args.share, first);
+    for (uint32_t j = threadIdx.x; j < items; j += kThreads) {
+        const Item item = item_of(args.share, first, j);
+        const uint32_t begin = args.runs.starts[item.at];
+        const uint32_t end = args.runs.starts[item.at + 1];
+        float sum = 0;
+
+        if (end - begin > kLong) {
+            continue;
+        }
+#pragma unroll 4
+        for (uint32_t k = begin; k < end; k++) {
+            sum += to_float(*element_at<const T>(
+                args.grads, args.runs.places[k], item.chunk));
+        }
+        *element_at<float>(args.sums, item.at, item.chunk) = sum;
+    }
+}
+
+/* Each warp adds every kWarps-th row of a tile of columns; then the first adds
+ * what the warps have, in their order. */
+template <typename T>
+__global__ void __launch_bounds__(kThreads) long_kernel(const SumArgs args)
+{
+    __shared__ float part[kWarps][kTile];
+    const uint32_t lane = threadIdx.x % kTile;
+    const uint32_t warp = threadIdx.x / kTile;
+    const uint32_t width = args.share.chunks;
+    const uint32_t tiles = (width + kTile - 1) / kTile;
+    const uint64_t work = uint64_t(*args.long_count) * tiles;
+
+    for (uint64_t i = blockIdx.x; i < work; i += gridDim.x) {
+        const uint32_t run = args.long_runs[i / tiles];
+        const uint32_t column = uint32_t(i % tiles) * kTile + lane;
+        const uint32_t end = args.runs.starts[run + 1];
+        float sum = 0;
+
+        if (column < width) {
+#pragma unroll 8
+            for (uint32_t k = args.runs.starts[run] + warp; k < end;
+                 k += kWarps) {
+                sum += to_float(*element_at<const T>(
+                    args.grads, args.runs.places[k], column));
+            }
+        }
+        part[warp][lane] = sum;
+        __syncthreads();
+        if (warp == 0 && column < width) {
+            for (uint32_t w = 1; w < kWarps; w++) {
+                sum += part[w][lane];
+            }
+            *element_at<float>(args.sums, run, column) = sum;
+        }
+        __syncthreads();
+    }
+}
+
+template <typename T> int launch(const SumArgs &args, cudaStream_t stream)
+{
+    const uint64_t blocks = blocks_of(args.share);
+
+    if (blocks > kBlocksMax) {
+        return WF_CUDA_UNSUPPORTED;
+    }
+    id_kernel<<<uint32_t((args.ids_n + kThreads - 1) / kThreads), kThreads, 0,
+                stream>>>(args);
+    if (blocks > 0) {
+        short_kernel<T><<<uint32_t(blocks), kThreads, 0, stream>>>(args);
+        long_kernel<T><<<kLongBlocks, kThreads, 0, stream>>>(args);
+    }
+    return last_error();
+}
+
+int launch_type(const SumArgs &args, weft_dtype type, cudaStream_t stream)
+{
+    switch (type) {
+    case WEFT_F32:
+        return launch<float>(args, stream);
+    case WEFT_F16:
+        return launch<__half>(args, stream);
+    case WEFT_BF16:
+        return launch<__nv_bfloat16>(args, stream);
+    default:
+        return WF_CUDA_UNSUPPORTED;
+    }
+}
+
+} // namespace
+
+int unique(const wf_cuda_unique_call *call)
+{
+    const uint64_t n = call->ids.n;
+    SumArgs args = {};
+    StreamState *state;
+    int error = stream_state(call->stream, &state);
+
+    if (error != 0) {
+        return error;
+    }
+    if (n == 0) {
+        return cudaMemsetAsync(call->out_count, 0, sizeof(uint64_t),
+                               state->stream);
+    }
+    if (call->width >= uint64_t(1) << 31) {
+        return WF_CUDA_UNSUPPORTED;
+    }
+    Scratch scratch(state);
+    const size_t long_most = n / kLong + 1;
+    const Bounds bounds = {call->rows, WEFT_BOUNDS_SKIP, nullptr};
+    error = scratch.reserve(runs_room(n) +
+                            Scratch::room(long_most * sizeof(uint32_t)) +
+                            Scratch::room(sizeof(uint32_t)));
+    if (error != 0) {
+        return error;
+    }
+    args.grads = {static_cast<char *>(call->grads.at), call->grads.pitch};
+    args.sums = {reinterpret_cast<char *>(call->out_grads), call->out_pitch};
+    args.ids = {call->ids.at, nullptr, call->ids.type == WEFT_I64};
+    args.ids_n = n;
+    /* A width of 0 has no chunks to deal out, but its ids count. */
+    args.share =
+        share_of(call->width == 0 ? 0 : n,
+                 call->width == 0 ? 1 : uint32_t(call->width), kThreads);
+    args.out_ids = call->out_ids;
+    args.out_count = reinterpret_cast<unsigned long long *>(call->out_count);
+    error = find_runs(args.ids, bounds, n, scratch, state->stream, &args.runs);
+    args.long_runs = scratch.take<uint32_t>(long_most);
+    args.long_count = scratch.take<uint32_t>(1);
+    if (error == 0) {
+        error = cudaMemsetAsync(args.long_count, 0, sizeof(uint32_t),
+                                state->stream);
+    }
+    return error != 0 ? error
+                      : launch_type(args, call->grads.type, state->stream);
+}
+
+} // namespace weft

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gather, scatter and scatter_add: arrays become the descriptions of
+ * <weft/rows.h>. weft._rows has made the arrays plain before.
+ *
+ * Elements that the library has no type for move as bytes, if both sides have
+ * the same number of them. */
+#include "args.h"
+#include "region.h"
+#include "region_grid.h"
+
+typedef weft_status rows_function(const weft_table *table, const weft_ids *ids,
+                                  const weft_rows *rows,
+                                  const weft_rows_options *options);
+
+typedef struct rows_call {
+    wfp_hold *hold; /* of the table's memory, if it is shared; counted */
+    wfp_grid table; /* of a RegionHandle: its shape and type only */
+    wfp_grid ids;
+    wfp_grid rows;
+    weft_table t;
+    weft_ids i;
+    weft_rows r;
+    weft_rows_options options;
+    bool by_messages; /* needs other ranks */
+} rows_call;
+
+/* A whole region, mapped or not. */
+static int rows_open_region(rows_call *call, wfp_hold *hold)
+{
+    weft_region_info info;
+    int64_t stride;
+
+    if (hold->region == NULL) {
+        wfp_fail(WEFT_ERR_UNSUPPORTED,
+                 "this process only attached to the memory; pass the tensor");
+        return -1;
+    }
+    weft_region_describe(hold->region, &info);
+    wfp_hold_retain(hold);
+    call->hold = hold;
+    call->by_messages = info.reach != WEFT_REACH_MAPPED;
+    call->table.name = "table";
+    call->table.dims = (int32_t)info.dims;
+    call->table.dtype = (int)info.type;
+    call->table.item = weft_dtype_size(info.type);
+    call->table.place = info.place;
+    call->table.device = info.device;
+    stride = (int64_t)call->table.item;
+    for (uint32_t i = info.dims; i-- > 0;) {
+        call->table.shape[i] = (int64_t)info.shape[i];
+        call->table.stride[i] = i == 0 ? (int64_t)info.row_pitch : stride;
+        stride *= call->table.shape[i];
+    }
+    call->t = (weft_table){.region = hold->region, .place = info.place};
+    return 0;
+}
+
+/* Is the table a range of rows and columns of a region? Then it is passed as
+ * such, which counts the rows for its statistics and finds a host region's
+ * addresses on a GPU. */
+static void rows_find_region(rows_call *call, int64_t pitch)
+{
+    wfp_hold *hold = wfp_hold_find(call->table.at);
+    weft_region_info info;
+    const char *base;
+    uint64_t offset;
+
+    if (hold == NULL) {
+        PyErr_Clear();
+        return;
+    }
+    call->hold = hold;
+    base = hold->region == NULL ? NULL : weft_region_base(hold->region);
+    if (base == NULL) {
+        return;
+    }
+    weft_region_describe(hold->region, &info);
+    offset = (uint64_t)((uintptr_t)call->table.at - (uintptr_t)base);
+    if (!info.flat || (uint64_t)pitch != info.row_pitch ||
+        info.place != call->table.place ||
+        offset / info.row_pitch + (uint64_t)call->table.shape[0] >
+            info.shape[0]) {
+        return; /* as any other memory, also a read-only mapping */
+    }
+    call->t.region = hold->region;
+    call->t.first = offset / info.row_pitch;
+    call->t.limit = (uint64_t)call->table.shape[0];
+    call->t.skip = offset % info.row_pitch;
+}
+
+static int rows_open_array(rows_call *call, PyObject *object, bool writable)
+{
+    wfp_grid *table = &call->table;
+    int64_t pitch;
+
+    if (wfp_grid_open(table, object, "table", writable) < 0) {
+        return -1;
+    }
+    if (table->dims == 0) {
+        wfp_fail(WEFT_ERR_INVALID, "the table has no dimensions, so no rows");
+        return -1;
+    }
+    pitch = wfp_grid_pitch(table, 1);
+    if (pitch < 0 || !wfp_grid_is_compact(table, 1)) {
+        wfp_fail(WEFT_ERR_INVALID,
+                 "the elements of a row of the table are not side by side, or "
+                 "its rows overlap; pass it in another order, or a copy");
+        return -1;
+    }
+    call->t = (weft_table){.at = table->at,
+                           .rows = (uint64_t)table->shape[0],
+                           .pitch = (uint64_t)pitch,
+                           .place = table->place};
+    if (wfp_grid_count(table, 0) != 0) {
+        rows_find_region(call, pitch);
+    }
+    return 0;
+}
+
+static int rows_open_ids(rows_call *call, PyObject *object)
+{
+    wfp_grid *ids = &call->ids;
+
+    if (wfp_grid_open(ids, object, "ids", false) < 0) {
+        return -1;
+    }
+    if ((ids->dtype != WEFT_I32 && ids->dtype != WEFT_I64) ||
+        !wfp_grid_is_compact(ids, 0)) {
+        PyErr_SetString(PyExc_TypeError,
+                        "ids must be int32 or int64, one after the other");
+        return -1;
+    }
+    call->i = (weft_ids){.at = ids->at,
+                         .type = (weft_dtype)ids->dtype,
+                         .n = wfp_grid_count(ids, 0),
+                         .place = ids->place};
+    return 0;
+}
+
+/* Has it a row for each id? */
+static bool rows_shape_fits(const rows_call *call)
+{
+    const wfp_grid *rows = &call->rows;
+    int32_t lead = call->ids.dims;
+
+    if (rows->dims != lead + call->table.dims - 1) {
+        return false;
+    }
+    for (int32_t i = 0; i < rows->dims; i++) {
+        int64_t wanted =
+            i < lead ? call->ids.shape[i] : call->table.shape[i - lead + 1];
+
+        if (rows->shape[i] != wanted) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static int rows_wrong_shape(const rows_call *call)
+{
+    PyObject *rows = wfp_grid_shape(&call->rows);
+    PyObject *ids = wfp_grid_shape(&call->ids);
+    PyObject *table = wfp_grid_shape(&call->table);
+
+    if (rows != NULL && ids != NULL && table != NULL) {
+        wfp_fail(WEFT_ERR_INVALID,
+                 "%s has shape %R; ids have shape %R and the table %R, so it "
+                 "needs a row for each id",
+                 call->rows.name, rows, ids, table);
+    }
+    Py_XDECREF(rows);
+    Py_XDECREF(ids);
+    Py_XDECREF(table);
+    return -1;
+}
+
+static int rows_open_rows(rows_call *call, PyObject *object, const char *name,
+                          bool writable)
+{
+    wfp_grid *rows = &call->rows;
+    int64_t pitch;
+
+    if (wfp_grid_open(rows, object, name, writable) < 0) {
+        return -1;
+    }
+    if (!rows_shape_fits(call)) {
+        return rows_wrong_shape(call);
+    }
+    pitch = wfp_grid_pitch(rows, call->ids.dims);
+    if (pitch < 0 || !wfp_grid_is_compact(rows, call->ids.dims)) {
+        wfp_fail(WEFT_ERR_INVALID,
+                 "%s must have the elements of a row side by side, and its "
+                 "rows at equal distances",
+                 name);
+        return -1;
+    }
+    call->r = (weft_rows){
+        .at = rows->at, .pitch = (uint64_t)pitch, .place = rows->place};
+    return 0;
+}
+
+/* The types of both sides, as the library sees them. */
+static int rows_set_types(rows_call *call, bool adds)
+{
+    const wfp_grid *table = &call->table;
+    uint64_t width = wfp_grid_count(table, 1);
+
+    if (table->dtype != WFP_NO_DTYPE && call->rows.dtype != WFP_NO_DTYPE) {
+        call->t.width = width;
+        call->t.type = (weft_dtype)table->dtype;
+        call->r.type = (weft_dtype)call->rows.dtype;
+        return 0;
+    }
+    if (adds) {
+        PyErr_SetString(PyExc_TypeError,
+                        "elements of this type can be moved, not added");
+        return -1;
+    }
+    if (table->item != call->rows.item) {
+        PyErr_Format(PyExc_TypeError,
+                     "%s and the table have elements of different types, of "
+                     "which one cannot be converted",
+                     call->rows.name);
+        return -1;
+    }
+    call->t.width = width * table->item;
+    call->t.type = WEFT_U8;
+    call->r.type = WEFT_U8;
+    return 0;
+}
+
+/* All on the host, or ids and rows on one GPU, whose stream is torch's. */
+static int rows_set_place(rows_call *call)
+{
+    const wfp_grid *rows = &call->rows;
+
+    if (rows->place != call->ids.place || rows->device != call->ids.device ||
+        (rows->place == WEFT_HOST && call->table.place != WEFT_HOST)) {
+        wfp_fail(WEFT_ERR_INVALID,
+                 "ids and %s must be on the same device, and on a GPU if the "
+                 "table is",
+                 rows->name);
+        return -1;
+    }
+    if (rows->place == WEFT_HOST || rows->api->current_work_stream == NULL) {
+        return 0;
+    }
+    return rows->api->current_work_stream(WFP_DL_CUDA, rows->device,
+                                          &call->options.stream);
+}
+
+static PyObject *rows_run(rows_call *call, rows_function *function)
+{
+    weft_status status;
+
+    if (call->by_messages && wfp_hold_enter(call->hold) < 0) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = function(&call->t, &call->i, &call->r, &call->options);
+    Py_END_ALLOW_THREADS
+    if (call->by_messages) {
+        wfp_hold_leave(call->hold);
+    }
+    return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
+}
+
+static int rows_open(rows_call *call, PyObject *const *args, const char *name,
+                     bool writes_table)
+{
+    wfp_hold *hold = wfp_region_hold(args[0]);
+    int opened = hold != NULL ? rows_open_region(call, hold)
+                              : rows_open_array(call, args[0], writes_table);
+    int64_t bounds = 0;
+    int64_t deterministic = 0;
+    int64_t sort = 0;
+
+    if (opened < 0 || rows_open_ids(call, args[1]) < 0 ||
+        rows_open_rows(call, args[2], name, !writes_table) < 0 ||
+        wfp_args_i64(args[3], "bounds", &bounds) < 0 ||
+        wfp_args_u32(args[4], "threads", &call->options.threads) < 0 ||
+        wfp_args_i64(args[5], "deterministic", &deterministic) < 0 ||
+        wfp_args_i64(args[6], "sort", &sort) < 0) {
+        return -1;
+    }
+    call->options.size = sizeof(call->options);
+    call->options.bounds = (weft_bounds)bounds;
+    call->options.deterministic = (int32_t)deterministic;
+    call->options.sort = (int32_t)sort;
+    return rows_set_place(call);
+}
+
+static PyObject *rows_call_with(PyObject *const *args, Py_ssize_t nargs,
+                                rows_function *function, const char *name,
+                                bool writes_table, bool adds)
+{
+    rows_call call = {0};
+    PyObject *result = NULL;
+
+    if (nargs != 7) {
+        PyErr_SetString(PyExc_TypeError, "7 arguments are needed");
+        return NULL;
+    }
+    if (rows_open(&call, args, name, writes_table) == 0 &&
+        rows_set_types(&call, adds) == 0) {
+        result = rows_run(&call, function);
+    }
+    wfp_grid_close(&call.rows);
+    wfp_grid_close(&call.ids);
+    wfp_grid_close(&call.table);
+    if (call.hold != NULL) {
+        wfp_hold_release(call.hold);
+    }
+    return result;
+}
+
+static PyObject *rows_gather(PyObject *module, PyObject *const *args,
+                             Py_ssize_t nargs)
+{
+    (void)module;
+    return rows_call_with(args, nargs, weft_rows_gather, "out", false, false);
+}
+
+static PyObject *rows_scatter(PyObject *module, PyObject *const *args,
+                              Py_ssize_t nargs)
+{
+    (void)module;
+    return rows_call_with(args, nargs, weft_rows_scatter, "rows", true, false);
+}
+
+static PyObject *rows_scatter_add(PyObject *module, PyObject *const *args,
+                                  Py_ssize_t nargs)
+{
+    (void)module;
+    return rows_call_with(args, nargs, weft_rows_scatter_add, "rows", true,
+                          true);
+}
+
+static bool rows_negative_among(const wfp_grid *ids)
+{
+    uint64_t n = wfp_grid_count(ids, 0);
+    int64_t least = 0;
+
+    for (uint64_t i = 0; ids->dtype == WEFT_I64 && i < n; i++) {
+        least |= ((const int64_t *)(const void *)ids->at)[i];
+    }
+    for (uint64_t i = 0; ids->dtype == WEFT_I32 && i < n; i++) {
+        least |= ((const int32_t *)(const void *)ids->at)[i];
+    }
+    return least < 0;
+}
+
+static PyObject *rows_any_negative(PyObject *module, PyObject *object)
+{
+    rows_call call = {0};
+    PyObject *result = NULL;
+
+    (void)module;
+    if (rows_open_ids(&call, object) == 0) {
+        result = PyBool_FromLong(rows_negative_among(&call.ids));
+    }
+    wfp_grid_close(&call.ids);
+    return result;
+}
+
+static PyObject *rows_check(PyObject *module, PyObject *stream)
+{
+    void *at = PyLong_AsVoidPtr(stream);
+    weft_status status;
+
+    (void)module;
+    if (at == NULL && PyErr_Occurred()) {
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_rows_check(at);
+    Py_END_ALLOW_THREADS
+    return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
+}
+
+#define ROWS_METHOD(name, function, doc)                                       \
+    {                                                                          \
+        name, (PyCFunction)(void (*)(void))(function), METH_FASTCALL, doc      \
+    }
+
+static PyMethodDef rows_functions[] = {
+    ROWS_METHOD("rows_gather", rows_gather,
+                "rows_gather($module, table, ids, out, bounds, threads, "
+                "deterministic, sort, /)\n--\n\nweft_rows_gather."),
+    ROWS_METHOD("rows_scatter", rows_scatter,
+                "rows_scatter($module, table, ids, rows, bounds, threads, "
+                "deterministic, sort, /)\n--\n\nweft_rows_scatter."),
+    ROWS_METHOD("rows_scatter_add", rows_scatter_add,
+                "rows_scatter_add($module, table, ids, rows, bounds, threads, "
+                "deterministic, sort, /)\n--\n\nweft_rows_scatter_add."),
+    {"rows_any_negative", rows_any_negative, METH_O,
+     "rows_any_negative($module, ids, /)\n--\n\n"
+     "Is one of these numbers, in host memory, below 0?"},
+    {"rows_check", rows_check, METH_O,
+     "rows_check($module, stream, /)\n--\n\nweft_rows_check."},
+    {NULL, NULL, 0, NULL},
+};
+
+int wfp_region_rows_setup(PyObject *module)
+{
+    return PyModule_AddFunctions(module, rows_functions);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* MPI with gradients: what its parts know of each other.
+ *
+ *   mpi_module    what Python sees; checks arguments
+ *   mpi_ops       the dispatcher's operations weft::*, and their derivatives
+ *   mpi_job       one collective: tensors to memory, the library's call, back
+ *   mpi_message   sends and receives, which carry a header
+ *   mpi_handle    operations that are started now and waited for later
+ *   mpi_graph     the order of the backward pass
+ *   mpi_memory    memory for results
+ *
+ * Every operation is a function of one tensor and of numbers, so that one
+ * schema serves all: (Tensor x, int comm, int mark, int[] args) -> Tensor. What
+ * the numbers are is said at each Kind. */
+#pragma once
+
+#include <list>
+#include <map>
+
+#include "backend.hpp"
+#include "mpi_graph.hpp"
+#include "mpi_memory.hpp"
+
+namespace weft_torch::mpi
+{
+
+using at::IntArrayRef;
+using at::Tensor;
+using Numbers = std::vector<int64_t>;
+
+/* "counts" is a number for each rank: its length along the axis. */
+enum class Kind : int {
+    Allreduce,     /* op, replicated */
+    Reduce,        /* op, root */
+    Bcast,         /* root */
+    Gather,        /* axis, root, counts */
+    Allgather,     /* axis, replicated, counts */
+    Scatter,       /* axis, root, counts, shape of the result here */
+    ReduceScatter, /* op, axis, counts */
+    Alltoall,      /* gather axis, scatter axis, counts sent, received */
+    Scan,          /* op, from the last rank */
+    Exscan,        /* op, from the last rank */
+    Halo,          /* for each axis: axis, low, high, rank below, above */
+    HaloBack,      /* the same: its adjoint */
+    Replicate,     /* nothing: x is x; its adjoint is a sum over ranks */
+    Own,           /* axis, counts: this rank's part */
+    Join,          /* nothing: x is x, behind all communications */
+    Barrier,       /* nothing: x is x, when all ranks are there */
+    Send,          /* rank, tag, level, lazy: the result is empty */
+    Recv,          /* rank, tag, level: x says shape and type */
+    Sendrecv,      /* to, tag, from, tag, level, shape of what is received */
+};
+constexpr int kinds = 19;
+
+/* "allreduce". */
+const char *name_of(Kind kind);
+
+/* What ranks compare beside the call itself: which operation of this layer it
+ * is, and whether gradients are recorded. The lower part is a number; that of
+ * the operation itself, or of the one whose derivative it is. */
+constexpr int64_t mark_grad = int64_t(1) << 56;    /* gradients recorded */
+constexpr int64_t mark_tangent = int64_t(1) << 57; /* its tangent follows */
+constexpr int64_t mark_backward = int64_t(1) << 58;
+constexpr int64_t mark_is_tangent = int64_t(1) << 59;
+constexpr int64_t mark_number = (int64_t(1) << 48) - 1;
+
+/* Throws weft.MismatchError and the like unless `status` is WEFT_OK. */
+void check_mpi(weft_status status, const char *what);
+[[noreturn]] void fail_mpi(weft_status status, const std::string &text);
+
+/* An operation under way, with the memory that the library borrows. */
+struct Pending {
+    virtual ~Pending() = default;
+    virtual bool done() = 0; /* never blocks, drives progress */
+};
+
+/* A communicator. All that stand for one communicator of the library are one,
+ * because they share its order. */
+class Group : public std::enable_shared_from_this<Group>
+{
+  public:
+    explicit Group(pybind11::object place);
+    ~Group();
+    Group(const Group &) = delete;
+    Group &operator=(const Group &) = delete;
+
+    /* The one for the communicator that `place` lends. */
+    static std::shared_ptr<Group> at_place(pybind11::object place);
+    /* The one with this number; throws if it is gone. */
+    static std::shared_ptr<Group> by_id(int64_t id);
+
+    weft_comm *comm() const;
+    /* The same ranks in reverse; collective the first time. */
+    weft_comm *reversed();
+    /* Give the communicator back; later calls fail. */
+    void close();
+
+    /* The mark of the call that is about to be made, which gets a number. */
+    int64_t next_mark(int64_t mark);
+
+    const int64_t id;
+    const int64_t rank;
+    const int64_t size;
+    bool replicated = false;  /* the convention, see docs/guide/mpi.md */
+    std::atomic<int> owners{0}; /* in the hands of Python */
+    uint64_t number = 0;      /* of the last collective */
+    int64_t message = 0;      /* numbers of the last message, see mpi_message */
+    int64_t message_mark = 0; /* with which it was sent */
+    int64_t message_peer = 0; /* by whom */
+    std::mutex lock;          /* around collective calls */
+    const std::shared_ptr<Chain> chain = std::make_shared<Chain>();
+    const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
+    /* Messages so far, by rank and tag on the wire. */
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> sent, received;
+    /* Operations under way that nobody waits for. */
+    std::list<std::unique_ptr<Pending>> lazy;
+    void keep(std::unique_ptr<Pending> pending);
+
+  private:
+    std::shared_ptr<Lease> lease_;
+    weft_comm *reversed_ = nullptr;
+};
+
+using GroupPtr = std::shared_ptr<Group>;
+
+/* weft::NAME through the dispatcher: with gradients, transforms and all. */
+Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
+               IntArrayRef args);
+
+/* The operation itself, on plain tensors. */
+Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
+                IntArrayRef args);
+
+Tensor run_halo(const Tensor &x, Group &group, int64_t mark, IntArrayRef args,
+                bool back);
+Numbers halo_shape(IntArrayRef x, IntArrayRef args, bool back);
+
+/* The shape of the result. */
+Numbers result_shape(Kind kind, IntArrayRef x, const Group &group,
+                     IntArrayRef args);
+
+/* What the adjoint of an operation is: another one, times a factor. */
+struct Adjoint {
+    Kind kind;
+    Numbers args;
+    double factor = 1;
+};
+Adjoint adjoint_of(Kind kind, IntArrayRef x, const Group &group,
+                   IntArrayRef args);
+
+/* Is the result a differentiable function of the input? */
+bool differentiable(Kind kind, IntArrayRef args, at::ScalarType type);
+
+/* Is somebody tracing, transforming, or intercepting? Then operations on `x`
+ * are not carried out as they are called. */
+bool is_traced(const Tensor &x);
+bool is_transformed(const Tensor &x);
+
+/* The library's name of a torch type, for a reduction by `op`. */
+weft_dtype reduced_type(at::ScalarType type, weft_op_kind op);
+
+/* Host memory without gaps that holds what `x` does. */
+Tensor plain(const Tensor &x);
+
+} // namespace weft_torch::mpi

@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operations weft::*, as torch's dispatcher knows them: with gradients and
+ * tangents. The rules for vmap and the fake kernels are in python/weft/mpi. */
+#include "mpi_autograd.hpp"
+
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/library.h>
+
+#include "mpi_message.hpp"
+
+namespace weft_torch::mpi
+{
+
+namespace
+{
+
+using Signature = Tensor(const Tensor &, int64_t, int64_t, IntArrayRef);
+using OpHandle = c10::TypedOperatorHandle<Signature>;
+
+const OpHandle &handle_of(Kind kind)
+{
+    static const std::vector<OpHandle> *const all = [] {
+        auto *list = new std::vector<OpHandle>;
+
+        for (int k = 0; k < kinds; k++) {
+            std::string name = std::string("weft::") + name_of(Kind(k));
+
+            list->push_back(c10::Dispatcher::singleton()
+                                .findSchemaOrThrow(name.c_str(), "")
+                                .typed<Signature>());
+        }
+        return list;
+    }();
+
+    return (*all)[size_t(kind)];
+}
+
+bool receives(Kind kind)
+{
+    return kind == Kind::Recv || kind == Kind::Sendrecv;
+}
+
+/* MAX and MIN: a share of the gradient for each rank that has the extremum. */
+Tensor share(const Tensor &mask, const Tensor &like, const Record &record,
+             int64_t mark)
+{
+    at::NoGradGuard no_grad;
+    Tensor here = mask.to(like.scalar_type());
+    Tensor everywhere =
+        call_op(Kind::Allreduce, here, record.group->id, mark,
+                Numbers{WEFT_OP_SUM, 0});
+
+    return here / everywhere;
+}
+
+Tensor mask_of(const Tensor &x, const Tensor &y)
+{
+    at::NoGradGuard no_grad;
+
+    return at::logical_or(x.eq(y), at::logical_and(x.ne(x), y.ne(y)));
+}
+
+/* The node of an operation that is over when the call returns. */
+class OpNode : public Link
+{
+  public:
+    explicit OpNode(Record record)
+        : Link(record.group->chain), record_(std::move(record))
+    {
+    }
+    std::string name() const override
+    {
+        return std::string("weft::") + name_of(record_.kind) + "_backward";
+    }
+    variable_list apply(variable_list &&gradients) override
+    {
+        variable_list result(num_outputs());
+        Tensor gradient = gradients[0];
+
+        if (record_.kind == Kind::Join) {
+            result[0] = gradient;
+            return result;
+        }
+        TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+        if (!gradient.defined()) {
+            gradient = input_metadata(0).zeros_like();
+        }
+        Tensor x = record_.gradient(gradient);
+
+        if (next_edge(0).is_valid()) {
+            result[0] = x;
+        }
+        return result;
+    }
+    void release_variables() override
+    {
+        Link::release_variables();
+        released_ = record_.mask.defined();
+        record_.mask.reset();
+    }
+
+  private:
+    Record record_;
+    bool released_ = false;
+};
+
+/* The mark with which the layer below is called. A transform below this one
+ * must not record the same gradient of a receive once more. */
+int64_t mark_below(Kind kind, int64_t mark, bool grad, bool tangent)
+{
+    if (receives(kind) && kind != Kind::Sendrecv) {
+        return mark | mark_grad | mark_tangent;
+    }
+    return mark | (grad ? mark_grad : 0) | (tangent ? mark_tangent : 0);
+}
+
+/* What a receive learns from the sender. */
+bool sender_says(Kind kind, const Group &group, int64_t mark, bool own,
+                 int64_t flag, const char *what)
+{
+    bool theirs = (group.message_mark & flag) != 0;
+
+    if (kind == Kind::Recv) {
+        return (mark & flag) == 0 && theirs;
+    }
+    if (own != theirs && (mark & flag) == 0) {
+        fail_mpi(WEFT_ERR_MISMATCH,
+                 std::string("weft.mpi Sendrecv: ") + what + " on rank " +
+                     std::to_string(own ? group.rank : group.message_peer) +
+                     ", but not on rank " +
+                     std::to_string(own ? group.message_peer : group.rank));
+    }
+    return own;
+}
+
+Tensor tangent_of(const Record &record, const Tensor &tangent, int64_t comm)
+{
+    int64_t mark = mark_is_tangent | record.number;
+    Tensor given = tangent.defined()
+                       ? tangent
+                       : at::empty(record.shape, record.options);
+
+    if (record.mask.defined()) {
+        return call_op(Kind::Allreduce,
+                       tangent * share(record.mask, tangent, record, mark),
+                       comm, mark, Numbers{WEFT_OP_SUM, 0});
+    }
+    return call_op(record.kind, given, comm, mark, record.args);
+}
+
+/* In a backward pass that is itself recorded, all ranks record, or the next one
+ * could not go through all of them: a gradient may be a constant on one rank
+ * and not on another. */
+bool wants_node(Kind kind, const Tensor &x, Group &group, int64_t mark,
+                bool traced)
+{
+    return x.requires_grad() ||
+           ((mark & mark_backward) != 0 && !traced) ||
+           (kind == Kind::Join && !traced && !group.chain->empty());
+}
+
+Tensor with_derivatives(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
+                        IntArrayRef args)
+{
+    GroupPtr group = Group::by_id(comm);
+    bool traced = is_traced(x);
+    bool smooth = differentiable(kind, args, x.scalar_type());
+    bool recording = smooth && at::GradMode::is_enabled();
+    bool grad = recording && wants_node(kind, x, *group, mark, traced);
+    Tensor tangent = smooth ? x._fw_grad(/*level=*/0) : Tensor();
+    bool has_tangent = tangent.defined() && kind != Kind::Recv;
+    Tensor y;
+
+    {
+        at::AutoDispatchBelowADInplaceOrView below;
+
+        y = handle_of(kind).call(
+            x, comm, mark_below(kind, mark, grad, has_tangent), args);
+    }
+    if (receives(kind) && smooth && !traced) {
+        grad = sender_says(kind, *group, mark, grad, mark_grad,
+                           "gradients are recorded");
+        has_tangent = sender_says(kind, *group, mark, has_tangent,
+                                  mark_tangent, "there is a tangent");
+        if (grad && !recording) {
+            fail_mpi(WEFT_ERR_MISMATCH,
+                     "weft.mpi Recv: rank " +
+                         std::to_string(group->message_peer) +
+                         " records gradients of what it sent, but rank " +
+                         std::to_string(group->rank) + " does not");
+        }
+    }
+    if (!grad && !has_tangent) {
+        return y;
+    }
+    Record record(kind, group, args, x);
+
+    if (traced) {
+        record.number = 0;
+    }
+    if (kind == Kind::Recv && !traced) {
+        record.args[0] = group->message_peer;
+    }
+    if (kind == Kind::Allreduce &&
+        (args[0] == WEFT_OP_MAX || args[0] == WEFT_OP_MIN)) {
+        record.mask = mask_of(x.detach(), y);
+    }
+    Tensor y_tangent =
+        has_tangent ? tangent_of(record, tangent, comm) : Tensor();
+
+    if (grad) {
+        set_node(y, owned(new OpNode(std::move(record))), *group, x);
+    }
+    if (y_tangent.defined()) {
+        y._set_fw_grad(y_tangent, /*level=*/0, /*is_inplace_op=*/false);
+    }
+    return y;
+}
+
+template <int K>
+Tensor autograd_kernel(const Tensor &x, int64_t comm, int64_t mark,
+                       IntArrayRef args)
+{
+    return with_derivatives(Kind(K), x, comm, mark, args);
+}
+
+template <int K>
+Tensor plain_kernel(const Tensor &x, int64_t comm, int64_t mark,
+                    IntArrayRef args)
+{
+    return run_kind(Kind(K), x, *Group::by_id(comm), mark, args);
+}
+
+template <int... K>
+void define_all(torch::Library &library, std::integer_sequence<int, K...>)
+{
+    (library.def(
+         torch::schema((std::string(name_of(Kind(K))) +
+                        "(Tensor x, int comm, int mark, int[] args) -> Tensor")
+                           .c_str()),
+         {at::Tag::pt2_compliant_tag}),
+     ...);
+}
+
+template <int... K>
+void implement_plain(torch::Library &library, std::integer_sequence<int, K...>)
+{
+    (library.impl(name_of(Kind(K)), &plain_kernel<K>), ...);
+}
+
+template <int... K>
+void implement_autograd(torch::Library &library,
+                        std::integer_sequence<int, K...>)
+{
+    (library.impl(name_of(Kind(K)), &autograd_kernel<K>), ...);
+}
+
+using AllKinds = std::make_integer_sequence<int, kinds>;
+
+} // namespace
+
+Numbers shape_of(const Tensor &x)
+{
+    Numbers shape;
+
+    for (const c10::SymInt &size : x.sym_sizes()) {
+        shape.push_back(size.guard_int(__FILE__, __LINE__));
+    }
+    return shape;
+}
+
+bool is_traced(const Tensor &x)
+{
+    using Modes = c10::impl::TorchDispatchModeTLS;
+    using Mode = c10::impl::TorchDispatchModeKey;
+
+    return x.key_set().has(c10::DispatchKey::Python) ||
+           x.key_set().has(c10::DispatchKey::Functionalize) ||
+           Modes::get_mode(Mode::FAKE).has_value() ||
+           Modes::get_mode(Mode::PROXY).has_value() ||
+           Modes::get_mode(Mode::FUNCTIONAL).has_value();
+}
+
+bool is_transformed(const Tensor &x)
+{
+    return x.key_set().has(c10::DispatchKey::FuncTorchGradWrapper) ||
+           x.key_set().has(c10::DispatchKey::FuncTorchBatched);
+}
+
+Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
+               IntArrayRef args)
+{
+    return handle_of(kind).call(x, comm, mark, args);
+}
+
+void set_node(const Tensor &y, const NodePtr &node, Group &group,
+              const Tensor &x)
+{
+    node->set_next_edges(torch::autograd::collect_next_edges(x));
+    torch::autograd::set_history(y, node);
+    if (!is_traced(y)) {
+        group.chain->append(node, is_transformed(y));
+    }
+}
+
+Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
+    : kind(kind_), group(std::move(group_)), args(args_.begin(), args_.end()),
+      shape(shape_of(x)), options(x.options()),
+      number(is_message() ? group->message : int64_t(group->number))
+{
+}
+
+bool Record::is_message() const
+{
+    return kind == Kind::Send || kind == Kind::Recv || kind == Kind::Sendrecv;
+}
+
+int64_t Record::backward_mark() const
+{
+    return mark_backward | (is_message() ? swapped_numbers(number) : number);
+}
+
+Tensor Record::adjoint_input(const Tensor &gradient) const
+{
+    return kind == Kind::Send ? at::empty(shape, options) : gradient;
+}
+
+Adjoint Record::adjoint() const
+{
+    return adjoint_of(kind, shape, *group, args);
+}
+
+Tensor Record::adjoint_result(Tensor y, const Adjoint &how) const
+{
+    if (kind == Kind::Recv) {
+        return Tensor();
+    }
+    if (kind == Kind::Scatter && args[1] != group->rank) {
+        return at::zeros(shape, y.options());
+    }
+    return how.factor == 1 ? y : y * how.factor;
+}
+
+Tensor Record::gradient(const Tensor &gradient) const
+{
+    Adjoint how = adjoint();
+    int64_t mark = backward_mark();
+
+    if (mask.defined()) {
+        Tensor sum =
+            args[1] != 0
+                ? call_op(Kind::Replicate, gradient, group->id, mark, {})
+                : call_op(Kind::Allreduce, gradient, group->id, mark,
+                          Numbers{WEFT_OP_SUM, 0});
+
+        return sum * share(mask, gradient, *this, mark);
+    }
+    return adjoint_result(
+        call_op(how.kind, adjoint_input(gradient), group->id, mark, how.args),
+        how);
+}
+
+TORCH_LIBRARY_FRAGMENT(weft, library)
+{
+    define_all(library, AllKinds());
+}
+
+TORCH_LIBRARY_IMPL(weft, CPU, library)
+{
+    implement_plain(library, AllKinds());
+}
+
+TORCH_LIBRARY_IMPL(weft, CUDA, library)
+{
+    implement_plain(library, AllKinds());
+}
+
+TORCH_LIBRARY_IMPL(weft, Autograd, library)
+{
+    implement_autograd(library, AllKinds());
+}
+
+} // namespace weft_torch::mpi

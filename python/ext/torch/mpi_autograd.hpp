@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Derivatives of communications. */
+#pragma once
+
+#include "mpi.hpp"
+
+namespace weft_torch::mpi
+{
+
+/* What the backward pass of one operation needs; all of it is known when the
+ * operation is called, none is read from the graph later. */
+struct Record {
+    Kind kind;
+    GroupPtr group;
+    Numbers args;
+    Numbers shape;             /* of the input */
+    at::TensorOptions options; /* of the input */
+    int64_t number;            /* of the operation, or of its messages */
+    Tensor mask;               /* MAX and MIN: where the input is the result */
+
+    Record(Kind kind, GroupPtr group, IntArrayRef args, const Tensor &x);
+
+    bool is_message() const;
+    /* The mark of what the backward pass calls. */
+    int64_t backward_mark() const;
+    /* The input of the adjoint, from the gradient of the result. */
+    Tensor adjoint_input(const Tensor &gradient) const;
+    Adjoint adjoint() const;
+    /* The gradient of the input, from the result of the adjoint. */
+    Tensor adjoint_result(Tensor y, const Adjoint &how) const;
+    /* All of it at once. */
+    Tensor gradient(const Tensor &gradient) const;
+};
+
+/* Make `y` the result of `node`, which becomes the last of its communicator. */
+void set_node(const Tensor &y, const NodePtr &node, Group &group,
+              const Tensor &x);
+
+Numbers shape_of(const Tensor &x);
+
+} // namespace weft_torch::mpi

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls as users make them: arguments are checked, lengths that only other
+ * ranks know are asked for, and the operations that do it are called. */
+#pragma once
+
+#include "mpi_handle.hpp"
+
+namespace weft_torch::mpi
+{
+
+/* An operation that is fully described. */
+struct Call {
+    Kind kind;
+    Tensor x;
+    Numbers args;
+};
+using Counts = std::optional<Numbers>;
+
+Call allreduce_call(Group &group, const Tensor &x, int64_t op);
+Call reduce_call(Group &group, const Tensor &x, int64_t op, int64_t root);
+Call bcast_call(Group &group, const Tensor &x, int64_t root);
+Call gather_call(Group &group, const Tensor &x, int64_t axis, int64_t root);
+Call gatherv_call(Group &group, const Tensor &x, int64_t axis, int64_t root,
+                  const Counts &counts);
+Call allgather_call(Group &group, const Tensor &x, int64_t axis);
+Call allgatherv_call(Group &group, const Tensor &x, int64_t axis,
+                     const Counts &counts);
+/* `own` is how many slices this rank wants; -1: as many as the others. */
+Call scatter_call(Group &group, const Tensor &x, int64_t axis, int64_t own,
+                  int64_t root);
+Call reduce_scatter_call(Group &group, const Tensor &x, int64_t op,
+                         int64_t axis, const Counts &counts);
+Call alltoall_call(Group &group, const Tensor &x, int64_t gather_axis,
+                   int64_t scatter_axis);
+Call alltoallv_call(Group &group, const Tensor &x, const Numbers &sent,
+                    const Counts &received, int64_t gather_axis,
+                    int64_t scatter_axis);
+Call repartition_call(Group &group, const Tensor &x, int64_t axis, int64_t own);
+Call scan_call(Group &group, const Tensor &x, int64_t op, bool exclusive);
+Call send_call(Group &group, const Tensor &x, int64_t to, int64_t tag);
+Call receive_call(Group &group, const Tensor &like, int64_t from, int64_t tag);
+Call sendrecv_call(Group &group, const Tensor &x, int64_t to, int64_t send_tag,
+                   const Tensor &like, int64_t from, int64_t receive_tag);
+
+/* Carry it out, or start it. Reductions that are not linear and of which a
+ * derivative is wanted are put together from operations that are. */
+Tensor carry_out(const GroupPtr &group, const Call &call);
+std::shared_ptr<Handle> start(const GroupPtr &group, const Call &call);
+
+} // namespace weft_torch::mpi

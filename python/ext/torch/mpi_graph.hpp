@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The backward pass of communications: nodes of torch's graph that are tied to
+ * each other, in the order of the forward pass, by hidden edges.
+ *
+ *      x1 -> [ op 1 ] -> y1          data edges: what torch knows itself
+ *               ^
+ *               | hidden             "run me after op 2's node": carries no value
+ *               |
+ *      x2 -> [ op 2 ] -> y2
+ *               ^
+ *             tail                   one per communicator
+ *
+ * So a backward that begins behind the tail (join) runs every communication,
+ * exactly in reverse, whether or not this rank's loss depends on its result.
+ *
+ * Rules.
+ *  1. A node has two inputs: the gradient of its result, and slot 1, which is
+ *     never given a value: the hidden edge of its successor ends there.
+ *  2. Its last outgoing edge is the hidden one to its predecessor.
+ *  3. A node that has run and will not run again takes itself out of the list:
+ *     its successor's hidden edge goes to its predecessor. Its own stays: the
+ *     engine is about to follow it.
+ *  4. The tail is held by the communicator, or a node whose result is dropped,
+ *     a send say, would be lost. Old nodes that nothing else holds are dropped
+ *     when there are too many of them.
+ *  5. Nodes made while a graph is traced are not linked: the effect of the
+ *     operations keeps their order there. Nodes made inside a transform
+ *     (torch.func) are linked to each other only. */
+#pragma once
+
+#include <ATen/core/grad_mode.h>
+#include <mutex>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+namespace weft_torch::mpi
+{
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using NodePtr = decltype(Edge::function);
+
+#if __has_include(<torch/csrc/autograd/node.h>) /* nodes count themselves */
+using NodeWeak = c10::weak_intrusive_ptr<Node>;
+inline NodeWeak no_node()
+{
+    return NodeWeak(NodePtr());
+}
+template <class T> NodePtr owned(T *node)
+{
+    return NodePtr(c10::intrusive_ptr<T>::unsafe_steal_from_new(node));
+}
+#else
+using NodeWeak = std::weak_ptr<Node>;
+inline NodeWeak no_node()
+{
+    return NodeWeak();
+}
+template <class T> NodePtr owned(T *node)
+{
+    return NodePtr(node, torch::autograd::deleteNode);
+}
+#endif
+
+class Link;
+
+/* The list of a communicator's nodes that have not run. */
+class Chain
+{
+  public:
+    /* Put `node` at the end. Its other edges are there already. */
+    void append(const NodePtr &node, bool in_transform);
+    /* Take a node out that will not run again. */
+    void remove(Link *link);
+    /* Forget all nodes; those that results still hold lose nothing else. */
+    void clear();
+    bool empty();
+    size_t length();
+    void set_limit(size_t nodes);
+
+  private:
+    void drop_old();
+
+    std::mutex lock_;
+    NodePtr tail_;
+    NodeWeak transform_tail_ = no_node();
+    size_t length_ = 0;
+    size_t limit_ = 1000;
+    size_t look_at_ = 1000; /* the length at which old nodes are looked for */
+};
+
+/* A node of the list. */
+class Link : public Node
+{
+  public:
+    explicit Link(std::shared_ptr<Chain> chain) : chain_(std::move(chain))
+    {
+    }
+    void release_variables() override
+    {
+        chain_->remove(this);
+    }
+
+  private:
+    friend class Chain;
+    std::shared_ptr<Chain> chain_;
+    NodeWeak next_ = no_node(); /* the node that was appended after it */
+    bool listed_ = false;
+    bool in_transform_ = false;
+};
+
+} // namespace weft_torch::mpi

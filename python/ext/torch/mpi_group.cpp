@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Communicators, and how their failures are told. */
+#include "mpi.hpp"
+
+#include <algorithm>
+#include <numeric>
+#include <torch/csrc/Exceptions.h>
+
+namespace weft_torch::mpi
+{
+
+namespace
+{
+
+namespace py = pybind11;
+
+/* By number; a number is never used twice. */
+struct Register {
+    std::mutex lock;
+    std::vector<std::weak_ptr<Group>> groups;
+};
+
+Register &group_register()
+{
+    static Register *all = new Register; /* outlives static destructors */
+
+    return *all;
+}
+
+int64_t next_id()
+{
+    Register &all = group_register();
+    std::lock_guard<std::mutex> guard(all.lock);
+
+    all.groups.emplace_back();
+    return int64_t(all.groups.size()) - 1;
+}
+
+const char *exception_name(weft_status status)
+{
+    switch (status) {
+    case WEFT_ERR_INVALID:
+        return "InvalidError";
+    case WEFT_ERR_NOMEM:
+        return "NoMemError";
+    case WEFT_ERR_TIMEOUT:
+        return "TimeoutError";
+    case WEFT_ERR_PEER:
+        return "PeerError";
+    case WEFT_ERR_MISMATCH:
+        return "MismatchError";
+    case WEFT_ERR_UNSUPPORTED:
+        return "UnsupportedError";
+    case WEFT_ERR_CLOSED:
+        return "ClosedError";
+    case WEFT_ERR_TRUNCATED:
+        return "TruncatedError";
+    case WEFT_ERR_ABORTED:
+        return "AbortedError";
+    default:
+        return "Error";
+    }
+}
+
+std::string mark_words(int64_t mark)
+{
+    std::string text =
+        (mark & mark_backward) != 0     ? "backward of operation "
+        : (mark & mark_is_tangent) != 0 ? "tangent of operation "
+                                        : "operation ";
+
+    text += std::to_string(mark & mark_number);
+    if ((mark & mark_grad) != 0) {
+        text += ", recording gradients";
+    }
+    if ((mark & mark_tangent) != 0) {
+        text += ", with a tangent";
+    }
+    return text;
+}
+
+/* Marks as the library prints them, in words. */
+std::string with_marks_read(std::string text)
+{
+    static const std::string sign = ", mark 0x";
+    size_t at = 0;
+
+    while ((at = text.find(sign, at)) != std::string::npos) {
+        size_t digits = at + sign.size();
+        size_t end = text.find_first_not_of("0123456789abcdef", digits);
+        int64_t mark = int64_t(
+            std::stoull(text.substr(digits, end - digits), nullptr, 16));
+
+        text.replace(at, (end == std::string::npos ? text.size() : end) - at,
+                     " (weft.mpi " + mark_words(mark) + ")");
+    }
+    return text;
+}
+
+} // namespace
+
+void fail_mpi(weft_status status, const std::string &text)
+{
+    py::gil_scoped_acquire gil;
+    py::object kind =
+        py::module_::import("weft").attr(exception_name(status));
+    python_error error;
+
+    PyErr_SetString(kind.ptr(), text.c_str());
+    error.persist();
+    throw error;
+}
+
+void check_mpi(weft_status status, const char *what)
+{
+    if (status == WEFT_OK) {
+        return;
+    }
+    const char *detail = weft_error_detail();
+    std::string text = "weft.mpi " + std::string(what) + ": ";
+
+    text += detail[0] != '\0' ? with_marks_read(detail)
+                              : weft_status_text(status);
+    if (status == WEFT_ERR_MISMATCH) {
+        text += "; all ranks must make the same calls in the same order, with "
+                "requires_grad on all or none, and close the backward with "
+                "weft.mpi.backward(loss) or comm.join(loss)";
+    }
+    fail_mpi(status, text);
+}
+
+Group::Group(py::object place)
+    : id(next_id()),
+      rank(int64_t(place.attr("comm").attr("rank").cast<int64_t>())),
+      size(int64_t(place.attr("comm").attr("size").cast<int64_t>())),
+      lease_(std::make_shared<Lease>(std::move(place)))
+{
+}
+
+Group::~Group()
+{
+    close();
+}
+
+/* What is not over yet keeps its memory; what is, goes. */
+void Group::keep(std::unique_ptr<Pending> pending)
+{
+    lazy.remove_if([](const std::unique_ptr<Pending> &p) { return p->done(); });
+    if (pending != nullptr && !pending->done()) {
+        lazy.push_back(std::move(pending));
+    }
+}
+
+std::shared_ptr<Group> Group::at_place(py::object place)
+{
+    auto made = std::make_shared<Group>(std::move(place));
+    Register &all = group_register();
+    std::lock_guard<std::mutex> guard(all.lock);
+
+    for (const std::weak_ptr<Group> &known : all.groups) {
+        GroupPtr group = known.lock();
+
+        if (group && group->lease_ && group->comm() == made->comm()) {
+            return group;
+        }
+    }
+    all.groups[size_t(made->id)] = made;
+    return made;
+}
+
+std::shared_ptr<Group> Group::by_id(int64_t id)
+{
+    Register &all = group_register();
+    std::lock_guard<std::mutex> guard(all.lock);
+    GroupPtr group = id >= 0 && size_t(id) < all.groups.size()
+                         ? all.groups[size_t(id)].lock()
+                         : nullptr;
+
+    TORCH_CHECK_VALUE(group != nullptr, "weft.mpi: there is no communicator ",
+                      id, " any more");
+    return group;
+}
+
+weft_comm *Group::comm() const
+{
+    if (lease_ == nullptr) {
+        fail_mpi(WEFT_ERR_CLOSED, "weft.mpi: this communicator was freed");
+    }
+    return lease_->comm();
+}
+
+weft_comm *Group::reversed()
+{
+    if (reversed_ == nullptr) {
+        std::vector<uint32_t> ranks(static_cast<size_t>(size));
+
+        std::iota(ranks.rbegin(), ranks.rend(), 0u);
+        check_mpi(weft_comm_subset(comm(), ranks.data(), ranks.size(),
+                                   &reversed_),
+                  "scan");
+    }
+    return reversed_;
+}
+
+void Group::close()
+{
+    std::lock_guard<std::mutex> guard(lock);
+
+    chain->clear();
+    weft_comm_destroy(reversed_);
+    reversed_ = nullptr;
+    keep(nullptr);
+    for (std::unique_ptr<Pending> &pending : lazy) {
+        (void)pending.release(); /* the library may still write there */
+    }
+    lazy.clear();
+    lease_.reset();
+}
+
+int64_t Group::next_mark(int64_t mark)
+{
+    bool of_another = (mark & (mark_backward | mark_is_tangent)) != 0;
+
+    number++;
+    return of_another ? mark : mark | (int64_t(number) & mark_number);
+}
+
+} // namespace weft_torch::mpi

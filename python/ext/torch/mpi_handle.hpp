@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Operations that are started now and waited for later.
+ *
+ * For the backward pass each is two nodes, with what lies between them:
+ *
+ *     forward    start ....... wait
+ *     backward   wait's node starts the adjoint, start's node waits for it
+ *
+ * so that what overlapped in the forward pass overlaps again. */
+#pragma once
+
+#include "mpi_autograd.hpp"
+
+namespace weft_torch::mpi
+{
+
+class Handle
+{
+  public:
+    static std::shared_ptr<Handle> start(Kind kind, const Tensor &x,
+                                         const GroupPtr &group, int64_t mark,
+                                         IntArrayRef args);
+    /* One whose result is there. */
+    static std::shared_ptr<Handle> finished(const Tensor &y,
+                                            const GroupPtr &group);
+    ~Handle();
+    Handle(const Handle &) = delete;
+    Handle &operator=(const Handle &) = delete;
+
+    /* The result; once. */
+    Tensor wait();
+    /* Would wait() return at once? */
+    bool test();
+
+    /* What start's node and wait's node share. */
+    struct Return {
+        Record record;
+        bool known = true; /* that there will be a gradient */
+        std::shared_ptr<Handle> adjoint;
+
+        explicit Return(Record record_) : record(std::move(record_))
+        {
+        }
+        void begin(const Tensor &gradient);
+        Tensor finish();
+    };
+
+  private:
+    Handle(Kind kind, const Tensor &x, GroupPtr group, int64_t mark,
+           IntArrayRef args);
+    void start_now(const Tensor &x);
+    bool records(const Tensor &x) const;
+    void record(const Tensor &x);
+    Tensor finish_receive();
+    void add_node(const Tensor &y);
+
+    const Kind kind_;
+    const GroupPtr group_;
+    const int64_t mark_;
+    const Numbers args_;
+    Tensor x_; /* borrowed by the library; or the placeholder of a receive */
+    Tensor ready_;
+    bool deferred_ = false; /* it is carried out when it is waited for */
+    bool waited_ = false;
+    std::unique_ptr<Pending> pending_;
+    std::shared_ptr<Return> return_;
+    NodePtr node_;
+};
+
+} // namespace weft_torch::mpi

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One collective operation: from a tensor to memory, and to its result. */
+#pragma once
+
+#include "mpi.hpp"
+
+namespace weft_torch::mpi
+{
+
+class Job
+{
+  public:
+    Job(Kind kind, const Tensor &x, Group &group, IntArrayRef args);
+    Job(const Job &) = delete;
+    Job &operator=(const Job &) = delete;
+
+    /* Carry it out; or start it, if `out` is there. */
+    void call(int64_t mark, weft_request **out);
+    /* The result, once it is done. */
+    Tensor result();
+
+  private:
+    void prepare_reduction(const Tensor &x, weft_op_kind op);
+    void prepare_bcast(const Tensor &x);
+    void prepare_gather(const Tensor &x, bool to_all);
+    void prepare_scatter(const Tensor &x);
+    void prepare_reduce_scatter(const Tensor &x);
+    void prepare_alltoall(const Tensor &x);
+    weft_status dispatch(weft_comm *comm, weft_request **out);
+    weft_status reduce(weft_comm *comm, weft_request **out);
+    weft_status move(weft_comm *comm, weft_request **out);
+    Tensor joined_blocks();
+
+    const Kind kind_;
+    Group &group_;
+    const Numbers args_;
+    const at::Device device_;
+    Tensor in_;  /* contiguous, on the host */
+    Tensor out_; /* memory that the library fills */
+    int64_t axis_ = 0;
+    uint32_t root_ = 0;
+    weft_op op_ = WEFT_SUM;
+    weft_dtype type_ = WEFT_U8;
+    std::vector<weft_part> src_;
+    std::vector<weft_part> dst_;
+};
+
+} // namespace weft_torch::mpi

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages between two ranks, each with a header that tells what it is: so a
+ * receive can say that it got something else than it expects, and learns
+ * whether the sender records gradients. */
+#pragma once
+
+#include <array>
+
+#include "mpi.hpp"
+
+namespace weft_torch::mpi
+{
+
+constexpr int64_t no_rank = -1; /* MPI's PROC_NULL */
+constexpr int64_t any_rank = WEFT_ANY_SOURCE;
+constexpr int64_t max_tag = (int64_t(1) << 26) - 1;
+
+/* The first thing in every message. */
+struct Header {
+    uint32_t magic;
+    uint32_t type; /* at::ScalarType */
+    uint64_t bytes;
+    int64_t mark;
+    uint64_t zero;
+};
+static_assert(sizeof(Header) == 32, "sent as bytes");
+
+/* One message under way. A short one travels with its header; a long one
+ * follows it under a tag of its own, straight from and to the tensor. Both
+ * sides know the length, so both know which it is. */
+class Letter : public Pending
+{
+  public:
+    Letter(Group &group, int64_t peer, int64_t tag, int64_t level);
+    ~Letter() override;
+    Letter(const Letter &) = delete;
+    Letter &operator=(const Letter &) = delete;
+
+    /* `x` is plain, and kept. `number` is that of the message, or 0 to have the
+     * next one. */
+    void start_send(const Tensor &x, int64_t mark);
+    void send(const Tensor &x, int64_t mark);
+    void start_receive(const Tensor &out, int64_t mark);
+
+    void wait(const char *what);
+    bool done() override;
+
+    int64_t peer() const /* who sent it, once it is there */
+    {
+        return peer_;
+    }
+    int64_t number() const
+    {
+        return number_;
+    }
+    int64_t mark() const /* with which it was sent */
+    {
+        return header_.mark;
+    }
+
+  private:
+    static constexpr size_t most_short = 2048;
+
+    bool is_short() const
+    {
+        return tensor_.nbytes() <= most_short;
+    }
+    uint32_t wire_tag(bool of_payload) const;
+    int64_t numbered(int64_t mark, bool sending);
+    void write_header(int64_t mark);
+    void post_payload();
+    void check_header(const char *what, size_t came);
+
+    Group &group_;
+    int64_t peer_;
+    const int64_t tag_;
+    const int64_t level_;
+    Tensor tensor_;
+    int64_t expected_ = 0; /* the mark a receive wants, less the flags */
+    int64_t number_ = 0;
+    bool receives_ = false;
+    bool payload_posted_ = false;
+    Header header_{};
+    weft_message_info info_{};
+    weft_request *first_ = nullptr;
+    weft_request *payload_ = nullptr;
+    std::array<char, sizeof(Header) + most_short> room_;
+};
+
+Tensor run_send(const Tensor &x, Group &group, int64_t mark, IntArrayRef args);
+Tensor run_receive(const Tensor &like, Group &group, int64_t mark,
+                   IntArrayRef args);
+Tensor run_sendrecv(const Tensor &x, Group &group, int64_t mark,
+                    IntArrayRef args);
+
+/* The numbers of the two messages of one operation, in one. */
+constexpr int64_t message_bits = 24;
+constexpr int64_t message_mask = (int64_t(1) << message_bits) - 1;
+inline int64_t numbers_in_one(int64_t sent, int64_t received)
+{
+    return (sent & message_mask) | (received & message_mask) << message_bits;
+}
+inline int64_t swapped_numbers(int64_t numbers)
+{
+    return numbers_in_one(numbers >> message_bits, numbers);
+}
+
+} // namespace weft_torch::mpi

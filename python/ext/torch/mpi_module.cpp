@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Python sees. The class behind weft.mpi.Comm; its methods have the names
+ * of MPI's functions and are described in python/weft/mpi/_comm.py. */
+#include "mpi_module.hpp"
+
+#include <pybind11/stl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "mpi_calls.hpp"
+
+namespace weft_torch::mpi
+{
+
+namespace
+{
+
+namespace py = pybind11;
+using NoGil = py::call_guard<py::gil_scoped_release>;
+
+/* A communicator in the hands of a Python program. While there is none the
+ * order of its operations is of no interest, only that of nodes. */
+class Comm
+{
+  public:
+    explicit Comm(py::object place) : group_(Group::at_place(std::move(place)))
+    {
+        group_->owners++;
+    }
+    Comm(const Comm &) = delete;
+    Comm &operator=(const Comm &) = delete;
+    ~Comm()
+    {
+        if (--group_->owners == 0) {
+            py::gil_scoped_release no_gil;
+
+            group_->chain->clear();
+        }
+    }
+    const GroupPtr &group() const
+    {
+        return group_;
+    }
+
+  private:
+    GroupPtr group_;
+};
+
+int64_t op_named(const std::string &name)
+{
+    for (int64_t op = 0; op <= WEFT_OP_MAXLOC; op++) {
+        if (name == weft_op_name(weft_op_kind(op))) {
+            return op;
+        }
+    }
+    TORCH_CHECK_VALUE(false, "weft.mpi: there is no reduction ", name);
+}
+
+/* A reduction as a number, a name, or a weft.Op. */
+int64_t op_of(const py::object &op)
+{
+    if (PyLong_Check(op.ptr())) {
+        return op.cast<int64_t>();
+    }
+    return op_named(
+        (py::isinstance<py::str>(op) ? op : py::object(op.attr("name")))
+            .cast<std::string>());
+}
+
+void translate(std::exception_ptr error)
+{
+    if (error) {
+        torch::translate_exception_to_python(error);
+    }
+}
+
+/* A method that describes a call, in its blocking and its other form. */
+template <class Make, class... Args>
+auto blocking(Make make)
+{
+    return [make](const Comm &self, const Tensor &x, Args... args) {
+        py::gil_scoped_release no_gil;
+
+        return carry_out(self.group(), make(*self.group(), x, args...));
+    };
+}
+
+template <class Make, class... Args>
+auto starting(Make make)
+{
+    return [make](const Comm &self, const Tensor &x, Args... args) {
+        py::gil_scoped_release no_gil;
+
+        return start(self.group(), make(*self.group(), x, args...));
+    };
+}
+
+template <class... Args> struct Both {
+    template <class Class, class Make, class... Names>
+    static void def(Class &cls, const char *name, Make make,
+                    const Names &...names)
+    {
+        std::string other = std::string("I") + char(name[0] | 0x20) + (name + 1);
+
+        cls.def(name, blocking<Make, Args...>(make), py::arg("x"), names...);
+        cls.def(other.c_str(), starting<Make, Args...>(make), py::arg("x"),
+                names...);
+    }
+};
+
+/* The same for those that take a reduction, which needs Python to be read. */
+template <class... Args> struct BothReduce {
+    template <class Class, class Make, class... Names>
+    static void def(Class &cls, const char *name, Make make,
+                    const Names &...names)
+    {
+        std::string other = std::string("I") + char(name[0] | 0x20) + (name + 1);
+
+        cls.def(
+            name,
+            [make](const Comm &self, const Tensor &x, const py::object &op,
+                   Args... args) {
+                int64_t number = op_of(op);
+                py::gil_scoped_release no_gil;
+
+                return carry_out(self.group(),
+                                 make(*self.group(), x, number, args...));
+            },
+            py::arg("x"), py::arg("op") = int64_t(WEFT_OP_SUM), names...);
+        cls.def(
+            other.c_str(),
+            [make](const Comm &self, const Tensor &x, const py::object &op,
+                   Args... args) {
+                int64_t number = op_of(op);
+                py::gil_scoped_release no_gil;
+
+                return start(self.group(),
+                             make(*self.group(), x, number, args...));
+            },
+            py::arg("x"), py::arg("op") = int64_t(WEFT_OP_SUM), names...);
+    }
+};
+
+using CommClass = py::class_<Comm, std::shared_ptr<Comm>>;
+
+void bind_reductions(CommClass &cls)
+{
+    using py::arg;
+
+    BothReduce<>::def(cls, "Allreduce", &allreduce_call);
+    BothReduce<int64_t>::def(cls, "Reduce", &reduce_call, arg("root") = 0);
+    BothReduce<int64_t>::def(
+        cls, "Reduce_scatter",
+        [](Group &g, const Tensor &x, int64_t op, int64_t axis) {
+            return reduce_scatter_call(g, x, op, axis, std::nullopt);
+        },
+        arg("axis") = 0);
+    BothReduce<>::def(cls, "Scan", [](Group &g, const Tensor &x, int64_t op) {
+        return scan_call(g, x, op, false);
+    });
+    BothReduce<>::def(cls, "Exscan", [](Group &g, const Tensor &x, int64_t op) {
+        return scan_call(g, x, op, true);
+    });
+    BothReduce<Numbers, int64_t>::def(
+        cls, "_Reduce_scatterv",
+        [](Group &g, const Tensor &x, int64_t op, const Numbers &counts,
+           int64_t axis) { return reduce_scatter_call(g, x, op, axis, counts); },
+        arg("counts"), arg("axis") = 0);
+}
+
+void bind_moves(CommClass &cls)
+{
+    using py::arg;
+
+    Both<int64_t>::def(cls, "Bcast", &bcast_call, arg("root") = 0);
+    Both<int64_t, int64_t>::def(cls, "Gather", &gather_call, arg("axis") = 0,
+                                arg("root") = 0);
+    Both<int64_t, int64_t, Counts>::def(cls, "Gatherv", &gatherv_call,
+                                        arg("axis") = 0, arg("root") = 0,
+                                        arg("counts") = py::none());
+    Both<int64_t>::def(cls, "Allgather", &allgather_call, arg("axis") = 0);
+    Both<int64_t, Counts>::def(cls, "Allgatherv", &allgatherv_call,
+                               arg("axis") = 0, arg("counts") = py::none());
+    Both<int64_t, int64_t>::def(
+        cls, "Scatter",
+        [](Group &g, const Tensor &x, int64_t axis, int64_t root) {
+            return scatter_call(g, x, axis, -1, root);
+        },
+        arg("axis") = 0, arg("root") = 0);
+    Both<int64_t, int64_t, int64_t>::def(cls, "Scatterv", &scatter_call,
+                                         arg("axis"), arg("numelem"),
+                                         arg("root") = 0);
+    Both<int64_t, int64_t>::def(cls, "Alltoall", &alltoall_call,
+                                arg("gatheraxis") = 0, arg("scatteraxis") = 0);
+    Both<Numbers, Counts, int64_t, int64_t>::def(
+        cls, "Alltoallv", &alltoallv_call, arg("sendcounts"),
+        arg("recvcounts") = py::none(), arg("gatheraxis") = 0,
+        arg("scatteraxis") = 0);
+    Both<int64_t, int64_t>::def(cls, "Repartition", &repartition_call,
+                                arg("axis"), arg("numelem"));
+}
+
+void bind_messages(CommClass &cls)
+{
+    using py::arg;
+
+    Both<int64_t, int64_t>::def(cls, "Send", &send_call, arg("dest"),
+                                arg("tag") = 0);
+    Both<int64_t, int64_t>::def(cls, "Recv", &receive_call, arg("source"),
+                                arg("tag") = 0);
+    Both<int64_t, int64_t, Tensor, int64_t, int64_t>::def(
+        cls, "Sendrecv", &sendrecv_call, arg("dest"), arg("sendtag"),
+        arg("like"), arg("source"), arg("recvtag"));
+}
+
+void bind_rest(CommClass &cls)
+{
+    using py::arg;
+
+    cls.def("Barrier",
+            [](const Comm &self) {
+                py::gil_scoped_release no_gil;
+
+                call_op(Kind::Barrier, at::empty({0}), self.group()->id, 0, {});
+            })
+        .def("Ibarrier",
+             [](const Comm &self) {
+                 py::gil_scoped_release no_gil;
+
+                 return Handle::start(Kind::Barrier, at::empty({0}),
+                                      self.group(), 0, {});
+             })
+        .def(
+            "_halo",
+            [](const Comm &self, const Tensor &x, const Numbers &args) {
+                py::gil_scoped_release no_gil;
+
+                return call_op(Kind::Halo, x, self.group()->id, 0, args);
+            },
+            arg("x"), arg("args"))
+        .def(
+            "Replicate",
+            [](const Comm &self, const Tensor &x) {
+                py::gil_scoped_release no_gil;
+
+                return call_op(Kind::Replicate, x, self.group()->id, 0, {});
+            },
+            arg("x"))
+        .def(
+            "join",
+            [](const Comm &self, const Tensor &x) {
+                py::gil_scoped_release no_gil;
+
+                return call_op(Kind::Join, x, self.group()->id, 0, {});
+            },
+            arg("x"))
+        .def("Wait",
+             [](const Comm &, Handle &handle) {
+                 py::gil_scoped_release no_gil;
+
+                 return handle.wait();
+             },
+             arg("handle"));
+}
+
+void bind_state(CommClass &cls)
+{
+    cls.def(py::init<py::object>(), py::arg("place"))
+        .def_property_readonly(
+            "rank", [](const Comm &self) { return self.group()->rank; })
+        .def_property_readonly(
+            "size", [](const Comm &self) { return self.group()->size; })
+        .def_property_readonly(
+            "_id", [](const Comm &self) { return self.group()->id; })
+        .def_property_readonly(
+            "_number", [](const Comm &self) { return self.group()->number; })
+        .def_property(
+            "_replicated",
+            [](const Comm &self) { return self.group()->replicated; },
+            [](const Comm &self, bool on) { self.group()->replicated = on; })
+        .def_property_readonly(
+            "history",
+            [](const Comm &self) { return self.group()->chain->length(); })
+        .def("_set_history_limit",
+             [](const Comm &self, size_t nodes) {
+                 self.group()->chain->set_limit(nodes);
+             })
+        .def("detach_history",
+             [](const Comm &self) { self.group()->chain->clear(); }, NoGil())
+        .def_property_readonly(
+            "_cached",
+            [](const Comm &self) { return self.group()->memory->kept(); })
+        .def("_set_cache_limit",
+             [](const Comm &self, size_t bytes) {
+                 self.group()->memory->set_limit(bytes);
+             })
+        .def("_close", [](const Comm &self) { self.group()->close(); });
+}
+
+/* For the fake kernels. */
+Numbers shape_by_name(const std::string &name, const Numbers &x, int64_t comm,
+                      const Numbers &args)
+{
+    for (int k = 0; k < kinds; k++) {
+        if (name == name_of(Kind(k))) {
+            return result_shape(Kind(k), x, *Group::by_id(comm), args);
+        }
+    }
+    TORCH_CHECK_VALUE(false, "weft.mpi: there is no operation ", name);
+}
+
+} // namespace
+
+void bind_mpi(py::module_ &module)
+{
+    py::register_local_exception_translator(&translate);
+    CommClass cls(module, "MpiComm", py::dynamic_attr());
+
+    bind_state(cls);
+    bind_reductions(cls);
+    bind_moves(cls);
+    bind_messages(cls);
+    bind_rest(cls);
+    py::class_<Handle, std::shared_ptr<Handle>>(module, "MpiHandle")
+        .def("wait", &Handle::wait, NoGil(), "The result; once.")
+        .def("test", &Handle::test, NoGil(), "Is it there?");
+    py::list names;
+
+    for (int k = 0; k < kinds; k++) {
+        names.append(name_of(Kind(k)));
+    }
+    module.attr("mpi_names") = names;
+    module.def("mpi_shape", &shape_by_name);
+    module.def("mpi_size",
+               [](int64_t comm) { return Group::by_id(comm)->size; });
+}
+
+} // namespace weft_torch::mpi

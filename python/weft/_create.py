@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Making shared tensors: weft.empty, zeros, full, from_file, and weft.table."""
+
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from weft import _core, _elements, _job, _share
+from weft._core import Comm, InvalidError, RegionHandle
+from weft._region import PARTITIONS, REACHES, Facts, Region, device_number
+
+PAGES = ("default", "small", "huge")
+
+_Partition = str | tuple[str, int] | Sequence[int]
+
+
+def table(
+    shape: int | Iterable[int],
+    dtype: Any = None,
+    device: Any = "cpu",
+    partition: _Partition = "equal",
+    comm: Comm | None = None,
+    *,
+    max_rows: int | None = None,
+    pages: str = "default",
+    aligned: bool = False,
+    reach: str = "auto",
+    row_pitch: int = 0,
+    numa: int | None = None,
+    timeout: float | None = None,
+    like: str | None = None,
+) -> Region:
+    """The Region of a tensor over all ranks; weft.empty says what the arguments are.
+
+    It need not be one tensor here: rows may be dealt round-robin, or be on other
+    nodes. gather and scatter take it in place of a tensor.
+    """
+    sizes = _sizes(shape)
+    element = _elements.element(dtype, like)
+    number = device_number(str(device))
+    if number is not None and element.library != "torch":
+        raise InvalidError(f"device is {device!r}; memory of a GPU needs torch")
+    kind, rows, run = _dealt(partition)
+    ranks = comm or _job.init().comm
+    handle = _core.region_create(
+        ranks,
+        (*sizes, *element.tail),
+        element.word,
+        place=0 if number is None else 1,
+        device=-1 if number is None else number,
+        reach=_word("reach", reach, REACHES),
+        kind=PARTITIONS.index(kind),
+        part_rows=rows,
+        run=run,
+        max_rows=max_rows or 0,
+        pitch=row_pitch,
+        pages=_word("pages", pages, PAGES),
+        numa=0 if numa is None else numa + 1,
+        aligned=int(aligned),
+        timeout=timeout,
+    )
+    return _made(handle, Facts(element, sizes[1:], ranks))
+
+
+def empty(
+    shape: int | Iterable[int],
+    dtype: Any = None,
+    device: Any = "cpu",
+    partition: _Partition = "equal",
+    comm: Comm | None = None,
+    **more: Any,
+) -> Any:
+    """A tensor that all ranks see: one memory, mapped by each of them.
+
+    Collective; all ranks give the same arguments. It is filled with zeros, and is
+    an ordinary torch tensor, or a NumPy array (where torch is not imported, or by
+    `dtype` or `like`). The memory lasts as long as any rank has a tensor on it.
+
+    shape:     its sizes, rows first
+    device:    "cpu", or "cuda" for memory of the ranks' GPUs
+    partition: who owns which rows: "equal", the rows of each rank, or
+               "round_robin", or ("round_robin", run)
+    comm:      its ranks; all of the job by default, which is joined if need be
+    max_rows:  what resize may reach later
+    pages:     "default", "small" or "huge"
+    aligned:   begin each rank's part on a page of its own
+    reach:     "auto", "mapped", "distributed" or "hierarchy"
+    row_pitch: bytes from row to row; 0: no gap between them
+    numa:      the node of this rank's part; None: that of the caller
+    timeout:   seconds to wait for the other ranks
+    like:      "torch" or "numpy"
+    """
+    return table(shape, dtype, device, partition, comm, **more).tensor
+
+
+def zeros(
+    shape: int | Iterable[int],
+    dtype: Any = None,
+    device: Any = "cpu",
+    partition: _Partition = "equal",
+    comm: Comm | None = None,
+    **more: Any,
+) -> Any:
+    """The same as empty, which is filled with zeros, too."""
+    return table(shape, dtype, device, partition, comm, **more).tensor
+
+
+def full(
+    shape: int | Iterable[int],
+    value: Any,
+    dtype: Any = None,
+    device: Any = "cpu",
+    *,
+    partition: _Partition = "equal",
+    comm: Comm | None = None,
+    **more: Any,
+) -> Any:
+    """The same filled with `value`, by each rank its own part; all is written on return."""
+    kind = _type_of(value, more.get("like")) if dtype is None else dtype
+    made = table(shape, kind, device, partition, comm, **more)
+    whole = made.tensor
+    for part in made.locals:
+        part[...] = value
+    made.barrier(more.get("timeout"))
+    return whole
+
+
+def from_file(
+    path: str | os.PathLike[str],
+    *,
+    comm: Comm | None = None,
+    mmap: bool = False,
+    writable: bool = False,
+    dtype: Any = None,
+    like: str | None = None,
+    verify: bool = True,
+    threads: int = 0,
+    **more: Any,
+) -> Any:
+    """The tensor in a file of Region.save, or in a .npy. Collective.
+
+    It is read into memory, by each rank its own part; with `mmap` the file itself
+    is the memory, which with `writable` takes what is written. `dtype` names the
+    type where the file can tell only its size (float8, uint16, ...).
+    """
+    about = _core.file_describe(path)
+    known = _elements.element_of(about["type"], like or _elements.element(None, None).library)
+    element = known if dtype is None else _elements.element(dtype, like)
+    if element.item != known.item or element.tail:
+        raise InvalidError(f"dtype is {dtype!r}, but the file has elements of {known.item} bytes")
+    ranks = comm or _job.init().comm
+    if writable and not mmap:
+        raise InvalidError("writable goes with mmap=True; else the tensor is a copy of the file")
+    if mmap:
+        if more:
+            raise TypeError(f"a mapped file is as it is: {', '.join(more)} cannot be chosen")
+        handle = _core.region_open(ranks, path, writable)
+        return _made(handle, Facts(element, about["shape"][1:], ranks)).tensor
+    made = table(about["shape"], element.dtype, comm=ranks, like=element.library, **more)
+    whole = made.tensor
+    if os.fspath(path).endswith(".npy"):
+        made.load_raw(path, threads=threads)
+    else:
+        made.load(path, threads=threads, verify=verify)
+    return whole
+
+
+def _made(handle: RegionHandle, facts: Facts) -> Region:
+    handle.facts = facts
+    _share.install()
+    return Region(handle, facts)
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
+    if not sizes:
+        raise InvalidError("shape is (); a shared tensor is made of rows, so give their number")
+    if any(size < 0 for size in sizes):
+        raise InvalidError(f"shape is {shape!r}; a size cannot be negative")
+    return sizes
+
+
+def _dealt(partition: Any) -> tuple[str, tuple[int, ...] | None, int]:
+    """The kind of a partition, the rows of each rank, and the length of a run."""
+    if partition in ("equal", "round_robin"):
+        return partition, None, 0
+    if isinstance(partition, tuple) and len(partition) == 2 and partition[0] == "round_robin":
+        run = operator.index(partition[1])
+        if run < 1:
+            raise InvalidError(f"partition is {partition!r}; a run has at least one row")
+        return "round_robin", None, run
+    if isinstance(partition, str) or not isinstance(partition, Iterable):
+        raise InvalidError(
+            f"partition is {partition!r}; it can be 'equal', 'round_robin', ('round_robin', run) "
+            "or the rows of each rank"
+        )
+    return "given", tuple(map(operator.index, partition)), 0
+
+
+def _word(name: str, value: Any, words: tuple[str, ...]) -> int:
+    if value not in words:
+        raise InvalidError(f"{name} is {value!r}; it can be {', '.join(map(repr, words))}")
+    return words.index(value)
+
+
+def _type_of(value: Any, like: str | None) -> Any:
+    """The type that torch.full or numpy.full would choose."""
+    library = like if like is not None else _elements.element(None, None).library
+    if library == "torch":
+        import torch
+
+        return torch.full((), value).dtype
+    import numpy
+
+    return numpy.asarray(value).dtype

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows by their numbers: weft.gather, scatter and scatter_add.
+
+The C module takes arrays as they lie. Here they are made plain where they are
+not, and results are made where the caller has none.
+"""
+
+import sys
+from typing import Any
+
+from weft import _arrays, _core, _elements
+from weft._core import InvalidError
+from weft._region import Region
+
+BOUNDS = {"error": 0, "skip": 1, "unchecked": 2}
+
+
+def gather(
+    table: Any,
+    ids: Any,
+    out: Any = None,
+    *,
+    dtype: Any = None,
+    bounds: str = "error",
+    threads: int = 0,
+    sort: bool | None = None,
+) -> Any:
+    """The rows `table[ids]`, in `out` or a new array of shape ids.shape + row shape.
+
+    table:   a shared tensor, a range of rows or columns of one, a Region, or any
+             other tensor or array whose rows are each in one piece
+    ids:     integers of any shape; a negative one leaves its row of `out` as it
+             is, which in a new one is zeros
+    dtype:   of a new `out`; types differ inside a class: floating, integer
+    bounds:  what to do with a number past the end: "error", "skip" it like a
+             negative one, or "unchecked". On a GPU an error is told by check_rows
+    threads: 0: as WEFT_THREADS says
+    sort:    GPU, table in host memory: read rows in their order; None: decide
+    """
+    source = _table(table, "table", False)
+    numbers = _ids(ids)
+    how = _bounds(bounds)
+    if out is None:
+        out = _new(table, numbers, dtype, bounds)
+    elif dtype is not None:
+        raise InvalidError("dtype is that of a new result; out has its own")
+    target = _facing(table, _plain(out, "out", True), "out")
+    _core.rows_gather(source, numbers, target, how, threads, 0, _sort(sort))
+    return out
+
+
+def scatter(table: Any, ids: Any, rows: Any, *, bounds: str = "error", threads: int = 0) -> None:
+    """Set `table[ids]` to `rows`; of equal ids the last wins."""
+    _put(_core.rows_scatter, table, ids, rows, bounds=bounds, threads=threads, in_order=False)
+
+
+def scatter_add(
+    table: Any,
+    ids: Any,
+    rows: Any,
+    *,
+    bounds: str = "error",
+    threads: int = 0,
+    deterministic: bool = False,
+) -> None:
+    """Add `rows` to `table[ids]`, each addition whole, whoever else adds.
+
+    deterministic: add equal ids in their order, so that the result of a call does
+                   not depend on the number of threads
+    """
+    if isinstance(table, Region) and not table._facts.element.exact:
+        raise TypeError(f"elements of type {table.dtype} can be moved, not added")
+    how = {"bounds": bounds, "threads": threads, "in_order": deterministic}
+    _put(_core.rows_scatter_add, table, ids, rows, **how)
+
+
+def check_rows(device: Any = None) -> None:
+    """Wait for the current stream of a GPU; raise if ids were past the end since the last check."""
+    import torch
+
+    _core.rows_check(torch.cuda.current_stream(device).cuda_stream)
+
+
+def _put(
+    function: Any, table: Any, ids: Any, rows: Any, *, bounds: str, threads: int, in_order: bool
+) -> None:
+    target = _table(table, "table", True)
+    numbers = _ids(ids)
+    source = _facing(table, _row_source(_plain(rows, "rows", False), numbers.ndim), "rows")
+    function(target, numbers, source, _bounds(bounds), threads, int(in_order), 0)
+
+
+def _table(table: Any, name: str, write: bool) -> Any:
+    return table._handle if isinstance(table, Region) else _plain(table, name, write)
+
+
+def _plain(x: Any, name: str, write: bool) -> Any:
+    """`x` as the C module reads it: a torch.Tensor or Parameter, or a NumPy array."""
+    library = _elements.library_of(x)
+    if library == "numpy":
+        return x.view("u8") if x.dtype.kind in "mM" else x  # buffers have no word for dates
+    if library is None:
+        raise TypeError(f"{name} must be a torch tensor or NumPy array, not {type(x).__name__}")
+    torch = sys.modules["torch"]
+    plain = _arrays._plain_tensor(torch, x)
+    if plain.layout != torch.strided:
+        raise _core.UnsupportedError(f"the layout of {name} is {plain.layout}, not rows")
+    if plain.device.type not in ("cpu", "cuda"):
+        raise _core.UnsupportedError(f"{name} is on {plain.device}, neither host nor CUDA memory")
+    if write and x.requires_grad and x.is_leaf and torch.is_grad_enabled():
+        raise InvalidError(
+            f"{name} is a leaf that requires grad, and would be written to: do it under "
+            "torch.no_grad(), or pass it detached"
+        )
+    if plain.is_conj() or plain.is_neg():
+        raise InvalidError(f"{name} is lazily conjugated or negated: pass x.resolve_conj()")
+    return plain
+
+
+def _ids(ids: Any) -> Any:
+    """Contiguous int32 or int64."""
+    library = _elements.library_of(ids)
+    if library is None:
+        return _listed_ids(ids)
+    if library == "torch":
+        return _tensor_ids(sys.modules["torch"], ids)
+    import numpy
+
+    if ids.dtype.kind not in "iu":
+        raise TypeError(f"ids are of type {ids.dtype}; row numbers are integers")
+    if ids.dtype == numpy.uint64 and ids.size and ids.max() > numpy.iinfo(numpy.int64).max:
+        raise InvalidError("an id does not fit in 63 bits")
+    native = ids.dtype.isnative and ids.dtype.str[1:] in ("i4", "i8")
+    return numpy.ascontiguousarray(ids if native else ids.astype(numpy.int64)).reshape(ids.shape)
+
+
+def _tensor_ids(torch: Any, ids: Any) -> Any:
+    ids = _arrays._plain_tensor(torch, ids)
+    if ids.dtype not in (torch.int32, torch.int64):
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TypeError(f"ids are of type {ids.dtype}; row numbers are integers")
+        wide = ids.dtype == torch.uint64
+        ids = ids.view(torch.int64) if wide else ids.to(torch.int64)
+        if wide and bool((ids < 0).any()):
+            raise InvalidError("an id does not fit in 63 bits")
+    return ids.contiguous()
+
+
+def _listed_ids(ids: Any) -> Any:
+    """Numbers in a list, a range, or by themselves."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found = torch.as_tensor(ids)
+        return _tensor_ids(torch, found if found.numel() else found.to(torch.int64))
+    import numpy
+
+    array = numpy.asarray(ids)
+    return _ids(array if array.size else array.astype(numpy.int64))
+
+
+def _row_source(rows: Any, lead: int) -> Any:
+    """`rows`, copied unless each row is in one piece and they are equally far apart."""
+    if _elements.library_of(rows) == "torch":
+        if rows.is_contiguous() or (lead == 1 and rows.ndim == 2 and _spaced(rows)):
+            return rows
+        return rows.contiguous()
+    import numpy
+
+    return rows if rows.flags.c_contiguous else numpy.ascontiguousarray(rows)
+
+
+def _spaced(rows: Any) -> bool:
+    return rows.stride(1) == 1 and rows.stride(0) >= rows.shape[1]
+
+
+def _facing(table: Any, rows: Any, name: str) -> Any:
+    """`rows` as what the elements of a Region are moved as, where that is another type."""
+    if not isinstance(table, Region) or table._facts.element.exact:
+        return rows
+    element = table._facts.element
+    if _elements.library_of(rows) != element.library or rows.dtype != element.dtype:
+        raise TypeError(f"{name} has elements of type {rows.dtype}, but the table {element.dtype}")
+    raw = _elements.raw_type(element)
+    if element.tail:
+        return rows.view(raw).reshape(*rows.shape, *element.tail)
+    return rows.view(raw)
+
+
+def _new(table: Any, ids: Any, dtype: Any, bounds: str) -> Any:
+    """A new result, of zeros if there may be rows that nothing is written to."""
+    sizes = (*ids.shape, *table.shape[1:])
+    library = (
+        table._facts.element.library if isinstance(table, Region) else _elements.library_of(table)
+    )
+    kind = table.dtype if dtype is None else _elements.element(dtype, library).dtype
+    if library == "numpy":
+        import numpy
+
+        make = numpy.zeros if bounds == "skip" or _has_negative(ids) else numpy.empty
+        return make(sizes, kind)
+    import torch
+
+    where = ids.device if isinstance(ids, torch.Tensor) else "cpu"
+    on_host = str(where) == "cpu"
+    left = bounds == "skip" or (_has_negative(ids) if on_host else bounds != "unchecked")
+    return (torch.zeros if left else torch.empty)(sizes, dtype=kind, device=where)
+
+
+def _has_negative(ids: Any) -> bool:
+    return _core.rows_any_negative(ids)
+
+
+def _bounds(bounds: str) -> int:
+    if bounds not in BOUNDS:
+        raise InvalidError(f"bounds is {bounds!r}; it can be {', '.join(map(repr, BOUNDS))}")
+    return BOUNDS[bounds]
+
+
+def _sort(sort: bool | None) -> int:
+    return 0 if sort is None else 1 if sort else -1

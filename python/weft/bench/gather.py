@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft bench gather`: rows of a large table, against torch and against a copy of the same bytes.
+
+One process measures at a time, with the table, ids and output that all systems share
+(`gather_rank`); they take turns, row size by row size and round by round. Two more processes read
+one region, alone and at once. What a GPU does is in `gather_gpu`, whose rows join these here.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import secrets
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from . import gather_gpu
+from .build import BuildError, find_library
+from .collectives import Options, Outcome, _available_memory, _progress, cores_here
+from .results import Block, Case
+
+_MIB, _GIB = 1 << 20, 1 << 30
+SYSTEMS = ("weft", "torch", "embedding", "copy")
+SIZES = (16, 20, 36, 64, 100, 128, 256, 500, 512, 1000, 1024, 2048, 4096)
+QUICK_SIZES = (64, 256, 1024, 2048)
+SHARED_SIZES = (64, 256, 1024)
+# Rows of a call whose output fits into a cache, and bytes of one that does not.
+FEW_ROWS = 4096
+MUCH = 64 * _MIB
+TABLE = 2 * _GIB  # the least that a mark may be judged by
+LARGE_TABLE = 8 * _GIB
+QUICK_SECONDS = 42.0
+
+
+@dataclass(frozen=True)
+class Operation:
+    """From which pages, and how much at a time."""
+
+    about: str
+    huge: bool = False
+    much: bool = False
+
+
+OPERATIONS = {
+    "gather-4k": Operation(f"4 KiB pages, {FEW_ROWS} rows a call"),
+    "gather-4k-much": Operation("4 KiB pages, 64 MiB a call", much=True),
+    "gather-huge": Operation(f"huge pages, {FEW_ROWS} rows a call", huge=True),
+    "gather-huge-much": Operation("huge pages, 64 MiB a call", huge=True, much=True),
+}
+SHARED = "gather-shared"
+NAMES = (*OPERATIONS, SHARED)
+
+
+def rows_per_call(op: str, row: int) -> int:
+    """How many rows of `row` bytes a call of `op` gathers."""
+    return MUCH // row if op in OPERATIONS and OPERATIONS[op].much else FEW_ROWS
+
+
+class RankError(Exception):
+    """A process of the benchmark failed; the text says what it said."""
+
+
+class Rank:
+    """One process that measures. Whoever makes it calls `stop`."""
+
+    def __init__(self, env: dict[str, str] | None = None):
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "weft.bench.gather_rank"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=os.environ | (env or {}),
+        )
+
+    def tell(self, do: str, **words: object) -> None:
+        """Send a command whose answer `hear` gives later."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps({"do": do, **words}) + "\n")
+        except OSError as error:
+            raise RankError(f"the process is gone: {error}") from error
+
+    def hear(self, seconds: float = 120.0) -> dict:
+        """The answer to the last command."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], seconds)[0]:
+            raise RankError(f"no answer for {seconds:.0f} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise RankError(f"the process ended with status {self._process.wait()}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise RankError(answer["error"])
+        return answer
+
+    def ask(self, do: str, **words: object) -> dict:
+        self.tell(do, **words)
+        return self.hear()
+
+    def stop(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+class Runner:
+    """Runs what was asked for and collects the blocks."""
+
+    def __init__(self, options: Options, advance: Callable[[str], None]):
+        self.outcome = Outcome()
+        self._options = options
+        self._advance = advance
+        self._cores = cores_here(options.cores)
+        self._systems = [s for s in systems_of(options) if s in options.families]
+        self._rounds = options.rounds or (5 if options.quick else 9)
+        self._ms = options.block_ms or (15.0 if options.quick else 40.0)
+        self._end = time.monotonic() + (QUICK_SECONDS if options.quick else float("inf"))
+        self._table = table_bytes(_available_memory(), options.quick)
+
+    def run(self) -> None:
+        library = self._options.library
+        path = str(library[0] if library is not None else find_library()[0])
+        ops = self._options.ops or NAMES
+        size = f"{self._table / _GIB:.3g} GiB"
+        self.outcome.notes.append(f"random ids (int64) into a table of {size}, f32 rows")
+        if SHARED in ops:
+            self._guard("the shared region", lambda: self._shared(path))
+        for huge in (False, True):
+            here = [op for op in ops if op in OPERATIONS and OPERATIONS[op].huge == huge]
+            if here:
+                pages = "huge pages" if huge else "4 KiB pages"
+                self._guard(pages, lambda h=huge, o=here: self._private(path, h, o))
+
+    def _guard(self, what: str, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except RankError as error:
+            self.outcome.failed[what] = str(error)
+
+    def _private(self, path: str, huge: bool, ops: list[str]) -> None:
+        rank = Rank()
+        try:
+            rank.ask("pin", cores=list(self._cores))
+            rank.ask("library", path=path)
+            found = rank.ask("table", size=self._table, huge=huge)["huge"]
+            if huge and found < 0.9 * self._table:
+                note = f"only {found / _GIB:.2f} GiB of the table are in huge pages"
+                self.outcome.missing["huge pages"] = note
+                return
+            for op in ops:
+                for threads in threads_of(self._options, len(self._cores)):
+                    for row in self._options.sizes or sizes_of(self._options):
+                        self._case(rank, Case(op, row, 1, threads))
+        finally:
+            rank.stop()
+
+    def _case(self, rank: Rank, case: Case) -> None:
+        """All rounds of one case, since ids and output are made anew for each."""
+        if time.monotonic() > self._end:
+            return
+        count = rows_per_call(case.op, case.bytes)
+        wrong = rank.ask("rows", row=case.bytes, count=count, threads=case.cores)["wrong"]
+        if wrong:
+            raise RankError(f"{', '.join(wrong)}: wrong result for rows of {case.bytes} B")
+        for turn in range(self._rounds):
+            for system in self._systems:
+                block = rank.ask("block", system=system, threads=case.cores, ms=self._ms)
+                self.outcome.blocks.append(Block(case, system, turn, "any", block["us"]))
+                self._advance(case.op)
+
+    def _shared(self, path: str) -> None:
+        """Two processes read one region: the first alone, then both at once."""
+        if len(self._cores) < 2:
+            self.outcome.notes.append("the shared region needs 2 cores")
+            return
+        job = f"bench-gather-{secrets.token_hex(8)}"
+        with ExitStack() as stack:
+            pair = []
+            for number in range(2):
+                env = {"WEFT_RANK": str(number), "WEFT_RANKS": "2", "WEFT_JOB": job}
+                pair.append(Rank(env))
+                stack.callback(pair[-1].stop)
+            for number, rank in enumerate(pair):
+                rank.ask("pin", cores=[self._cores[number]])
+                rank.ask("library", path=path)
+            for rank in pair:
+                rank.tell("region", size=self._table)
+            for rank in pair:
+                rank.hear()
+            for row in SHARED_SIZES:
+                if time.monotonic() < self._end:
+                    self._shared_case(pair, row)
+
+    def _shared_case(self, pair: list[Rank], row: int) -> None:
+        for rank in pair:
+            if rank.ask("rows", row=row, count=FEW_ROWS, threads=1)["wrong"]:
+                raise RankError(f"wrong result for rows of {row} B")
+        for turn in range(self._rounds):
+            for system in ("weft", "copy"):
+                for ranks in (1, 2):
+                    for rank in pair[:ranks]:
+                        rank.tell("rate", system=system, ms=2 * self._ms)
+                    per_s = sum(rank.hear()["per_s"] for rank in pair[:ranks])
+                    case = Case(SHARED, row, ranks, ranks)
+                    # As if one process made all the calls.
+                    block = Block(case, system, turn, "any", 1e6 / per_s)
+                    self.outcome.blocks.append(block)
+                    self._advance(SHARED)
+
+
+def systems_of(options: Options) -> tuple[str, ...]:
+    """A quick run leaves out what no mark speaks of."""
+    return tuple(s for s in SYSTEMS if s != "embedding") if options.quick else SYSTEMS
+
+
+def sizes_of(options: Options) -> tuple[int, ...]:
+    return QUICK_SIZES if options.quick else SIZES
+
+
+def threads_of(options: Options, cores: int) -> tuple[int, ...]:
+    """One thread per core; a full run has one thread alone, too."""
+    return (cores,) if options.quick or cores == 1 else (cores, 1)
+
+
+def table_bytes(available: int, quick: bool) -> int:
+    """What a table may take: a part of what is free, in whole MiB."""
+    wanted = TABLE if quick or available < 4 * LARGE_TABLE else LARGE_TABLE
+    return min(wanted, available // 3 // _MIB * _MIB)
+
+
+def _total(options: Options, cores: int) -> int:
+    rounds = options.rounds or (5 if options.quick else 9)
+    ops = options.ops or NAMES
+    systems = sum(s in options.families for s in systems_of(options))
+    threads, sizes = threads_of(options, cores), options.sizes or sizes_of(options)
+    private = sum(op in OPERATIONS for op in ops) * len(threads) * len(sizes) * systems
+    return rounds * (private + 4 * len(SHARED_SIZES) * (SHARED in ops))
+
+
+def measure(options: Options) -> Outcome:
+    """A whole run. The GPU's part has no operations to choose from: it is all or nothing."""
+    if importlib.util.find_spec("torch") is None:
+        return Outcome(missing={"torch": "torch is not installed"})
+    with _progress(_total(options, len(cores_here(options.cores)))) as advance:
+        runner = Runner(options, advance)
+        try:
+            runner.run()
+        except BuildError as error:
+            runner.outcome.missing["weft"] = str(error)
+    if options.ops is None:
+        runner.outcome.ready = gather_gpu.run(options.quick)
+    return runner.outcome

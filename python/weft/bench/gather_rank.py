@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process of `weft bench gather`: makes a table, and times gathers from it when told to.
+
+Commands come as lines of JSON on standard input, answers go as lines to standard output. All
+systems gather from the same table with the same ids into the same output, which is poisoned, and
+written to before anything is timed. Every call has other ids than the one before, so that no row is
+found in a cache because it was just there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import secrets
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .gather_calls import Library, Region
+
+_HUGE_PAGE = 2 << 20
+# Ids of one row size: at 64 B they reach more memory than caches hold.
+_IDS = 1 << 20
+# Words that are filled while they are in a cache, and an odd number that spreads their bits.
+_FILLED_AT_ONCE = 1 << 20
+_SPREAD = -1640531527
+# After a call torch's threads poll for a while; the next system is not to share its cores.
+_PAUSE = 0.005
+
+
+def _map(size: int, huge: bool) -> torch.Tensor:
+    """Private memory of the page size that is asked for, aligned to huge pages, as floats."""
+    room = mmap.mmap(-1, size + _HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    room.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+    whole = torch.frombuffer(room, dtype=torch.float32)
+    skip = -whole.data_ptr() % _HUGE_PAGE // 4
+    return whole[skip : skip + size // 4]
+
+
+def _fill(memory: torch.Tensor) -> None:
+    """Other bits in every word: a wrong row cannot pass for the right one, nor for zeros."""
+    words = memory.view(torch.int32)
+    seed = secrets.randbits(30)
+    for at in range(0, words.numel(), _FILLED_AT_ONCE):
+        part = words[at : at + _FILLED_AT_ONCE]
+        torch.arange(at + seed, at + seed + part.numel(), dtype=torch.int32, out=part)
+        part.mul_(_SPREAD)
+
+
+def _huge_kib() -> int:
+    """How much of this process is in transparent huge pages."""
+    with open("/proc/self/smaps_rollup") as lines:
+        return sum(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
+
+
+class Gather:
+    """One row size and number of ids: the table's view, ids, and the output."""
+
+    def __init__(self, memory: torch.Tensor, row: int, count: int):
+        width = row // 4
+        rows = memory.numel() // width
+        self.table = memory[: rows * width].view(rows, width)
+        sets = max(4, _IDS // count)
+        self.ids = torch.randint(0, rows, (sets, count))
+        self.out = _map(count * row, huge=False)[: count * width].view(count, width)
+        self.out.fill_(float("nan"))
+        self.rows = rows
+        self.count = count
+        self._turn = 0
+
+    def next_ids(self) -> torch.Tensor:
+        self._turn = (self._turn + 1) % len(self.ids)
+        return self.ids[self._turn]
+
+    def next_rows(self) -> torch.Tensor:
+        """As many rows one after the other, for a copy."""
+        self._turn = (self._turn + 1) % len(self.ids)
+        first = self._turn * self.count % max(1, self.rows - self.count)
+        return self.table[first : first + self.count]
+
+
+class Rank:
+    """Answers commands; the methods that begin with `do_` are the commands."""
+
+    def __init__(self) -> None:
+        self._library: Library | None = None
+        self._memory: torch.Tensor | None = None
+        self._region: Region | None = None
+        self._gather: Gather | None = None
+
+    def do_library(self, path: str) -> dict:
+        self._library = Library(path)
+        return {}
+
+    def do_table(self, size: int, huge: bool) -> dict:
+        """A table in private memory. Tells how much of it is in huge pages."""
+        self._gather = self._memory = None
+        before = _huge_kib()
+        self._memory = _map(size, huge)
+        _fill(self._memory)
+        return {"huge": (_huge_kib() - before) << 10}
+
+    def do_region(self, size: int) -> dict:
+        """A table that all ranks share, filled by the first."""
+        assert self._library is not None
+        self._region = Region(self._library, size)
+        pointer = (ctypes.c_float * (size // 4)).from_address(self._region.base)
+        self._memory = torch.frombuffer(pointer, dtype=torch.float32)
+        if self._region.rank == 0:
+            _fill(self._memory)
+        self._region.barrier()
+        return {}
+
+    def do_rows(self, row: int, count: int, threads: int) -> dict:
+        """Get ready for rows of this size; whose results are wrong is told."""
+        assert self._memory is not None
+        torch.set_num_threads(threads)
+        self._gather = Gather(self._memory, row, count)
+        return {"wrong": self._wrong(threads)}
+
+    def _wrong(self, threads: int) -> list[str]:
+        """Bit by bit: floats as integers, since a place may look like a NaN."""
+        gather = self._gather
+        assert gather is not None
+        ids = gather.ids[0]
+        want = gather.table[ids].view(torch.int32)
+        wrong = []
+        for name in ("weft", "torch"):
+            gather.out.fill_(float("nan"))
+            self._call(name, threads)(ids)
+            if not torch.equal(gather.out.view(torch.int32), want):
+                wrong.append(name)
+        return wrong
+
+    def _call(self, system: str, threads: int) -> Callable[[torch.Tensor], Any]:
+        gather = self._gather
+        assert gather is not None and self._library is not None
+        if system == "weft":
+            return self._library.gather(gather.table, gather.out, threads, self._region)
+        if system == "torch":
+            return lambda ids: torch.index_select(gather.table, 0, ids, out=gather.out)
+        if system == "embedding":
+            return lambda ids: torch.nn.functional.embedding(ids, gather.table)
+        return gather.out.copy_
+
+    def do_block(self, system: str, threads: int, ms: float) -> dict:
+        """The median time of a call, in us."""
+        gather = self._gather
+        assert gather is not None
+        call = self._call(system, threads)
+        argument = gather.next_rows if system == "copy" else gather.next_ids
+        time.sleep(_PAUSE)
+        call(argument())
+        times = []
+        end = time.perf_counter() + ms / 1000
+        while len(times) < 3 or time.perf_counter() < end:
+            given = argument()
+            start = time.perf_counter_ns()
+            call(given)
+            times.append(time.perf_counter_ns() - start)
+        return {"us": statistics.median(times) / 1000}
+
+    def do_rate(self, system: str, ms: float) -> dict:
+        """Calls a second on one thread, while another rank may do the same."""
+        gather = self._gather
+        assert gather is not None
+        call = self._call(system, 1)
+        argument = gather.next_rows if system == "copy" else gather.next_ids
+        call(argument())
+        calls = 0
+        start = now = time.perf_counter()
+        while now < start + ms / 1000:
+            call(argument())
+            calls += 1
+            now = time.perf_counter()
+        return {"per_s": calls / (now - start)}
+
+    def do_pin(self, cores: list[int]) -> dict:
+        os.sched_setaffinity(0, cores)
+        return {}
+
+
+def main() -> int:
+    # What libraries print must not get among the answers.
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    rank = Rank()
+    for line in sys.stdin:
+        words = json.loads(line)
+        try:
+            answer = getattr(rank, "do_" + words.pop("do"))(**words)
+        except Exception as error:  # told to the coordinator, whatever it is
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        answers.write(json.dumps(answer) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

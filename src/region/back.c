@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory for the rows of a region: each rank makes its objects, mails them to
+ * those who map them, maps theirs and commits its own granules. The steps are
+ * in storage.h; they are the same for creation and for growth. */
+#include <unistd.h>
+
+#include "base/time.h"
+#include "region/region.h"
+
+/* What goes with a descriptor; compared with what the receiver expects. */
+typedef struct letter {
+    uint64_t at;
+    uint64_t bytes;
+} letter;
+
+typedef struct work {
+    weft_region *region;
+    const wf_partition *part;
+    uint32_t from;
+    uint64_t key;
+    uint64_t deadline;
+} work;
+
+static uint32_t first_of_domain(const weft_region *region)
+{
+    uint32_t r = 0;
+
+    while (!wf_region_maps(region, r)) {
+        r++;
+    }
+    return r;
+}
+
+/* The object that a rank of this domain makes; of no bytes if it makes none. */
+static wf_extent object_of(const work *w, uint32_t rank)
+{
+    const weft_region *region = w->region;
+
+    if (region->storage->whole) {
+        bool makes = !region->made && rank == first_of_domain(region);
+
+        return (wf_extent){0, makes ? region->reserve : 0};
+    }
+    return w->from < w->part->count
+               ? wf_partition_extent(w->part, region->domain, rank, w->from)
+               : (wf_extent){0};
+}
+
+static weft_status make_own(const work *w, int *fd)
+{
+    weft_region *region = w->region;
+    wf_extent e = object_of(w, region->rank);
+
+    return e.bytes > 0
+               ? region->storage->create(region->store, e.at, e.bytes, fd)
+               : WEFT_OK;
+}
+
+/* To everybody, whatever happens: those who get nothing would wait. */
+static weft_status post_own(const work *w, int fd)
+{
+    weft_region *region = w->region;
+    wf_extent e = object_of(w, region->rank);
+    letter l = {e.at, e.bytes};
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 0; e.bytes > 0 && r < region->ranks; r++) {
+        if (r != region->rank && wf_region_maps(region, r)) {
+            weft_status one =
+                wf_host_post(region->world->host, region->member[r], w->key, &l,
+                             sizeof(l), fd);
+
+            st = one != WEFT_OK ? one : st;
+        }
+    }
+    return st;
+}
+
+static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
+{
+    weft_region *region = w->region;
+    letter l = {0};
+    size_t n = sizeof(l);
+    int fd = -1;
+    weft_status st =
+        wf_region_take(region, rank, w->key, &l, &n, &fd, w->deadline);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (n != sizeof(l) || l.at != e.at || l.bytes != e.bytes || fd < 0) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return wf_fail(WEFT_ERR_PROTOCOL, "rank %u sent other memory of %s",
+                       rank, region->what);
+    }
+    return region->storage->attach(region->store, e.at, e.bytes, fd);
+}
+
+/* All of it, also after a failure, so that no mail is left lying; only those
+ * who are gone are not waited for. */
+static weft_status take_others(const work *w)
+{
+    weft_region *region = w->region;
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 0; r < region->ranks; r++) {
+        if (r != region->rank && wf_region_maps(region, r)) {
+            wf_extent e = object_of(w, r);
+            weft_status one = e.bytes > 0 ? take_one(w, r, e) : WEFT_OK;
+
+            st = one != WEFT_OK ? one : st;
+        }
+    }
+    return st;
+}
+
+static weft_status commit_own(const work *w, uint32_t commit)
+{
+    weft_region *region = w->region;
+    weft_status st = WEFT_OK;
+
+    for (uint32_t i = commit; i < w->part->count && st == WEFT_OK; i++) {
+        wf_extent e =
+            wf_partition_extent(w->part, region->domain, region->rank, i);
+
+        if (e.bytes > 0) {
+            st = region->storage->commit(region->store, e.at, e.bytes);
+        }
+    }
+    if (st == WEFT_OK) {
+        st = region->storage->access(
+            region->store,
+            wf_round_up(wf_partition_bytes(w->part), region->part.granule));
+    }
+    return st;
+}
+
+weft_status wf_region_back(weft_region *region, weft_comm *comm,
+                           weft_status own, const wf_partition *part,
+                           uint32_t from, uint32_t commit, uint64_t deadline)
+{
+    work w = {region, part, from, wf_region_mail_key(region), deadline};
+    int fd = -1;
+    weft_status st;
+
+    if (own == WEFT_OK) {
+        own = make_own(&w, &fd);
+    }
+    st = wf_region_verdict(region, comm, own, deadline);
+    if (st == WEFT_OK) {
+        weft_status sent = post_own(&w, fd);
+
+        own = take_others(&w);
+        own = own == WEFT_OK ? sent : own;
+        own = own == WEFT_OK ? commit_own(&w, commit) : own;
+        st = wf_region_verdict(region, comm, own, deadline);
+    }
+    region->made = region->made || st == WEFT_OK;
+    if (fd >= 0) {
+        close(fd);
+    }
+    return st;
+}
+
+void wf_region_unback(weft_region *region, const wf_partition *part,
+                      uint32_t from)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t i = from; i < part->count; i++) {
+        for (uint32_t r = 0; r < region->ranks; r++) {
+            wf_extent e = wf_partition_extent(part, region->domain, r, i);
+
+            if (wf_region_maps(region, r) && e.bytes > 0) {
+                least = e.at < least ? e.at : least;
+            }
+            if (r == region->rank && e.bytes > 0 && region->storage->whole) {
+                region->storage->discard(region->store, e.at, e.bytes);
+            }
+        }
+    }
+    if (least != UINT64_MAX) {
+        region->storage->truncate(region->store, least);
+    }
+}
+
+/* Bytes that a rank has to commit to come from `now` to `more`. */
+static uint64_t growth_of(const weft_region *region, const wf_partition *now,
+                          const wf_partition *more, uint32_t rank)
+{
+    uint64_t had = wf_partition_backed(now, region->domain, rank);
+    uint64_t needs = wf_partition_backed(more, region->domain, rank);
+
+    return needs > had ? needs - had : 0;
+}
+
+weft_status wf_region_room(const weft_region *region, const wf_partition *now,
+                           const wf_partition *more)
+{
+    const wf_host *host = region->world->host;
+    uint64_t bytes = 0;
+    uint64_t in_group = 0;
+
+    for (uint32_t r = 0; r < region->ranks; r++) {
+        if (host->peer[region->member[r]].local != WF_NOT_HERE) {
+            uint64_t one = growth_of(region, now, more, r);
+
+            bytes += one;
+            in_group +=
+                region->group[r] == region->group[region->rank] ? one : 0;
+        }
+    }
+    return region->storage->room == NULL
+               ? WEFT_OK
+               : region->storage->room(&region->spec, bytes, in_group);
+}

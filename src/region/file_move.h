@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Moving this rank's share of the rows between a region and a file.
+ *
+ * Seen from here the file is one stream of bytes, its rows one after the other,
+ * and byte `at` of it belongs to row at / width. The share of a rank is its own
+ * rows; only those of a round-robin region, if all are mapped, are shared out
+ * in one piece each instead, so that nobody writes a file row by row.
+ *
+ * The share is cut at multiples of `block` of the stream. Each piece goes
+ * through a buffer: what is written is then what the checksum is of, even if
+ * somebody changes the row meanwhile. */
+#ifndef WF_REGION_FILE_MOVE_H
+#define WF_REGION_FILE_MOVE_H
+
+#include <weft/file.h>
+
+#include "region/region.h"
+
+/* Write a piece of the stream, or read it. Called by several threads at once.
+ */
+typedef weft_status wf_file_piece_fn(void *ctx, uint64_t at,
+                                     unsigned char *bytes, size_t n);
+
+typedef struct wf_file_move {
+    weft_region *region;
+    bool load;      /* from file to region */
+    uint64_t rows;  /* in the file, at most those of the region */
+    uint64_t width; /* bytes of a row in the file */
+    uint64_t skip;  /* where they begin in the region's row */
+    uint64_t block;
+    wf_file_piece_fn *piece;
+    void *ctx;
+    const weft_file_options *options;
+} wf_file_move;
+
+weft_status wf_file_move_run(const wf_file_move *move);
+
+#endif

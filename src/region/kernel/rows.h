@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The kernels of row operations, for each level of the CPU. All levels give the
+ * same bits; only their speed differs.
+ *
+ * A kernel knows nothing of regions, ids and threads. It gets moves: where a
+ * row goes and where it comes from. One side of a move is near, the dense array
+ * of the caller, which the CPU's own prefetcher follows; the other is far,
+ * somewhere in a table, and is asked for some moves ahead of its turn. */
+#ifndef WF_REGION_KERNEL_ROWS_H
+#define WF_REGION_KERNEL_ROWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/cpu.h"
+#include "base/types.h"
+
+/* Sizes and types are constants where kernels are made, and the code for all
+ * others must vanish. */
+#define WF_INLINE static inline __attribute__((always_inline))
+
+typedef struct wf_move {
+    char *to;
+    const char *from;
+} wf_move;
+
+/* Copy `n` rows of `bytes` each. The `ahead` moves behind the last one must be
+ * there, too: their far sides are asked for. */
+typedef void wf_copy_fn(const wf_move *moves, size_t n, size_t ahead,
+                        size_t bytes);
+
+/* Copies that are compiled for one size: 1 << class bytes. */
+enum { WF_ROW_SIZES = 10, WF_ROW_ANY = WF_ROW_SIZES, WF_ROW_CLASSES };
+
+/* Elements of one type to those that conversions pass through, and back: f32
+ * for floating types, i64 for integers. NULL where there is none. */
+typedef void wf_widen_fn(void *to, const void *from, size_t n);
+
+/* to[i] += from[i] for `n` elements, each whole for all threads and processes
+ * that do the same. `to` is aligned to its elements (complex: their parts). */
+typedef void wf_add_fn(char *to, const char *from, size_t n);
+
+/* What there is to know of ids before anything is written. */
+typedef struct wf_survey {
+    uint64_t negative;
+    uint64_t past; /* `rows` or more */
+    uint64_t own;  /* low <= id < high */
+} wf_survey;
+
+/* Add what the `n` ids at `ids` are to `*out`. */
+typedef void wf_survey_fn(const void *ids, size_t n, int64_t rows, int64_t low,
+                          int64_t high, wf_survey *out);
+
+typedef struct wf_row_kernels {
+    wf_copy_fn *fetch[WF_ROW_CLASSES];  /* `from` is far */
+    wf_copy_fn *stream[WF_ROW_CLASSES]; /* the same, past the caches */
+    wf_copy_fn *put[WF_ROW_CLASSES];    /* `to` is far */
+    wf_widen_fn *widen[WF_DTYPE_COUNT];
+    wf_widen_fn *narrow[WF_DTYPE_COUNT];
+    wf_add_fn *add[WF_DTYPE_COUNT];
+    wf_survey_fn *survey_i32;
+    wf_survey_fn *survey_i64;
+} wf_row_kernels;
+
+extern const wf_row_kernels wf_row_kernels_plain;
+#if defined(__x86_64__)
+extern const wf_row_kernels wf_row_kernels_avx2;
+extern const wf_row_kernels wf_row_kernels_avx512;
+#endif
+
+/* The kernels of `level`, which must be one that this CPU can do. */
+const wf_row_kernels *wf_row_kernels_of(wf_cpu_level level);
+
+/* Index into fetch, stream and put for rows of `bytes`. */
+unsigned wf_row_class(size_t bytes);
+
+/* How many moves ahead of its turn a row of `bytes` should be asked for. */
+enum { WF_ROWS_AHEAD_MAX = 32 };
+size_t wf_rows_ahead(size_t bytes);
+
+/* Are streaming stores of such rows whole cache lines, or nearly so? */
+bool wf_rows_streamable(const void *to, size_t pitch, size_t bytes);
+
+#endif

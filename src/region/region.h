@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank keeps of a region, and what the ranks of a node share of it.
+ *
+ * The data lie in storage (storage.h), one range of addresses from `base` on,
+ * laid out as partition.h says. Beside it all ranks of a node share a small
+ * control segment: who has come to a barrier, signals, and slots in which they
+ * compare what they want. Ranks sleep on their bells of the board
+ * (mem/board.h), which the region keeps alive by holding the world.
+ *
+ *   create.c     the steps of creation
+ *   check.c      arguments: are they sound, are they the same on all ranks
+ *   back.c       memory made, mailed, mapped: for creation and for growth
+ *   control.c    the control segment: barrier and comparison
+ *   wait.c       sleeping until a word in it changes
+ *   host.c       storage in memfds
+ *   view.c       queries, parts, read-only mappings, holders
+ *   resize.c     growing and shrinking in place
+ *   signal.c     signal and wait
+ *   stats.c      counters
+ *   find.c       which region is at this address
+ *
+ * A rank that dies leaves its part of the memory to the others. In the control
+ * segment it leaves its words as they were; whoever waits for one of them looks
+ * at the board and finds it dead. */
+#ifndef WF_REGION_REGION_H
+#define WF_REGION_REGION_H
+
+#include <pthread.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <weft/region.h>
+
+#include "comm/comm.h"
+#include "region/partition.h"
+#include "region/storage.h"
+
+#define WF_REGION_MAGIC 0x47524557u
+#define WF_REGION_VERSION 1u
+#define WF_REGION_SLOT 448
+
+/* A rank's words in the control segment. It alone writes them, save that
+ * anybody adds to its signals. */
+typedef struct wf_region_rank {
+    /* Barriers it has come to; internal ones are those of resize. */
+    alignas(64) _Atomic uint64_t arrived;
+    _Atomic uint64_t arrived_inside;
+    _Atomic uint32_t gone; /* it has given the region up */
+    alignas(64) _Atomic uint64_t signal[WEFT_REGION_SIGNALS];
+    /* What it says in a comparison; of two, one is being read while the next
+     * is being written. Published by `arrived_inside`. */
+    alignas(64) unsigned char slot[2][WF_REGION_SLOT];
+} wf_region_rank;
+_Static_assert(sizeof(wf_region_rank) == 192 + 2 * WF_REGION_SLOT, "layout");
+
+typedef struct wf_region_control {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t ranks;
+    /* 1: a comparison was not finished by all, so that the ranks' counts of
+     * them may differ; there is no other one. */
+    _Atomic uint32_t stuck;
+    uint64_t id;
+    alignas(64) wf_region_rank rank[]; /* by rank of the region */
+} wf_region_control;
+
+/* Something that another file keeps with a region: a registration with the
+ * CUDA driver, state of the distributed kind. Told, in the thread that does it,
+ * when the region's size has changed, and before its mappings go. */
+typedef struct wf_region_extra wf_region_extra;
+struct wf_region_extra {
+    const void *kind; /* an address that only its owner has */
+    void (*resized)(wf_region_extra *extra, weft_region *region); /* or NULL */
+    void (*closing)(wf_region_extra *extra, weft_region *region); /* or NULL */
+    wf_region_extra *next;
+};
+
+/* Rows on other nodes, for a region that has such; set by distributed.c. */
+struct wf_region_remote;
+
+struct weft_region {
+    _Atomic uint32_t holders;
+    uint64_t id; /* the same on all ranks; no two of a job are equal */
+
+    /* Who has it. */
+    weft_world *world; /* held; may have been left, see wf_region_here */
+    weft_comm *comm;   /* a duplicate of the caller's if there are several
+                          nodes; NULL: the control segment does */
+    uint32_t rank;
+    uint32_t ranks;
+    uint32_t *member;      /* rank here -> rank in the job */
+    uint32_t *node;        /* rank here -> node */
+    uint32_t *domain;      /* rank here -> who maps whose part */
+    uint64_t *group;       /* rank here -> control group, for its limits */
+    wf_board_rank **entry; /* rank here -> entry on the board */
+    wf_board_rank *own;
+    bool one_node;
+    bool mapped;         /* the parts of all ranks are mapped here */
+    uint64_t timeout_ns; /* of resize, and where a call gives none */
+    uint32_t mails;      /* exchanges of descriptors so far; all count alike */
+
+    /* What it is. */
+    uint32_t dims;
+    uint64_t shape[WEFT_REGION_DIMS_MAX]; /* [0] is as created, see part.rows */
+    weft_dtype type;
+    uint64_t row_bytes;
+    uint64_t max_rows;
+    weft_place place;
+    weft_reach reach; /* never AUTO */
+    bool read_only;   /* its storage cannot be written */
+
+    /* Where it is. Row i: base + wf_partition_offset(&part, i); it is mapped
+     * here if wf_region_maps(region, owner). Flat and mapped regions: base + i
+     * * part.pitch. */
+    wf_partition part;
+    char *base;
+    uint64_t reserve; /* bytes of addresses from base on */
+    const wf_storage *storage;
+    wf_storage_spec spec;
+    char what[96]; /* spec.what */
+    void *store;   /* the storage's state */
+    bool made;     /* creation is over: whole storage has its object */
+
+    wf_segment control_segment;
+    wf_region_control *control;
+    uint64_t *wanted;  /* rows that each rank asks for in a resize */
+    uint64_t barriers; /* that this rank has finished */
+    uint64_t barriers_inside;
+
+    pthread_mutex_t barrier_lock; /* one thread at a time */
+    pthread_mutex_t lock;         /* the two lists */
+    struct wf_region_view *views;
+    wf_region_extra *extras;
+    struct wf_region_remote *remote;
+
+    /* Counters of weft_region_stats, bumped by the row operations. */
+    struct {
+        _Atomic uint64_t gathers;
+        _Atomic uint64_t scatters;
+        _Atomic uint64_t rows_own;
+        _Atomic uint64_t rows_node;
+        _Atomic uint64_t rows_remote;
+        _Atomic uint64_t bytes_remote;
+    } count;
+};
+
+/* --- for row operations, files, devices ---------------------------------- */
+
+/* Is the part of `owner` mapped here? */
+static inline bool wf_region_maps(const weft_region *region, uint32_t owner)
+{
+    return region->domain[owner] == region->domain[region->rank];
+}
+
+/* Are the rows of all ranks mapped here? */
+static inline bool wf_region_maps_all(const weft_region *region)
+{
+    return region->mapped;
+}
+
+/* What a region is to be. Pointers are the caller's. */
+typedef struct wf_region_plan {
+    uint32_t dims;
+    const uint64_t *shape;
+    weft_dtype type;
+    weft_region_options options; /* `size` does not matter */
+    const wf_storage *storage;   /* NULL: the one of options.place */
+    void *storage_arg;
+    bool read_only;
+} wf_region_plan;
+
+/* Make one; weft_region_create and weft_region_open do. Collective. `bad` is
+ * what the caller found wrong before (with its detail) and makes it fail on all
+ * ranks, each of which is told which rank it was and why. */
+weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
+                           weft_status bad, weft_region **out);
+
+/* Keep something with the region; fails if one of that kind is there. Look one
+ * up; NULL if there is none. It stays its maker's memory until `closing`. */
+bool wf_region_keep(weft_region *region, wf_region_extra *extra);
+wf_region_extra *wf_region_kept(weft_region *region, const void *kind);
+
+/* May this process still talk to the other ranks? WEFT_ERR_CLOSED after
+ * weft_world_destroy and in forked children. */
+weft_status wf_region_here(const weft_region *region);
+
+/* --- among the files of this folder -------------------------------------- */
+
+/* Agreement over the ranks of the region (or, before there is one, of `comm`).
+ *
+ * Say `in` (n bytes, up to WF_REGION_SLOT) to all and hear all of it: `out` has
+ * room for n bytes of each rank. `comm` NULL: by the control segment. */
+weft_status wf_region_tell(weft_region *region, weft_comm *comm, const void *in,
+                           size_t n, void *out, uint64_t deadline_ns);
+
+/* WEFT_OK if `own` is that on all ranks; else all get the failure of the first
+ * rank that has one, which its text names. */
+weft_status wf_region_verdict(weft_region *region, weft_comm *comm,
+                              weft_status own, uint64_t deadline_ns);
+
+/* A key for mail between the ranks of the region; all have the same next one.
+ */
+uint64_t wf_region_mail_key(weft_region *region);
+/* Take mail from a rank, as wf_host_take does; WEFT_ERR_PEER also if any other
+ * rank of the region is gone. */
+weft_status wf_region_take(weft_region *region, uint32_t from, uint64_t key,
+                           void *data, size_t *n, int *fd,
+                           uint64_t deadline_ns);
+
+/* Control segment: made by the first rank of a node, mailed to the others. */
+weft_status wf_control_open(weft_region *region, uint64_t deadline_ns);
+void wf_control_close(weft_region *region);
+
+/* Sleep politely until `done` says so; PEER, TIMEOUT, CLOSED. `needs` tells
+ * whether `rank` still has to do something for it: its end is an error then. */
+typedef struct wf_region_wait {
+    weft_region *region;
+    bool (*done)(const struct wf_region_wait *w);
+    bool (*needs)(const struct wf_region_wait *w, uint32_t rank);
+    const char *what; /* "a barrier of a region" */
+    uint64_t value;
+    uint32_t slot;
+    uint64_t deadline_ns; /* monotonic */
+} wf_region_wait;
+weft_status wf_region_await(const wf_region_wait *w);
+/* WEFT_ERR_PEER if one that is needed is gone. */
+weft_status wf_region_check_peers(const wf_region_wait *w);
+
+/* When `seconds` from now are over; 0 or less, and what is no number: by
+ * `fallback_ns`. */
+uint64_t wf_region_deadline(double seconds, uint64_t fallback_ns);
+
+/* Arguments that all ranks must give alike, as they travel. */
+enum { WF_REGION_FACTS = 21 };
+typedef struct wf_region_facts {
+    uint64_t value[WF_REGION_FACTS];
+    uint64_t granule; /* that this rank's storage could have; not compared */
+    uint64_t group;   /* its control group; not compared */
+} wf_region_facts;
+
+/* Fill in what follows from a plan: shape, pitch, options. WEFT_ERR_INVALID
+ * or WEFT_ERR_NOMEM names the argument. */
+weft_status wf_region_check(const wf_region_plan *plan, weft_region *region);
+void wf_region_facts_of(const wf_region_plan *plan, const weft_region *region,
+                        wf_region_facts *out);
+/* WEFT_ERR_MISMATCH names the rank that differs, and in what. */
+weft_status wf_region_compare(const wf_region_facts *all, uint32_t ranks);
+
+/* Is there memory for what `more` has over `now`? */
+weft_status wf_region_room(const weft_region *region, const wf_partition *now,
+                           const wf_partition *more);
+
+/* Memory for `part`, on all ranks or on none; on none if `own` is a failure.
+ * Objects are made for the stretch number `from` if there is one, and memory is
+ * committed in stretches from number `commit` on. The region's own partition is
+ * not looked at. What was done before a failure is left for the caller to undo.
+ */
+weft_status wf_region_back(weft_region *region, weft_comm *comm,
+                           weft_status own, const wf_partition *part,
+                           uint32_t from, uint32_t commit,
+                           uint64_t deadline_ns);
+/* Undo it: what a rank made for the stretch number `from` of `part` goes. */
+void wf_region_unback(weft_region *region, const wf_partition *part,
+                      uint32_t from);
+
+/* The process's table of addresses, for weft_region_find: add a range (a
+ * region's, or a view's), take it out again. */
+weft_status wf_find_add(weft_region *region, const void *at, uint64_t bytes);
+void wf_find_remove(const weft_region *region, const void *at);
+/* One holder less; true if it was the last one. It is not found any more. */
+bool wf_find_release(weft_region *region);
+
+/* Unmap all views. */
+void wf_views_close(weft_region *region);
+
+/* Free what there is of it, half made ones too. Takes NULL. */
+void wf_region_free(weft_region *region);
+
+#endif

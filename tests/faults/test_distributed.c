@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank is struck while others gather and write its rows by messages: they are
+ * told which one, in time, and rows of all other ranks stay usable. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_fault.h"
+
+enum { ROWS = 64, WIDTH = 300 };
+
+/* Words of the board. */
+enum { ROUNDS = 0, SURVIVED };
+
+/* Set before the ranks are forked. */
+static struct {
+    const char *nodes;
+    weft_reach reach;
+    unsigned victim;
+    wt_blow blow;
+    bool writes;
+} job;
+
+static const char *settings_of(unsigned rank)
+{
+    static _Thread_local char text[64];
+
+    snprintf(text, sizeof(text), "NODE=%c TIMEOUT=%d", job.nodes[rank],
+             job.blow == WT_BLOW_STOP ? 2 : 60);
+    return text;
+}
+
+static weft_status move(weft_region *region, uint64_t first, uint64_t n)
+{
+    static _Thread_local float rows[ROWS][WIDTH];
+    int64_t ids[ROWS];
+    weft_table table = {.region = region, .width = WIDTH, .type = WEFT_F32};
+    weft_ids all = {.at = ids, .type = WEFT_I64, .n = n};
+    weft_rows near = {.at = rows, .type = WEFT_F32};
+
+    for (uint64_t i = 0; i < n; i++) {
+        ids[i] = (int64_t)(first + i);
+    }
+    return job.writes ? weft_rows_scatter_add(&table, &all, &near, NULL)
+                      : weft_rows_gather(&table, &all, &near, NULL);
+}
+
+static void check_others(weft_region *region)
+{
+    weft_region_part part;
+
+    for (unsigned r = 0; r < wt_ranks(); r++) {
+        WT_OK(weft_region_part_of(region, r, 0, &part));
+        if (r != job.victim) {
+            WT_OK(move(region, part.row, part.rows));
+        }
+    }
+}
+
+/* The victim reads, too, until it is struck, or only owns rows. */
+static void strike(weft_region *region)
+{
+    while (atomic_load(wt_word(ROUNDS)) < 20) {
+        (void)move(region, 0, ROWS);
+    }
+    wt_strike(job.blow);
+}
+
+static void survive(weft_region *region)
+{
+    weft_status want =
+        job.blow == WT_BLOW_STOP ? WEFT_ERR_TIMEOUT : WEFT_ERR_PEER;
+    weft_status st = WEFT_OK;
+    double since = wt_now();
+
+    while (st == WEFT_OK) {
+        if (wt_now() - since > 20 * WT_SLOWDOWN) {
+            WT_FAIL("the fault is not told of");
+        }
+        st = move(region, 0, ROWS);
+        wt_word_add(ROUNDS, 1);
+    }
+    if (st != want || !wt_names_rank(weft_error_detail(), job.victim)) {
+        WT_FAIL("%s: %s", weft_status_name(st), weft_error_detail());
+    }
+    check_others(region);
+    WT_STATUS(move(region, 0, ROWS), want);
+    wt_word_add(SURVIVED, 1);
+    wt_word_await(SURVIVED, wt_ranks() - 1);
+}
+
+static void fault_body(weft_world *world)
+{
+    uint64_t shape[2] = {ROWS, WIDTH};
+    weft_region_options options = {.size = sizeof(options), .reach = job.reach};
+    weft_region *region = NULL;
+
+    WT_OK(weft_region_create(weft_world_comm(world), 2, shape, WEFT_F32,
+                             &options, &region));
+    if (wt_rank() == job.victim) {
+        strike(region);
+        usleep(100000000);
+    }
+    survive(region);
+    weft_region_destroy(region);
+}
+
+static void run(const char *nodes, weft_reach reach, wt_blow blow, bool writes)
+{
+    job.nodes = nodes;
+    job.reach = reach;
+    job.blow = blow;
+    job.writes = writes;
+    job.victim = 1;
+    wt_run_job(&(wt_job){.ranks = (unsigned)strlen(nodes),
+                         .settings_of = settings_of,
+                         .body = fault_body,
+                         .doomed = 1u << job.victim});
+    wt_expect_no_names();
+}
+
+static void a_killed_owner_is_named_and_the_others_go_on(void **state)
+{
+    (void)state;
+    run("aaa", WEFT_REACH_DISTRIBUTED, WT_BLOW_KILL, false);
+    run("aaa", WEFT_REACH_DISTRIBUTED, WT_BLOW_KILL, true);
+    run("abcde", WEFT_REACH_AUTO, WT_BLOW_KILL, false);
+    run("ab", WEFT_REACH_HIERARCHY, WT_BLOW_KILL, true);
+    run("abc", WEFT_REACH_AUTO, WT_BLOW__EXIT, false);
+}
+
+static void a_stopped_owner_is_named_when_the_time_is_over(void **state)
+{
+    (void)state;
+    run("aaa", WEFT_REACH_DISTRIBUTED, WT_BLOW_STOP, false);
+    run("abc", WEFT_REACH_AUTO, WT_BLOW_STOP, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_killed_owner_is_named_and_the_others_go_on),
+        cmocka_unit_test(a_stopped_owner_is_named_when_the_time_is_over),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

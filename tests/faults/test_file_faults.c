@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Saving where it cannot end well: no room, no permission, no memory, a rank
+ * that is killed. The old file stays, nothing is left of the new one, and all
+ * ranks that live are told. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "wt_cmocka.h"
+#include "wt_deny.h"
+#include "wt_fault.h"
+#include "wt_file.h"
+
+enum { ROWS = 40001, COLUMNS = 12 }; /* not quite two blocks */
+
+static void expect(weft_status got, weft_status want, const char *text)
+{
+    if (got != want || strstr(weft_error_detail(), text) == NULL) {
+        WT_FAIL("%s, \"%s\" instead of %s about \"%s\"", weft_status_name(got),
+                weft_error_detail(), weft_status_name(want), text);
+    }
+}
+
+static weft_region *make(weft_world *world, uint64_t rows)
+{
+    uint64_t shape[] = {rows, COLUMNS};
+    weft_region *region = NULL;
+
+    WT_OK(weft_region_create(weft_world_comm(world), 2, shape, WEFT_F32, NULL,
+                             &region));
+    return region;
+}
+
+/* A file with rows of seed 1 at `path`. */
+static void save_old(weft_region *region, weft_comm *comm, const char *path)
+{
+    if (weft_comm_rank(comm) == 0) {
+        (void)unlink(path);
+    }
+    wt_rows_fill(region, 1);
+    WT_OK(weft_region_save(region, comm, path, NULL));
+    wt_rows_fill(region, 2);
+    WT_OK(weft_barrier(comm));
+}
+
+/* It is still that. */
+static void check_old(weft_region *region, weft_comm *comm, const char *path)
+{
+    WT_OK(weft_region_load(region, comm, path, NULL));
+    WT_OK(weft_barrier(comm));
+    wt_rows_check(region, 0, ROWS, 1);
+    WT_OK(weft_barrier(comm));
+}
+
+/* --- no room ------------------------------------------------------------- */
+
+static char small[600];
+
+/* A file system that has room for one file of ours and not for two. */
+static bool mount_small(void)
+{
+    snprintf(small, sizeof(small), "%s", wt_path("small"));
+    return mkdir(small, 0700) == 0 && unshare(CLONE_NEWNS) == 0 &&
+           mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+           mount("small", small, "tmpfs", 0, "size=3m") == 0;
+}
+
+static void full_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(world, ROWS);
+    weft_region *mapped = NULL;
+    uint64_t shape[] = {ROWS, COLUMNS};
+    char path[700];
+
+    snprintf(path, sizeof(path), "%s/t.weft", small);
+    save_old(region, comm, path);
+    expect(weft_region_save(region, comm, path, NULL), WEFT_ERR_SYSTEM,
+           "rank 0: no room for the");
+    expect(weft_region_open_new(comm, path, 2, shape, WEFT_F32, &mapped),
+           WEFT_ERR_SYSTEM, "rank 0: no room for the");
+    check_old(region, comm, path);
+    weft_region_destroy(region);
+}
+
+/* As some file systems, this one cannot take the room beforehand. */
+static void late_full_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(world, ROWS);
+    char path[700];
+
+    snprintf(path, sizeof(path), "%s/t.weft", small);
+    save_old(region, comm, path);
+    wt_deny_syscall(SYS_fallocate, EOPNOTSUPP);
+    WT_OK(weft_barrier(comm));
+    expect(weft_region_save(region, comm, path, NULL), WEFT_ERR_SYSTEM,
+           "cannot write");
+    check_old(region, comm, path);
+    weft_region_destroy(region);
+}
+
+static void a_full_disk_leaves_the_old_file(void **state)
+{
+    (void)state;
+    if (!mount_small()) {
+        skip();
+    }
+    wt_run_both(1, "", full_body);
+    wt_run_both(3, "", full_body);
+    if (!WT_TSAN) {
+        wt_run(3, "", late_full_body);
+    }
+    umount(small);
+    rmdir(small);
+}
+
+/* A write past it would be a signal. */
+static void limit_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(world, ROWS);
+    struct rlimit limit;
+
+    save_old(region, comm, wt_path("t.weft"));
+    WT_CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+    limit.rlim_cur = 1000000;
+    if (weft_comm_rank(comm) == weft_comm_size(comm) - 1) {
+        WT_CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    }
+    expect(weft_region_save(region, comm, wt_path("t.weft"), NULL),
+           WEFT_ERR_SYSTEM, "ulimit -f");
+    check_old(region, comm, wt_path("t.weft"));
+    weft_region_destroy(region);
+}
+
+static void a_limit_on_files_leaves_the_old_file(void **state)
+{
+    (void)state;
+    if (WT_TSAN) {
+        skip();
+    }
+    wt_run(1, "", limit_body);
+    wt_run(3, "", limit_body);
+    assert_int_equal(wt_folder_count(), 1);
+}
+
+/* --- no permission ------------------------------------------------------- */
+
+static void denied_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(world, ROWS);
+    bool root = geteuid() == 0;
+
+    save_old(region, comm, wt_path("t.weft"));
+    if (weft_comm_rank(comm) == 0) {
+        WT_CHECK(chmod(wt_path("."), 0555) == 0);
+    }
+    WT_OK(weft_barrier(comm));
+    WT_CHECK(!root || seteuid(65534) == 0);
+    expect(weft_region_save(region, comm, wt_path("t.weft"), NULL),
+           WEFT_ERR_DENIED, "rank 0: cannot make a file for");
+    WT_CHECK(!root || seteuid(0) == 0);
+    WT_OK(weft_barrier(comm));
+    if (weft_comm_rank(comm) == 0) {
+        WT_CHECK(chmod(wt_path("."), 0700) == 0);
+    }
+    expect(weft_region_save(region, comm, wt_path("no/t.weft"), NULL),
+           WEFT_ERR_SYSTEM, "rank 0: cannot make a file for");
+    expect(weft_region_save(region, comm, wt_path("t.weft/t.weft"), NULL),
+           WEFT_ERR_SYSTEM, "rank 0: cannot make a file for");
+    expect(weft_region_save(region, comm, wt_path("."), NULL), WEFT_ERR_INVALID,
+           "no regular file");
+    expect(weft_region_save(region, comm, "/dev/null", NULL), WEFT_ERR_INVALID,
+           "no regular file");
+    check_old(region, comm, wt_path("t.weft"));
+    weft_region_destroy(region);
+}
+
+static void a_folder_one_may_not_write_to_is_told_of(void **state)
+{
+    (void)state;
+    if (WT_TSAN) {
+        skip();
+    }
+    wt_run(1, "", denied_body);
+    wt_run(3, "", denied_body);
+    assert_int_equal(wt_folder_count(), 1);
+}
+
+/* Without O_TMPFILE there is a name, which must go, too. */
+static void named_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(world, ROWS);
+
+    save_old(region, comm, wt_path("t.weft"));
+    if (weft_comm_rank(comm) == weft_comm_size(comm) - 1) {
+        wt_deny_syscall(SYS_pwrite64, EIO);
+    }
+    expect(weft_region_save(region, comm, wt_path("t.weft"), NULL),
+           WEFT_ERR_SYSTEM, "cannot write");
+    WT_CHECK(wt_names_rank(weft_error_detail(), weft_comm_size(comm) - 1));
+    check_old(region, comm, wt_path("t.weft"));
+    weft_region_destroy(region);
+}
+
+static const char *node_of(unsigned rank)
+{
+    return rank == 0 ? "NODE=a" : "NODE=b";
+}
+
+static void a_failed_write_of_one_rank_leaves_nothing(void **state)
+{
+    wt_job job = {.ranks = 2, .settings_of = node_of, .body = named_body};
+
+    (void)state;
+    if (WT_TSAN) {
+        skip();
+    }
+    wt_run_job(&job);
+    assert_int_equal(wt_folder_count(), 1);
+    wt_run(3, "", named_body);
+    assert_int_equal(wt_folder_count(), 1);
+}
+
+/* --- no memory ----------------------------------------------------------- */
+
+static void alloc_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(world, 1000);
+    weft_status st;
+    unsigned failed[2] = {0, 0};
+
+    for (unsigned load = 0; load < 2; load++) {
+        unsigned nth = 0;
+
+        do {
+            wf_alloc_fail_nth(++nth);
+            st = load ? weft_region_load(region, comm, wt_path("t.weft"), NULL)
+                      : weft_region_save(region, comm, wt_path("t.weft"), NULL);
+            wf_alloc_fail_nth(0);
+            WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
+            failed[load] += st != WEFT_OK;
+        } while (st != WEFT_OK);
+    }
+    WT_CHECK(failed[0] >= 3 && failed[1] >= 2);
+    weft_region_destroy(region);
+}
+
+static void a_failed_allocation_is_told_of(void **state)
+{
+    (void)state;
+    wt_run_both(1, "", alloc_body);
+    assert_int_equal(wt_folder_count(), 1);
+}
+
+/* --- death --------------------------------------------------------------- */
+
+static unsigned victim;
+static unsigned strike_at;
+
+static void strike(void *ctx, uint64_t done, uint64_t bytes)
+{
+    unsigned *calls = ctx;
+
+    (void)done;
+    (void)bytes;
+    if (wt_rank() == victim && (*calls)++ == strike_at) {
+        wt_strike(WT_BLOW_KILL);
+    }
+}
+
+static void death_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(world, 8 * ROWS);
+    unsigned calls = 0;
+    weft_file_options options = {
+        .size = sizeof(options), .progress = strike, .progress_ctx = &calls};
+
+    wt_rows_fill(region, 2);
+    expect(weft_region_save(region, comm, wt_path("t.weft"), &options),
+           WEFT_ERR_PEER, "");
+    WT_CHECK(wt_names_rank(weft_error_detail(), victim));
+    weft_region_destroy(region);
+}
+
+static void old_body(weft_world *world)
+{
+    weft_region *region = make(world, ROWS);
+
+    save_old(region, weft_world_comm(world), wt_path("t.weft"));
+    weft_region_destroy(region);
+}
+
+static void check_old_body(weft_world *world)
+{
+    weft_region *region = make(world, ROWS);
+
+    check_old(region, weft_world_comm(world), wt_path("t.weft"));
+    weft_region_destroy(region);
+}
+
+static void a_killed_rank_leaves_the_old_file_and_no_other(void **state)
+{
+    (void)state;
+    if (WT_TSAN) {
+        skip();
+    }
+    wt_run(2, "", old_body);
+    for (victim = 0; victim < 3; victim++) {
+        for (strike_at = 0; strike_at < 6; strike_at += 3) {
+            wt_run_job(&(wt_job){
+                .ranks = 3, .body = death_body, .doomed = 1u << victim});
+            assert_int_equal(wt_folder_count(), 1);
+            wt_run(1, "", check_old_body);
+        }
+    }
+}
+
+/* Even of a job that dies as a whole. */
+static void all_die_body(weft_world *world)
+{
+    victim = wt_rank();
+    death_body(world);
+}
+
+static void a_killed_job_leaves_the_old_file_and_no_other(void **state)
+{
+    (void)state;
+    if (WT_TSAN) {
+        skip();
+    }
+    wt_run(2, "", old_body);
+    strike_at = 2;
+    wt_run_job(&(wt_job){.ranks = 2, .body = all_die_body, .doomed = 3});
+    assert_int_equal(wt_folder_count(), 1);
+    wt_run(1, "", check_old_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_on_files_leaves_the_old_file),
+        cmocka_unit_test(a_folder_one_may_not_write_to_is_told_of),
+        cmocka_unit_test(a_failed_write_of_one_rank_leaves_nothing),
+        cmocka_unit_test(a_failed_allocation_is_told_of),
+        cmocka_unit_test(a_killed_rank_leaves_the_old_file_and_no_other),
+        cmocka_unit_test(a_killed_job_leaves_the_old_file_and_no_other),
+        cmocka_unit_test(a_full_disk_leaves_the_old_file),
+    };
+
+    return cmocka_run_group_tests(tests, wt_folder_make, wt_folder_remove);
+}

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""These tests need torch and the shim."""
+
+
+def missing():
+    """What is not here, in words; None if all is."""
+    try:
+        import torch.distributed as dist
+    except ModuleNotFoundError:
+        return "torch is not installed"
+    from weft.torch import build
+
+    if not dist.is_available():
+        return "this torch has no torch.distributed"
+    return None if build.find() else f"the shim is not built: {build.COMMAND}"
+
+
+_missing = missing()
+collect_ignore_glob = ["test_*.py"] if _missing else []
+
+
+def pytest_report_header():
+    """Say why the tests of this folder are left out, if they are."""
+    return f"tests/mpi left out: {_missing}" if _missing else None

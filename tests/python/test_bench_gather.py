@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft bench gather`: its arithmetic without timing, and one tiny run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+
+import pytest
+from weft.bench import gather, gather_marks, gather_report
+from weft.bench.collectives import Options
+from weft.bench.gather import FEW_ROWS, MUCH, OPERATIONS, SHARED, SHARED_SIZES
+from weft.bench.results import Block, Case
+
+GIB = 1 << 30
+
+
+def blocks_of(op: str, row: int, cores: int, **times: float) -> list[Block]:
+    """Three rounds of each system, the middle one with the time given."""
+    case = Case(op, row, 1, cores)
+    return [
+        Block(case, system, turn, "any", us * scale)
+        for system, us in times.items()
+        for turn, scale in enumerate((0.9, 1.0, 1.1))
+    ]
+
+
+def all_blocks(cores: int, ratio: float) -> list[Block]:
+    return [
+        block
+        for op in OPERATIONS
+        for row in (64, 256, 1024, 2048)
+        for block in blocks_of(op, row, cores, weft=100 * ratio, torch=100, copy=20)
+    ]
+
+
+def shared_blocks(alone: float, both: float, copied: float) -> list[Block]:
+    return [
+        Block(Case(SHARED, row, ranks, ranks), system, turn, "any", us)
+        for row in SHARED_SIZES
+        for turn in range(3)
+        for system, ranks, us in (("weft", 1, alone), ("weft", 2, both), ("copy", 2, copied))
+    ]
+
+
+def marks(blocks: list[Block], cores: int = 2, **missing: str) -> dict[str, dict]:
+    return {row["mark"]: row for row in gather_marks.mark_rows(blocks, missing, cores)}
+
+
+def test_all_sizes_and_both_batches_must_meet_a_mark():
+    found = marks(all_blocks(2, 0.35))
+    assert found["G1a"]["met"] is True
+    assert found["G1b"]["met"] is True
+    found = marks(all_blocks(2, 0.38))
+    assert found["G1a"]["met"] is True
+    assert found["G1b"]["met"] is False
+    assert "64" in found["G1b"]["case"]
+
+
+def test_on_many_cores_not_to_be_slower_is_enough():
+    assert marks(all_blocks(16, 0.99), 16)["G1a"]["met"] is True
+    assert marks(all_blocks(16, 1.01), 16)["G1a"]["met"] is False
+
+
+def test_what_was_not_measured_is_not_judged():
+    found = marks([])
+    assert found["G1a"]["met"] is None
+    assert found["G2"]["met"] is None
+    few = [block for block in all_blocks(2, 0.3) if "huge" not in block.case.op]
+    found = marks(few, **{"huge pages": "none"})
+    assert found["G1a"]["met"] is True
+    assert found["G1b"]["met"] is None
+    assert "huge pages" in found["G1b"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("alone", "both", "copied", "met"),
+    [(100, 54, 10, True), (100, 60, 10, False), (100, 80, 75, True)],
+)
+def test_two_processes_reach_nearly_twice_or_what_memory_gives(alone, both, copied, met):
+    row = marks(shared_blocks(alone, both, copied))["G2"]
+    assert row["met"] is met
+    assert row["ratio"] == pytest.approx(alone / both)
+
+
+def test_rows_of_a_call():
+    assert gather.rows_per_call("gather-4k", 64) == FEW_ROWS
+    assert gather.rows_per_call("gather-4k-much", 64) * 64 == MUCH
+    assert gather.rows_per_call(SHARED, 1024) == FEW_ROWS
+
+
+def test_the_table_fits_into_memory():
+    assert gather.table_bytes(3 * GIB, quick=True) == GIB
+    assert gather.table_bytes(100 * GIB, quick=True) == 2 * GIB
+    assert gather.table_bytes(100 * GIB, quick=False) == 8 * GIB
+
+
+def test_figures_and_rows_tell_rates():
+    blocks = blocks_of("gather-4k", 64, 2, weft=40.96, torch=81.92)
+    assert "10.0" in gather_report.figures(blocks)
+    row = next(row for row in gather_report.rows(blocks) if row["system"] == "weft")
+    assert row["rows"] == FEW_ROWS
+    assert row["gb_per_s"] == pytest.approx(6.4)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_a_tiny_run(monkeypatch):
+    monkeypatch.setattr(gather, "TABLE", 4 << 20)
+    ops = ("gather-4k",) if len(os.sched_getaffinity(0)) < 2 else ("gather-4k", SHARED)
+    options = Options(
+        quick=True,
+        ops=ops,
+        sizes=(20, 64),
+        families=frozenset(gather.SYSTEMS),
+        rounds=3,
+        block_ms=1,
+    )
+    outcome = gather.measure(options)
+    assert not outcome.failed
+    assert not outcome.missing
+    assert {block.case.op for block in outcome.blocks} == set(ops)
+    assert {block.system for block in outcome.blocks} == {"weft", "torch", "copy"}
+    assert all(block.us > 0 for block in outcome.blocks)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared tensors sent to processes that are no ranks: the memory goes, not a copy."""
+
+import gc
+import multiprocessing
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import ranks
+import weft
+
+SECONDS = 60
+
+
+def add_to_all(inbox, outbox):
+    """A child: add 1 to each array that comes, and say what it saw."""
+    while (x := inbox.get(timeout=SECONDS)) is not None:
+        outbox.put(float(x.sum()))
+        if getattr(x, "requires_grad", False):
+            x = x.detach()
+        x += 1
+        outbox.put(type(x).__name__)
+        del x
+
+
+def change_argument(x):
+    x += 5
+
+
+def exchange(method, arrays):
+    context = multiprocessing.get_context(method)
+    inbox, outbox = context.Queue(), context.Queue()
+    child = context.Process(target=add_to_all, args=(inbox, outbox))
+    child.start()
+    seen = []
+    for x in arrays:
+        inbox.put(x)
+        seen.append((outbox.get(timeout=SECONDS), outbox.get(timeout=SECONDS)))
+    inbox.put(None)
+    child.join(SECONDS)
+    assert child.exitcode == 0
+    return seen
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_queue_passes_the_memory_of_arrays(alone, method):
+    t = weft.full((10, 4), 2.0, like="numpy")
+    plain = np.ones(3)
+    seen = exchange(method, [t, t[3:5, ::2], plain])
+    assert seen == [(80.0, "ndarray"), (12.0, "ndarray"), (3.0, "ndarray")]
+    assert (t[0] == 3).all() and (t[3:5, ::2] == 4).all() and (t[3:5, 1::2] == 3).all()
+    assert (plain == 1).all()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_queue_passes_the_memory_of_tensors(alone, method):
+    torch = pytest.importorskip("torch")
+    t = weft.full((10, 4), 2.0)
+    parameter = torch.nn.Parameter(t[8:])
+    seen = exchange(method, [t, t[:, 1], parameter])
+    assert [total for total, _ in seen] == [80.0, 30.0, 8 * 3.0 + 2.0]
+    assert (t[:8, 1] == 4).all() and (t[8:, 1] == 5).all() and (t[:8, 0] == 3).all()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_arguments_of_a_child_are_passed_as_memory(alone, method):
+    t = weft.full((3, 4), 1.0, like="numpy")
+    child = multiprocessing.get_context(method).Process(target=change_argument, args=(t,))
+    child.start()
+    child.join(SECONDS)
+    assert child.exitcode == 0 and (t == 6).all()
+
+
+def test_what_was_sent_lasts_until_it_is_taken(alone):
+    t = weft.full((3, 4), 1.0, like="numpy")
+    sent = bytes(multiprocessing.reduction.ForkingPickler.dumps(t))
+    del t
+    gc.collect()
+    again = pickle.loads(sent)
+    assert (again == 1).all() and len(sent) < 2000
+    with pytest.raises(weft.InvalidError, match="come already"):
+        pickle.loads(sent)
+    found = weft.region(again)
+    assert found.shape == (3, 4) and "attached" in repr(found)
+    with pytest.raises(weft.UnsupportedError, match="no rank"):
+        found.barrier()
+    # From there it can be sent on.
+    third = pickle.loads(bytes(multiprocessing.reduction.ForkingPickler.dumps(again[1:])))
+    third[...] = 9
+    assert again.tolist() == [[1] * 4, [9] * 4, [9] * 4]
+    assert weft.gather(third, [1]).tolist() == [[9] * 4]
+
+
+def test_plain_pickle_copies(alone):
+    t = weft.full((3, 4), 1.0, like="numpy")
+    copy = pickle.loads(pickle.dumps(t))
+    copy += 1
+    assert (t == 1).all()
+
+
+STRANGER = """
+import pickle, sys, weft
+ticket = pickle.load(open(sys.argv[1], "rb"))
+x = weft.attach(ticket)
+assert x.shape == (4, 2), x.shape
+assert float(x.sum()) == 8.0
+if sys.argv[2] == "write":
+    x += 1
+else:
+    assert not x.flags.writeable
+"""
+
+
+def stranger(path, what):
+    return subprocess.run(
+        [sys.executable, "-c", STRANGER, str(path), what],
+        env=ranks.quiet_environment(),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def test_a_ticket_lets_any_process_of_the_user_in_until_it_is_closed(alone, tmp_path):
+    t = weft.full((8, 2), 1.0, like="numpy")
+    before = len(os.listdir("/proc/self/fd"))
+    with weft.share(t[::2]) as ticket:
+        (tmp_path / "ticket").write_bytes(pickle.dumps(ticket))
+        assert "(4, 2)" in repr(ticket)
+        for _ in range(2):
+            done = stranger(tmp_path / "ticket", "write")
+            assert done.returncode == 0, done.stderr
+            assert (t[::2] == 2).all() and (t[1::2] == 1).all()
+            t[...] = 1
+    done = stranger(tmp_path / "ticket", "write")
+    assert "not shared any more" in done.stderr
+    with weft.share(weft.region(t).readonly()[:4]) as ticket:
+        (tmp_path / "ticket").write_bytes(pickle.dumps(ticket))
+        done = stranger(tmp_path / "ticket", "read")
+        assert done.returncode == 0, done.stderr
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the socket
+
+
+def test_tickets_are_checked(alone, tmp_path):
+    with pytest.raises(weft.InvalidError, match="nothing to share"):
+        weft.share(np.ones(3))
+    with pytest.raises(TypeError, match=r"weft\.share"):
+        weft.attach("ticket")
+    t = weft.zeros((4, 2), "f4", like="numpy")
+    ticket = weft.share(t)
+    place = ticket._place
+    for wrong in (
+        place._replace(token=bytes(32)),
+        place._replace(bytes=1 << 40),
+        place._replace(offset=1 << 40),
+        place._replace(bytes=0),
+    ):
+        with pytest.raises((weft.InvalidError, OSError)):
+            weft.attach(weft.Shared(wrong))
+    for wrong in (place._replace(start=1 << 20), place._replace(sizes=(1 << 20, 2))):
+        with pytest.raises((TypeError, ValueError, RuntimeError)):
+            weft.attach(weft.Shared(wrong))
+    with pytest.raises(weft.PeerError, match="cannot be reached"):
+        weft.attach(weft.Shared(place._replace(address=b"\0weft-share-nobody")))
+    ticket.close()
+    ticket.close()
+
+
+def between_ranks():
+    comm = weft.init().comm
+    if comm.rank == 0:
+        own = comm.subset([0])
+        t = weft.full((6, 2), 3.0, comm=own, like="numpy")
+        ticket = weft.share(t)
+        comm.send(pickle.dumps(ticket), 1)
+        comm.recv(bytearray(1), 1)
+        assert (t == 4).all()
+    else:
+        text = bytearray(10_000)
+        comm.recv(text, 0)
+        x = weft.attach(pickle.loads(text))
+        x += 1
+        comm.send(b"!", 0)
+
+
+def test_ranks_that_do_not_share_a_region_can_pass_it():
+    ranks.run(2, between_ranks)
+
+
+def fork_of_a_rank():
+    comm = weft.init().comm
+    t = weft.full((comm.size, 2), 1.0, like="numpy")
+    found = weft.region(t)
+    found.barrier()
+    child = os.fork()
+    if child == 0:
+        try:
+            t[comm.rank] = comm.rank + 5  # the memory is the child's, too
+            assert weft.gather(t, [comm.rank]).tolist() == [[comm.rank + 5] * 2]
+            with pytest.raises(weft.ClosedError):
+                found.barrier()
+            del found, t
+            gc.collect()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    found.barrier()
+    assert t[:, 0].tolist() == [rank + 5 for rank in range(comm.size)]
+
+
+def test_a_forked_child_reads_and_writes_but_is_no_rank():
+    ranks.run(2, fork_of_a_rank)
+
+
+def test_nothing_is_left_in_the_file_system(alone):
+    before = set(pathlib.Path("/dev/shm").iterdir())
+    t = weft.zeros((1000, 100), "f4", like="numpy")
+    with weft.share(t):
+        assert set(pathlib.Path("/dev/shm").iterdir()) <= before | set()
