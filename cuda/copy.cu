@@ -30,13 +30,17 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
     const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
     const uint32_t items = items_here(args.share, first);
 
-    for (uint32_t j = threadIdx.x; j < items; j += kThreads * kFlight) {
+    /* Few long rows: the blocks of one grid column share a row. */
+    const uint32_t turn = kThreads * kFlight;
+
+    for (uint64_t j = threadIdx.x + uint64_t(blockIdx.y) * turn; j < items;
+         j += uint64_t(gridDim.y) * turn) {
         Item item[kFlight];
         int64_t row[kFlight];
         V chunk[kFlight];
 
-        load_turn<Id>(args.share, args.ids, args.bounds, first, j, items, item,
-                      row);
+        load_turn<Id>(args.share, args.ids, args.bounds, first, uint32_t(j),
+                      items, item, row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
@@ -53,6 +57,16 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
             }
         }
     }
+}
+
+/* Blocks that share each row, so that a few long ones use the whole GPU. */
+uint32_t sharers_of(const Share &share, uint64_t blocks, uint32_t flight)
+{
+    constexpr uint64_t enough = 2048;
+    const uint64_t turns = share.chunks / (kThreads * flight) + 1;
+    const uint64_t wanted = enough / blocks + 1;
+
+    return uint32_t(blocks >= enough ? 1 : turns < wanted ? turns : wanted);
 }
 
 template <typename V, int kFlight> int launch(const Move &move, uint64_t bytes)
@@ -74,7 +88,8 @@ template <typename V, int kFlight> int launch(const Move &move, uint64_t bytes)
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;
     }
-    kernel<<<uint32_t(blocks), kThreads, 0, move.stream>>>(args);
+    kernel<<<dim3(uint32_t(blocks), sharers_of(share, blocks, kFlight)),
+             kThreads, 0, move.stream>>>(args);
     return last_error();
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The type RegionHandle: what is known of a region, windows on its memory, and
- * the calls with which its ranks wait for each other. */
+/* The type RegionHandle: what is known of a region, and windows on its memory.
+ * Other calls are in region_wait.c, region_files.c and region_share.c. */
 #include "region.h"
 
 #include "args.h"
@@ -88,8 +88,7 @@ static PyObject *region_describe(PyObject *object, PyObject *unused)
         "read_only", PyBool_FromLong(info.read_only));
 }
 
-static int region_rank(const weft_region *region, PyObject *number,
-                       uint32_t *out)
+int wfp_region_rank(const weft_region *region, PyObject *number, uint32_t *out)
 {
     weft_region_info info;
 
@@ -112,7 +111,7 @@ static PyObject *region_parts(PyObject *object, PyObject *number)
     uint32_t n;
     PyObject *list;
 
-    if (region == NULL || region_rank(region, number, &rank) < 0) {
+    if (region == NULL || wfp_region_rank(region, number, &rank) < 0) {
         return NULL;
     }
     n = weft_region_parts(region, rank);
@@ -163,7 +162,7 @@ static int region_range(const weft_region *region, PyObject *rank,
     weft_region_describe(region, &info);
     part.rows = info.shape[0];
     if (rank != NULL && rank != Py_None) {
-        if (region_rank(region, rank, &number[0]) < 0 ||
+        if (wfp_region_rank(region, rank, &number[0]) < 0 ||
             wfp_args_u32(index, "index", &number[1]) < 0) {
             return -1;
         }
@@ -260,124 +259,6 @@ static PyObject *region_window(PyObject *object, PyObject *const *args,
                           device < 0 ? 0 : (int32_t)device);
 }
 
-static PyObject *region_resize(PyObject *object, PyObject *number)
-{
-    wfp_hold *hold = ((wfp_region *)object)->hold;
-    int64_t rows = 0;
-    weft_status status;
-
-    if (wfp_args_i64(number, "rows", &rows) < 0) {
-        return NULL;
-    }
-    if (rows < 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "rows is %R; it cannot be negative",
-                        number);
-    }
-    if (wfp_hold_enter(hold) < 0) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_region_resize(hold->region, (uint64_t)rows);
-    Py_END_ALLOW_THREADS
-    wfp_hold_leave(hold);
-    return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
-}
-
-static PyObject *region_barrier(PyObject *object, PyObject *const *args,
-                                Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {"barrier", 0, {"timeout", NULL}};
-    wfp_hold *hold = ((wfp_region *)object)->hold;
-    PyObject *given;
-    double timeout = 0;
-    weft_status status;
-
-    if (wfp_args_sort(&signature, args, nargs, kwnames, &given) < 0 ||
-        wfp_args_seconds(given, "timeout", &timeout) < 0 ||
-        wfp_hold_enter(hold) < 0) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_region_barrier(hold->region, timeout);
-    Py_END_ALLOW_THREADS
-    wfp_hold_leave(hold);
-    return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
-}
-
-static PyObject *region_signal(PyObject *object, PyObject *const *args,
-                               Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {
-        "signal", 1, {"to", "slot", "by", NULL}};
-    wfp_hold *hold = ((wfp_region *)object)->hold;
-    PyObject *given[3];
-    uint32_t to = 0;
-    uint32_t slot = 0;
-    int64_t by = 1;
-    weft_status status;
-
-    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
-        wfp_args_u32(given[0], "to", &to) < 0 ||
-        wfp_args_u32(given[1], "slot", &slot) < 0 ||
-        wfp_args_i64(given[2], "by", &by) < 0 || wfp_hold_enter(hold) < 0) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_region_signal(hold->region, to, slot, (uint64_t)by);
-    Py_END_ALLOW_THREADS
-    wfp_hold_leave(hold);
-    return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
-}
-
-static PyObject *region_wait(PyObject *object, PyObject *const *args,
-                             Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {
-        "wait", 1, {"value", "slot", "timeout", NULL}};
-    wfp_hold *hold = ((wfp_region *)object)->hold;
-    PyObject *given[3];
-    int64_t value = 0;
-    uint32_t slot = 0;
-    double timeout = 0;
-    weft_status status;
-
-    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
-        wfp_args_i64(given[0], "value", &value) < 0 ||
-        wfp_args_u32(given[1], "slot", &slot) < 0 ||
-        wfp_args_seconds(given[2], "timeout", &timeout) < 0 ||
-        wfp_hold_enter(hold) < 0) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_region_wait(hold->region, slot, (uint64_t)value, timeout);
-    Py_END_ALLOW_THREADS
-    wfp_hold_leave(hold);
-    return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
-}
-
-static PyObject *region_signalled(PyObject *object, PyObject *const *args,
-                                  Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {
-        "signalled", 1, {"rank", "slot", NULL}};
-    const weft_region *region = region_get(object);
-    PyObject *given[2];
-    uint32_t rank = 0;
-    uint32_t slot = 0;
-    uint64_t value;
-    weft_status status;
-
-    if (region == NULL ||
-        wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
-        region_rank(region, given[0], &rank) < 0 ||
-        wfp_args_u32(given[1], "slot", &slot) < 0) {
-        return NULL;
-    }
-    status = weft_region_signalled(region, rank, slot, &value);
-    return status == WEFT_OK ? PyLong_FromUnsignedLongLong(value)
-                             : wfp_raise(status);
-}
-
 static PyObject *region_count(PyObject *object, PyObject *unused)
 {
     const weft_region *region = region_get(object);
@@ -444,18 +325,18 @@ static PyMethodDef region_methods[] = {
                "window($self, /, rank=None, index=0, readonly=False, "
                "device=-1)\n--\n\n"
                "The memory of all rows, or of one part of a rank."),
-    {"resize", region_resize, METH_O,
+    {"resize", wfp_region_resize, METH_O,
      "resize($self, rows, /)\n--\n\nChange the number of rows."},
-    WFP_METHOD("barrier", region_barrier,
+    WFP_METHOD("barrier", wfp_region_barrier,
                "barrier($self, /, timeout=None)\n--\n\n"
                "Return when all ranks have called it."),
-    WFP_METHOD("signal", region_signal,
+    WFP_METHOD("signal", wfp_region_signal,
                "signal($self, /, to, slot=0, by=1)\n--\n\n"
                "Add to a word of rank to."),
-    WFP_METHOD("wait", region_wait,
+    WFP_METHOD("wait", wfp_region_wait,
                "wait($self, /, value, slot=0, timeout=None)\n--\n\n"
                "Return when the word of this rank is at least value."),
-    WFP_METHOD("signalled", region_signalled,
+    WFP_METHOD("signalled", wfp_region_signalled,
                "signalled($self, /, rank, slot=0)\n--\n\n"
                "The word of a rank of this node."),
     {"count", region_count, METH_NOARGS,

@@ -20,7 +20,15 @@ wfp_hold *wfp_region_hold(PyObject *object);
 /* Fails for memory that was only attached: NULL with an exception set. */
 weft_region *wfp_region_get(const wfp_region *self);
 
-/* Methods from region_files.c and region_share.c. */
+/* A rank of the region given as an argument: 0, or -1 with an exception set. */
+int wfp_region_rank(const weft_region *region, PyObject *number, uint32_t *out);
+
+/* Methods from region_wait.c, region_files.c and region_share.c. */
+PyObject *wfp_region_resize(PyObject *self, PyObject *rows);
+wfp_method wfp_region_barrier;
+wfp_method wfp_region_signal;
+wfp_method wfp_region_wait;
+wfp_method wfp_region_signalled;
 wfp_method wfp_region_save;
 wfp_method wfp_region_load;
 wfp_method wfp_region_load_raw;

@@ -367,8 +367,9 @@ def device_number(device: str) -> int | None:
     if number:
         return int(number)
     torch = sys.modules.get("torch")
-    has_one = torch is not None and torch.cuda.is_available()
-    return torch.cuda.current_device() if has_one else -1
+    if torch is None or not torch.cuda.is_available():
+        return -1
+    return torch.cuda.current_device()
 
 
 def _attached(window: Any, facts: Facts) -> Any:

@@ -70,8 +70,8 @@ def scatter_add(
     """
     if isinstance(table, Region) and not table._facts.element.exact:
         raise TypeError(f"elements of type {table.dtype} can be moved, not added")
-    how = {"bounds": bounds, "threads": threads, "in_order": deterministic}
-    _put(_core.rows_scatter_add, table, ids, rows, **how)
+    add = _core.rows_scatter_add
+    _put(add, table, ids, rows, bounds=bounds, threads=threads, in_order=deterministic)
 
 
 def check_rows(device: Any = None) -> None:

@@ -9,6 +9,7 @@ carry tokens by themselves; weft.share makes one for any other way.
 
 import contextlib
 import hmac
+import importlib
 import os
 import secrets
 import socket
@@ -90,8 +91,7 @@ def install() -> None:
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     reducers = ForkingPickler._extra_reducers  # type: ignore[attr-defined]
     if torch is not None and reducers.get(torch.Tensor) is not _reduce_tensor:
-        import torch.multiprocessing  # registers torch's own first
-
+        importlib.import_module("torch.multiprocessing")  # registers torch's own first
         _torch_reducers.update(
             {kind: reducers[kind] for kind in (torch.Tensor, torch.nn.Parameter)}
         )

@@ -355,7 +355,7 @@ weft_status weft_region_create(weft_comm *comm, uint32_t dims,
     if (comm == NULL || out == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
     }
-    if (options != NULL && options->size != sizeof(*options)) {
+    if (options != NULL && options->size < sizeof(*options)) {
         bad = wf_fail(WEFT_ERR_INVALID,
                       "options.size is not sizeof(weft_region_options)");
     } else if (options != NULL) {

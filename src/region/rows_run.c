@@ -12,8 +12,8 @@
  * looks through all ids and takes those rows that a hash gives it, so that one
  * row is touched by one thread, in the order of the ids. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/types.h"
 #include "region/kernel/rows.h"
@@ -25,6 +25,7 @@
 #define LINE 64u
 #define PIECE 256u           /* elements converted at a time */
 #define CACHE_MIN (1u << 20) /* no machine has less */
+#define CACHE_USUAL (32u << 20)
 
 /* Bytes of rows that a thread takes at a time. */
 #define SPAN_BYTES (32u << 10)
@@ -194,22 +195,33 @@ static void part_run(void *ctx, uint32_t part)
 
 /* --- choosing ------------------------------------------------------------ */
 
-/* What the caches of this machine hold. Asked once: the answer may take
- * microseconds in a virtual machine. */
+/* Bytes of the last cache, as the kernel tells. (sysconf asks the processor,
+ * whose answer in a virtual machine is that of the whole host.) */
+static uint64_t cache_read(void)
+{
+    FILE *file = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "re");
+    unsigned kib = 0;
+
+    if (file == NULL) {
+        return CACHE_USUAL;
+    }
+    if (fscanf(file, "%uK", &kib) != 1) {
+        kib = 0;
+    }
+    fclose(file);
+    return kib > 0 ? (uint64_t)kib << 10 : CACHE_USUAL;
+}
+
+/* Read once in the life of the process. */
 static uint64_t cache_bytes(void)
 {
     static _Atomic uint64_t known;
     uint64_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
-    long asked = 0;
 
-    if (bytes != 0) {
-        return bytes;
+    if (bytes == 0) {
+        bytes = cache_read();
+        atomic_store_explicit(&known, bytes, memory_order_relaxed);
     }
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    asked = sysconf(_SC_LEVEL3_CACHE_SIZE);
-#endif
-    bytes = asked > 0 ? (uint64_t)asked : 32u << 20;
-    atomic_store_explicit(&known, bytes, memory_order_relaxed);
     return bytes;
 }
 

@@ -109,6 +109,16 @@ def gather_beyond_four_gib():
     same_bits(out, table[rows - 1000 :])
 
 
+def gather_of_a_few_long_rows():
+    for dtype in (torch.uint8, torch.float32):
+        for width in (300_000, 300_001, 5_000_000):
+            table = numbers((5, width), dtype)
+            ids = torch.tensor([4, 0, 4], device=CUDA)
+            out = numbers((3, width), dtype, seed=2)
+            kernels.gather(table, ids, out)
+            same_bits(out, table[ids])
+
+
 def gather_of_columns_into_strides():
     for dtype in (torch.uint8, torch.float16, torch.float32, torch.float64):
         for skip, width, wide_out in (
@@ -603,6 +613,7 @@ CHECKS = (
     gather_is_index_select,
     gather_of_many_rows,
     gather_beyond_four_gib,
+    gather_of_a_few_long_rows,
     gather_of_columns_into_strides,
     negative_ids_leave_the_row,
     ids_past_the_end,

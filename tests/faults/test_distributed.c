@@ -108,7 +108,8 @@ static void fault_body(weft_world *world)
     weft_region_destroy(region);
 }
 
-static void run(const char *nodes, weft_reach reach, wt_blow blow, bool writes)
+static void run_body(const char *nodes, weft_reach reach, wt_blow blow,
+                     bool writes, wt_body *body)
 {
     job.nodes = nodes;
     job.reach = reach;
@@ -117,9 +118,14 @@ static void run(const char *nodes, weft_reach reach, wt_blow blow, bool writes)
     job.victim = 1;
     wt_run_job(&(wt_job){.ranks = (unsigned)strlen(nodes),
                          .settings_of = settings_of,
-                         .body = fault_body,
+                         .body = body,
                          .doomed = 1u << job.victim});
     wt_expect_no_names();
+}
+
+static void run(const char *nodes, weft_reach reach, wt_blow blow, bool writes)
+{
+    run_body(nodes, reach, blow, writes, fault_body);
 }
 
 static void a_killed_owner_is_named_and_the_others_go_on(void **state)
@@ -130,6 +136,45 @@ static void a_killed_owner_is_named_and_the_others_go_on(void **state)
     run("abcde", WEFT_REACH_AUTO, WT_BLOW_KILL, false);
     run("ab", WEFT_REACH_HIERARCHY, WT_BLOW_KILL, true);
     run("abc", WEFT_REACH_AUTO, WT_BLOW__EXIT, false);
+}
+
+/* In the hierarchy the next rank of its node answers in its place, for its rows
+ * too. */
+static void replaced_body(weft_world *world)
+{
+    uint64_t shape[2] = {ROWS, WIDTH};
+    weft_region_options options = {.size = sizeof(options),
+                                   .reach = WEFT_REACH_HIERARCHY};
+    weft_region *region = NULL;
+    double since = wt_now();
+    weft_status st;
+
+    WT_OK(weft_region_create(weft_world_comm(world), 2, shape, WEFT_F32,
+                             &options, &region));
+    if (wt_rank() == job.victim) {
+        strike(region);
+    }
+    while (atomic_load(wt_word(ROUNDS)) < 20) {
+        st = move(region, 0, ROWS);
+        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_PEER);
+        wt_word_add(ROUNDS, 1);
+    }
+    wt_await_gone(job.victim);
+    while ((st = move(region, 0, ROWS)) != WEFT_OK) {
+        WT_CHECK(st == WEFT_ERR_PEER && wt_now() - since < 20 * WT_SLOWDOWN);
+        WT_CHECK(wt_names_rank(weft_error_detail(), job.victim));
+    }
+    WT_OK(move(region, 0, ROWS));
+    wt_word_add(SURVIVED, 1);
+    wt_word_await(SURVIVED, wt_ranks() - 1);
+    weft_region_destroy(region);
+}
+
+static void a_partner_that_died_is_replaced_by_the_next(void **state)
+{
+    (void)state;
+    run_body("abab", WEFT_REACH_HIERARCHY, WT_BLOW_KILL, false, replaced_body);
+    run_body("abbaa", WEFT_REACH_HIERARCHY, WT_BLOW_KILL, false, replaced_body);
 }
 
 static void a_stopped_owner_is_named_when_the_time_is_over(void **state)
@@ -143,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_owner_is_named_and_the_others_go_on),
+        cmocka_unit_test(a_partner_that_died_is_replaced_by_the_next),
         cmocka_unit_test(a_stopped_owner_is_named_when_the_time_is_over),
     };
 

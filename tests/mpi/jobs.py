@@ -30,6 +30,10 @@ SIZES = (1, 2, 3, 5, 7) if FULL else (1, 2, 3, 5)
 
 _context = multiprocessing.get_context("fork")
 
+# What these import when they are first used, ranks would import each.
+torch.testing.assert_close(torch.ones(1), torch.ones(1))
+torch.vmap(torch.func.grad(lambda x: x.sum()))(torch.ones(2, 2))
+
 
 def run(size, body, *args, timeout=TIMEOUT):
     """Run `body(comm, *args)` on `size` ranks; return what each returned."""

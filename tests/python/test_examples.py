@@ -66,11 +66,10 @@ def test_a_language_model_says_the_same_with_weft_and_gloo():
     assert re.search(r"weft \d+ tokens/s, gloo \d+ tokens/s", text)
 
 
-@pytest.mark.parametrize("size", [1, 3])
-def test_numbers_are_sorted_over_all_ranks(size, tmp_path):
-    pytest.importorskip("numpy")
-    command = [sys.executable, str(EXAMPLES / "sort.py")]
-    common = {"WEFT_RANKS": str(size), "WEFT_JOB": tmp_path.name}
+def on_ranks(size, job, example, *arguments):
+    """Run an example on `size` ranks; what rank 0 prints."""
+    command = [sys.executable, str(EXAMPLES / example), *map(str, arguments)]
+    common = {"WEFT_RANKS": str(size), "WEFT_JOB": job}
     others = [
         subprocess.Popen(
             command,
@@ -80,8 +79,25 @@ def test_numbers_are_sorted_over_all_ranks(size, tmp_path):
         for rank in range(1, size)
     ]
     text = run(*command, **common, WEFT_RANK="0")
-    assert f"all {size * 100_000} numbers are in order" in text
     assert [other.wait(60) for other in others] == [0] * (size - 1)
+    return text
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_numbers_are_sorted_over_all_ranks(size, tmp_path):
+    pytest.importorskip("numpy")
+    text = on_ranks(size, tmp_path.name, "sort.py")
+    assert f"all {size * 100_000} numbers are in order" in text
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_table_of_features_is_in_memory_once(size, tmp_path):
+    pytest.importorskip("numpy")
+    text = on_ranks(size, tmp_path.name, "features.py", "--rows", 61_440, "--batches", 3)
+    numbers = re.search(r"sees (\d+) MiB, owns (\d+) MiB, is charged (\d+) MiB", text).groups()
+    seen, owned, charged = map(int, numbers)
+    assert (seen, owned) == (30, 30 // size)
+    assert charged < seen if size > 1 else charged >= seen
 
 
 def test_the_c_program_compiles_and_adds_up_its_ranks(tmp_path):

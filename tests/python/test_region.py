@@ -544,3 +544,35 @@ def test_it_works_under_torchrun_at_once():
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(done.stdout.split("\n"))[-2:] == ["rank 0 of 2: 60", "rank 1 of 2: 60"]
+
+
+def on_two_nodes():
+    os.environ["WEFT_NODE"] = os.environ["WEFT_RANK"]  # each a node of its own, it says
+    comm = weft.init(timeout=30).comm
+    with pytest.raises(weft.UnsupportedError, match=r"weft\.table"):
+        weft.empty((10, 2), "f4", like="numpy")
+    with pytest.raises(weft.UnsupportedError):
+        weft.empty((10, 2), "f4", reach="mapped", like="numpy")
+    found = weft.table((10, 2), "f4", like="numpy")
+    assert not found.flat and found.reach == "distributed"
+    found.local[...] = comm.rank
+    with pytest.raises(weft.UnsupportedError, match="another node"):
+        found.part(1 - comm.rank)
+    found.barrier()
+    assert weft.gather(found, [9, 0, -1]).tolist() == [[1, 1], [0, 0], [0, 0]]
+    found.barrier()
+    weft.scatter_add(found, np.arange(10), np.ones((10, 2), "f4"))
+    found.barrier()
+    assert weft.gather(found, np.arange(10))[:, 0].tolist() == [2] * 5 + [3] * 5
+    moved = weft.table((10, 2), "u2", like="numpy")
+    if comm.rank == 0:
+        weft.scatter(moved, np.arange(10), np.full((10, 2), 60_000, "u2"))
+    moved.barrier()
+    assert (weft.gather(moved, [9, 0]) == 60_000).all()
+    assert found.stats()["rows_remote"] > 0
+    found.barrier()
+    moved.barrier()
+
+
+def test_rows_on_another_node_are_no_single_tensor():
+    ranks.run(2, on_two_nodes)

@@ -8,6 +8,7 @@ import pathlib
 import pickle
 import subprocess
 import sys
+import traceback
 
 import numpy as np
 import pytest
@@ -199,16 +200,18 @@ def fork_of_a_rank():
     t = weft.full((comm.size, 2), 1.0, like="numpy")
     found = weft.region(t)
     found.barrier()
+    me = comm.rank  # in the child there is no communicator
     child = os.fork()
     if child == 0:
         try:
-            t[comm.rank] = comm.rank + 5  # the memory is the child's, too
-            assert weft.gather(t, [comm.rank]).tolist() == [[comm.rank + 5] * 2]
+            t[me] = me + 5  # the memory is the child's, too
+            assert weft.gather(t, [me]).tolist() == [[me + 5] * 2]
             with pytest.raises(weft.ClosedError):
                 found.barrier()
             del found, t
             gc.collect()
         except BaseException:
+            traceback.print_exc()
             os._exit(1)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

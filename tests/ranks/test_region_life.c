@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A region over its life: barriers and signals, resizing, read-only views,
  * forked children, nodes, and what is left of it when the job is over. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +63,7 @@ static void barrier_body(weft_world *world)
     uint32_t me = describe(region).rank;
     int64_t *x = weft_region_base(region);
 
-    for (int64_t turn = 1; turn <= 100; turn++) {
+    for (int64_t turn = 1; turn <= (WT_TSAN ? 20 : 100); turn++) {
         x[me] = turn;
         WT_OK(weft_region_barrier(region, 0));
         for (uint32_t r = 0; r < ranks; r++) {
@@ -172,19 +173,77 @@ static void signals_order_what_was_written_before_them(void **state)
     }
 }
 
+/* --- several threads -------------------------------------------------------
+ */
+
+typedef struct caller {
+    weft_region *region;
+    unsigned rank;
+    uint32_t slot;
+    pthread_t thread;
+} caller;
+
+static void *calls(void *arg)
+{
+    const caller *c = arg;
+    weft_region_stats stats;
+    uint32_t owner = 0;
+    uint64_t local = 0;
+    void *view = NULL;
+
+    wt_speak_for(c->rank);
+    for (uint64_t i = 1; i <= 20; i++) {
+        weft_region *found = weft_region_find(weft_region_base(c->region));
+
+        WT_CHECK(found == c->region);
+        WT_OK(weft_region_locate(found, i % 10, &owner, &local));
+        WT_OK(weft_region_view_readonly(found, &view));
+        weft_region_unview(found, view);
+        WT_OK(weft_region_signal(found, c->rank, c->slot, 1));
+        WT_OK(weft_region_wait(found, c->slot, i, 0));
+        weft_region_count(found, &stats);
+        WT_OK(weft_region_barrier(found, 0));
+        weft_region_destroy(found);
+    }
+    return NULL;
+}
+
+static void threads_body(weft_world *world)
+{
+    enum { THREADS = 3 };
+    weft_region *region = make(world, 10, 0, WEFT_PARTITION_EQUAL);
+    caller c[THREADS];
+
+    for (uint32_t i = 0; i < THREADS; i++) {
+        c[i] = (caller){.region = region, .rank = wt_rank(), .slot = i};
+        WT_CHECK(pthread_create(&c[i].thread, NULL, calls, &c[i]) == 0);
+    }
+    for (uint32_t i = 0; i < THREADS; i++) {
+        pthread_join(c[i].thread, NULL);
+    }
+    weft_region_destroy(region);
+}
+
+static void several_threads_may_call_at_once(void **state)
+{
+    (void)state;
+    wt_run_both(2, "TIMEOUT=20s", threads_body);
+}
+
 /* --- resize --------------------------------------------------------------- */
 
 static void check_rows(weft_region *region, uint64_t written)
 {
-    for (uint64_t i = 0; i < describe(region).shape[0]; i++) {
+    uint64_t rows = describe(region).shape[0];
+
+    for (uint64_t i = 0; i < rows; i++) {
+        const int64_t *at = row_of(region, i);
+
         for (unsigned k = 0; k < 30; k++) {
-            if (row_of(region, i)[k] !=
-                (i < written ? (int64_t)(i * 30 + k) : 0)) {
+            if (at[k] != (i < written ? (int64_t)(i * 30 + k) : 0)) {
                 WT_FAIL("row %llu of %llu, %llu written: %lld",
-                        (unsigned long long)i,
-                        (unsigned long long)describe(region).shape[0],
-                        (unsigned long long)written,
-                        (long long)row_of(region, i)[k]);
+                        (unsigned long long)i, (unsigned long long)rows,
+                        (unsigned long long)written, (long long)at[k]);
             }
         }
     }
@@ -195,19 +254,20 @@ static void write_rows(weft_region *region, uint64_t from)
     weft_region_info info = describe(region);
 
     for (uint64_t i = from; i < info.shape[0]; i++) {
+        int64_t *at = row_of(region, i);
         uint32_t owner = 0;
         uint64_t local = 0;
 
         WT_OK(weft_region_locate(region, i, &owner, &local));
         for (unsigned k = 0; owner == info.rank && k < 30; k++) {
-            row_of(region, i)[k] = (int64_t)(i * 30 + k);
+            at[k] = (int64_t)(i * 30 + k);
         }
     }
 }
 
 static void resize_of(weft_world *world, weft_partition kind, int32_t aligned)
 {
-    static const uint64_t sizes[] = {50, 300, 120, 7, 200, 0, 90, 90, 1000, 1};
+    static const uint64_t sizes[] = {50, 300, 120, 7, 200, 0, 90, 90, 600, 1};
     uint64_t shape[] = {13, 30};
     weft_region_options o = {.size = sizeof(o),
                              .partition = kind,
@@ -596,6 +656,7 @@ int main(void)
         cmocka_unit_test(
             a_barrier_does_not_wait_for_one_who_gave_the_region_up),
         cmocka_unit_test(signals_order_what_was_written_before_them),
+        cmocka_unit_test(several_threads_may_call_at_once),
         cmocka_unit_test(resizing_keeps_rows_and_gives_zeros),
         cmocka_unit_test(a_resize_to_different_sizes_is_a_mismatch),
         cmocka_unit_test(a_resize_that_not_all_came_to_is_the_last_one),

@@ -151,12 +151,14 @@ Tensor tangent_of(const Record &record, const Tensor &tangent, int64_t comm)
 
 /* In a backward pass that is itself recorded, all ranks record, or the next one
  * could not go through all of them: a gradient may be a constant on one rank
- * and not on another. */
+ * and not on another. If the mark says that it is recorded already, it is so by
+ * a transform above this one. */
 bool wants_node(Kind kind, const Tensor &x, Group &group, int64_t mark,
                 bool traced)
 {
     return x.requires_grad() ||
-           ((mark & mark_backward) != 0 && !traced) ||
+           ((mark & (mark_backward | mark_grad)) == mark_backward &&
+            !traced) ||
            (kind == Kind::Join && !traced && !group.chain->empty());
 }
 

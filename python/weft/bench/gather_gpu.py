@@ -14,18 +14,20 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-if __package__:
+try:
     from . import cuda_calls
-else:
-    import cuda_calls
+except ImportError:  # started by its path, without the package around it
+    import cuda_calls  # type: ignore[import-not-found, no-redef]
 
 GIB = 1 << 30
 SIZES = (16, 20, 32, 36, 48, 64, 100, 112, 128, 256, 500, 512, 1024, 2048, 4096)
@@ -190,14 +192,8 @@ def _random_ids(n: int, rows: int, zipf: bool = False) -> Any:
     if not zipf:
         return torch.randint(0, rows, (n,), device="cuda")
     # Numbers of a Zipf law of exponent 1, spread over the table.
-    rank = torch.exp(torch.rand(n, device="cuda", dtype=torch.float64) * _ln(rows)).long()
+    rank = torch.exp(torch.rand(n, device="cuda", dtype=torch.float64) * math.log(rows)).long()
     return (rank * 2654435761) % rows
-
-
-def _ln(value: int) -> float:
-    import math
-
-    return math.log(value)
 
 
 def hbm(bench: Bench, memory: Any, payload: int) -> dict[int, dict[str, float]]:
@@ -221,10 +217,10 @@ def hbm(bench: Bench, memory: Any, payload: int) -> dict[int, dict[str, float]]:
         k.gather(table, ids, out)
         _must_equal(out, table.index_select(0, ids), f"gather of {size} B")
         call = k.prepare(table, ids, out)
-        calls = {
+        calls: dict[str, Callable[[], Any]] = {
             "weft": k.caller("gather", call),
-            "torch": lambda t=table, i=ids, o=out: torch.index_select(t, 0, i, out=o),
-            "copy": lambda o=out, s=source: o.view(torch.uint8).view(-1).copy_(s),
+            "torch": partial(torch.index_select, table, 0, ids, out=out),
+            "copy": partial(out.view(torch.uint8).view(-1).copy_, source),
         }
         found = bench.times(calls)
         bench.note("gather HBM", size, n * size, found)
@@ -298,7 +294,7 @@ def writes(bench: Bench, memory: Any, payload: int) -> None:
         found = bench.times(
             {
                 "weft": k.caller("scatter", call),
-                "torch": lambda t=table, i=ids, r=rows: t.index_copy_(0, i, r),
+                "torch": partial(table.index_copy_, 0, ids, rows),
             }
         )
         bench.note("scatter HBM", size, n * size, found)
@@ -306,7 +302,7 @@ def writes(bench: Bench, memory: Any, payload: int) -> None:
             {
                 "weft": k.caller("scatter_add", call),
                 "weft in order": k.caller("scatter_add", ordered),
-                "torch": lambda t=table, i=ids, r=rows: t.index_add_(0, i, r),
+                "torch": partial(table.index_add_, 0, ids, rows),
             }
         )
         bench.note("scatter_add HBM", size, n * size, found)
@@ -322,17 +318,18 @@ def small_batches(bench: Bench, memory: Any) -> None:
     for n in (1024, 16384) if bench.quick else (1, 1024, 4096, 16384, 262144):
         ids = _random_ids(n, table.shape[0])
         out = torch.empty(n, 128, device="cuda")
-        calls = {}
+        calls: dict[str, Callable[[], Any]] = {}
         call = k.prepare(table, ids, out)
         calls["weft"] = k.caller("gather", call)
-        calls["torch"] = lambda i=ids, o=out: torch.index_select(table, 0, i, out=o)
+        calls["torch"] = partial(torch.index_select, table, 0, ids, out=out)
         found = bench.times(calls, inner)
         bench.note(f"gather {n} rows", 512, n * 512, found)
-        graphs = {}
-        for name, one in {
-            "weft graph": lambda i=ids, o=out: k.gather(table, i, o),
+        graphs: dict[str, Callable[[], Any]] = {}
+        captured: dict[str, Callable[[], Any]] = {
+            "weft graph": partial(k.gather, table, ids, out),
             "torch graph": calls["torch"],
-        }.items():
+        }
+        for name, one in captured.items():
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph):
                 for _ in range(inner):
@@ -371,7 +368,7 @@ def host(bench: Bench, table_bytes: int) -> dict[int, dict[str, float]]:
         calls: dict[str, Callable[[], Any]] = {
             name: k.caller("gather", call) for name, call in prepared.items()
         }
-        calls["copy"] = lambda o=out, s=source: o.copy_(s, non_blocking=True)
+        calls["copy"] = partial(out.copy_, source, non_blocking=True)
         found = bench.times(calls)
         bench.note("gather host", size, n * size, found)
         medians[size] = {name: times.median for name, times in found.items()}
@@ -394,7 +391,7 @@ def updates(bench: Bench, payload: int) -> dict[tuple[str, int], float]:
         grads = torch.randn(n, width, device="cuda")
         ids = torch.randperm(rows, device="cuda")[:n]
         other = torch.empty_like(grads)
-        copy = bench.times({"copy": lambda o=other, g=grads: o.copy_(g)})["copy"]
+        copy = bench.times({"copy": partial(other.copy_, grads)})["copy"]
         bytes_per_us = 2 * n * size / copy.median
         kinds = {"adagrad": (5, state[:1]), "adam": (7, state), "lazy_adam": (7, [*state, steps])}
         if not bench.quick:
@@ -422,7 +419,7 @@ def _unique(bench: Bench, ids: Any, grads: Any, sums: Any) -> None:
     twice = torch.cat([ids[: n // 2], ids[: n - n // 2]])
     out_ids = torch.empty_like(ids)
     count = torch.zeros(1, dtype=torch.int64, device="cuda")
-    found = bench.times({"weft": lambda: k.unique(twice, grads, out_ids, sums, count, rows=4 * n)})
+    found = bench.times({"weft": partial(k.unique, twice, grads, out_ids, sums, count, rows=4 * n)})
     bench.note("unique, each id twice", grads.shape[1] * 4, grads.numel() * 4, found)
 
 
