@@ -12,7 +12,7 @@ system_ready := build/.system
 venv_ready := .venv/.ready
 package_ready := build/.package
 shim_ready := build/.shim
-package_sources := $(shell find CMakeLists.txt pyproject.toml cmake src include \
+package_sources := $(shell find CMakeLists.txt pyproject.toml cmake cuda src include \
     python -type f -not -path '*/__pycache__/*')
 
 .PHONY: build demo test test-full bench lint format asan tsan soak setup clean \

@@ -11,12 +11,9 @@ if(WEFT_CUDA AND NOT WEFT_SANITIZE AND NOT WEFT_FUZZ)
                  HINTS ENV CUDA_HOME ENV CUDA_PATH
                  PATHS /usr/local/cuda PATH_SUFFIXES bin)
     if(WEFT_NVCC)
-        set(CMAKE_CUDA_COMPILER ${WEFT_NVCC})
-        # Machine code for Hopper, and PTX that the driver compiles for later
-        # ones.
-        if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
-            set(CMAKE_CUDA_ARCHITECTURES 90)
-        endif()
+        # In a project of its own, so that an nvcc that does not work here (or
+        # not with this host compiler) leaves the rest of the build alone.
+        set(ENV{CUDACXX} ${WEFT_NVCC})
         include(CheckLanguage)
         check_language(CUDA)
         if(CMAKE_CUDA_COMPILER)
@@ -25,10 +22,15 @@ if(WEFT_CUDA AND NOT WEFT_SANITIZE AND NOT WEFT_FUZZ)
     endif()
 endif()
 
+# Machine code for Hopper, and PTX that the driver compiles for later ones.
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(CMAKE_CUDA_ARCHITECTURES 90)
+endif()
+
 if(nvcc_found)
     enable_language(CUDA)
     add_subdirectory(${PROJECT_SOURCE_DIR}/cuda)
 elseif(WEFT_CUDA AND NOT WEFT_SANITIZE AND NOT WEFT_FUZZ)
-    message(STATUS "no nvcc that works: libweft_cuda.so is not built, so rows "
+    message(NOTICE "no nvcc that works: libweft_cuda.so is not built, so rows "
                    "are gathered and updated on CPUs only")
 endif()

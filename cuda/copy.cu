@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows from one place to another, byte for byte: gather and scatter. */
+/* Rows from one place to another, byte for byte: gather and scatter.
+ *
+ * Where addresses do not allow 16 bytes at a time, finding a row costs more
+ * than moving a word of it. There a thread has several words of a row, each as
+ * far behind the one before as the row has threads, so that neighbours still
+ * touch neighbours. */
 #include "kernels.cuh"
 
 namespace weft
@@ -13,16 +18,17 @@ struct CopyArgs {
     Lines rows;
     Ids ids;
     Bounds bounds;
-    Share share;
+    Share share;    /* its chunks: threads that a row has */
+    uint32_t words; /* of a row */
 };
 
 template <typename V>
-__device__ inline V *chunk_at(const Lines &lines, uint64_t line, uint32_t chunk)
+__device__ inline V *word_at(const Lines &lines, uint64_t line, uint32_t word)
 {
-    return reinterpret_cast<V *>(lines.at + line * lines.pitch) + chunk;
+    return reinterpret_cast<V *>(lines.at + line * lines.pitch) + word;
 }
 
-template <typename V, typename Id, bool kGather, int kFlight>
+template <typename V, typename Id, bool kGather, int kFlight, int kWords>
 __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
 {
     const Lines &from = kGather ? args.table : args.rows;
@@ -37,23 +43,34 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
          j += uint64_t(gridDim.y) * turn) {
         Item item[kFlight];
         int64_t row[kFlight];
-        V chunk[kFlight];
+        V word[kFlight][kWords];
 
         load_turn<Id>(args.share, args.ids, args.bounds, first, uint32_t(j),
                       items, item, row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
-            if (row[k] >= 0) {
-                chunk[k] = load_once(chunk_at<const V>(
-                    from, kGather ? row[k] : item[k].at, item[k].chunk));
+            const V *at = word_at<const V>(from, kGather ? row[k] : item[k].at,
+                                           item[k].chunk);
+#pragma unroll
+            for (int i = 0; i < kWords; i++) {
+                const uint32_t ahead = i * args.share.chunks;
+                if (row[k] >= 0 &&
+                    (kWords == 1 || item[k].chunk + ahead < args.words)) {
+                    word[k][i] = load_once(at + ahead);
+                }
             }
         }
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
-            if (row[k] >= 0) {
-                store_once(chunk_at<V>(to, kGather ? item[k].at : row[k],
-                                       item[k].chunk),
-                           chunk[k]);
+            V *at =
+                word_at<V>(to, kGather ? item[k].at : row[k], item[k].chunk);
+#pragma unroll
+            for (int i = 0; i < kWords; i++) {
+                const uint32_t ahead = i * args.share.chunks;
+                if (row[k] >= 0 &&
+                    (kWords == 1 || item[k].chunk + ahead < args.words)) {
+                    store_once(at + ahead, word[k][i]);
+                }
             }
         }
     }
@@ -69,21 +86,24 @@ uint32_t sharers_of(const Share &share, uint64_t blocks, uint32_t flight)
     return uint32_t(blocks >= enough ? 1 : turns < wanted ? turns : wanted);
 }
 
-template <typename V, int kFlight> int launch(const Move &move, uint64_t bytes)
+template <typename V, int kFlight, int kWords>
+int launch(const Move &move, uint64_t bytes)
 {
-    const uint64_t chunks = bytes / sizeof(V);
+    const uint64_t words = bytes / sizeof(V);
 
-    if (chunks >= uint64_t(1) << 31) {
+    if (words >= uint64_t(1) << 31) {
         return WF_CUDA_UNSUPPORTED;
     }
-    const Share share = share_of(move.n, uint32_t(chunks), kThreads * kFlight);
+    const Share share = share_of(
+        move.n, uint32_t((words + kWords - 1) / kWords), kThreads * kFlight);
     const uint64_t blocks = blocks_of(share);
-    const CopyArgs args = {move.table, move.rows, move.ids, move.bounds, share};
-    auto kernel = move.ids.wide
-                      ? (move.gather ? copy_kernel<V, int64_t, true, kFlight>
-                                     : copy_kernel<V, int64_t, false, kFlight>)
-                      : (move.gather ? copy_kernel<V, int32_t, true, kFlight>
-                                     : copy_kernel<V, int32_t, false, kFlight>);
+    const CopyArgs args = {move.table,  move.rows, move.ids,
+                           move.bounds, share,     uint32_t(words)};
+    auto wide = move.gather ? copy_kernel<V, int64_t, true, kFlight, kWords>
+                            : copy_kernel<V, int64_t, false, kFlight, kWords>;
+    auto narrow = move.gather ? copy_kernel<V, int32_t, true, kFlight, kWords>
+                              : copy_kernel<V, int32_t, false, kFlight, kWords>;
+    auto kernel = move.ids.wide ? wide : narrow;
 
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;
@@ -91,6 +111,18 @@ template <typename V, int kFlight> int launch(const Move &move, uint64_t bytes)
     kernel<<<dim3(uint32_t(blocks), sharers_of(share, blocks, kFlight)),
              kThreads, 0, move.stream>>>(args);
     return last_error();
+}
+
+/* Short rows have few words to share out. */
+template <typename V> int launch_words(const Move &move, uint64_t bytes)
+{
+    const uint64_t words = bytes / sizeof(V);
+
+    if (words < 16) {
+        return launch<V, 4, 1>(move, bytes);
+    }
+    return words < 64 ? launch<V, 4, 2>(move, bytes)
+                      : launch<V, 2, 4>(move, bytes);
 }
 
 /* A call of few rows is spread over all multiprocessors; else 4, which keep
@@ -109,13 +141,13 @@ int launch_widest(const Move &move, uint64_t bytes)
 {
     switch (flight_of(move, bytes)) {
     case 1:
-        return launch<uint4, 1>(move, bytes);
+        return launch<uint4, 1, 1>(move, bytes);
     case 2:
-        return launch<uint4, 2>(move, bytes);
+        return launch<uint4, 2, 1>(move, bytes);
     case 8:
-        return launch<uint4, 8>(move, bytes);
+        return launch<uint4, 8, 1>(move, bytes);
     default:
-        return launch<uint4, 4>(move, bytes);
+        return launch<uint4, 4, 1>(move, bytes);
     }
 }
 
@@ -131,15 +163,15 @@ int copy_rows(const Move &move, uint64_t bytes)
         return launch_widest(move, bytes);
     }
     if (all % 8 == 0) {
-        return launch<uint2, 4>(move, bytes);
+        return launch_words<uint2>(move, bytes);
     }
     if (all % 4 == 0) {
-        return launch<unsigned, 4>(move, bytes);
+        return launch_words<unsigned>(move, bytes);
     }
     if (all % 2 == 0) {
-        return launch<unsigned short, 8>(move, bytes);
+        return launch_words<unsigned short>(move, bytes);
     }
-    return launch<unsigned char, 8>(move, bytes);
+    return launch_words<unsigned char>(move, bytes);
 }
 
 } // namespace weft

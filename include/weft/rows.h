@@ -24,8 +24,8 @@ typedef enum weft_bounds {
 } weft_bounds;
 
 /** The table: a region, or memory of this process, and which columns of it.
- * Numbers of rows count from `first`; what lies beyond `limit` is past the
- * end. */
+ * Ids count from row `first`, and those from `limit` on are past the end. A
+ * view without rows has `first` equal to the number of rows. */
 typedef struct weft_table {
     weft_region *region; /* or NULL, and then: */
     void *at;            /* its first row */
@@ -70,24 +70,39 @@ typedef struct weft_rows_options {
 } weft_rows_options;
 
 /**
- * out[i, :] = table[ids[i], :]. Types may differ inside a class: floating to
- * floating, integer to integer. Table, ids and out are all in host memory, or
- * ids and out on the GPU and the table anywhere. On a GPU the call returns when
- * the work is on the stream, and bounds that are wrong are told by the next
- * weft_rows_check of the stream.
+ * out[i, :] = table[ids[i], :]. Table, ids and out are all in host memory, or
+ * ids and out on the GPU and the table anywhere. `out` overlaps neither table
+ * nor ids. Rows may have any size and lie at any address; ids are aligned.
+ *
+ * Types may differ inside a class: floating to floating, through f32 as in
+ * torch; integers and bool among each other, what is too large wrapping
+ * around; complex to complex.
+ *
+ * On the host the call returns when the rows are there. Ids are looked through
+ * before anything is written: WEFT_ERR_INVALID for one past the end leaves
+ * `out` as it was. On a GPU it returns when the work is on the stream, and
+ * bounds that are wrong are told by the next weft_rows_check of the stream.
+ *
+ * WEFT_ERR_INVALID for arguments that do not fit together, WEFT_ERR_UNSUPPORTED
+ * for what this build cannot reach. Any thread may call it.
  */
 WEFT_API weft_status weft_rows_gather(const weft_table *table,
                                       const weft_ids *ids, const weft_rows *out,
                                       const weft_rows_options *options);
 
-/** table[ids[i], :] = from[i, :]. */
+/** table[ids[i], :] = from[i, :], as weft_rows_gather. Of equal ids in a call
+ * the last wins, whatever the threads; of ranks that write one row at once any
+ * may win, in any part of it. The table's rows do not overlap. */
 WEFT_API weft_status weft_rows_scatter(const weft_table *table,
                                        const weft_ids *ids,
                                        const weft_rows *from,
                                        const weft_rows_options *options);
 
-/** table[ids[i], :] += from[i, :], each addition whole: no sum is lost between
- * threads and ranks that add at once. Same type on both sides. */
+/** table[ids[i], :] += from[i, :], as weft_rows_scatter. Each element is added
+ * whole: no sum is lost between threads and ranks that add at once, and a
+ * reader sees it before or after. Same type on both sides, and elements of the
+ * table aligned to their size; bool is "or", integers wrap around, f16 and bf16
+ * are rounded after each addition. */
 WEFT_API weft_status weft_rows_scatter_add(const weft_table *table,
                                            const weft_ids *ids,
                                            const weft_rows *from,

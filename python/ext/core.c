@@ -80,6 +80,7 @@ PyMODINIT_FUNC PyInit__core(void)
         wfp_window_setup,        wfp_region_setup,
         wfp_region_create_setup, wfp_region_files_setup,
         wfp_region_share_setup,  wfp_region_rows_setup,
+        wfp_update_setup,
     };
     PyObject *module = PyModule_Create(&core_module);
 

@@ -49,6 +49,7 @@ int wfp_region_create_setup(PyObject *module);
 int wfp_region_files_setup(PyObject *module);
 int wfp_region_share_setup(PyObject *module);
 int wfp_region_rows_setup(PyObject *module);
+int wfp_update_setup(PyObject *module);
 
 /* Make a type from `spec` and add it to the module; NULL on failure. */
 PyTypeObject *wfp_type_add(PyObject *module, PyType_Spec *spec);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region_grid.h"
 
+#include <string.h>
+
 #include "buffer.h"
+#include "lazy.h"
 #include "tensor.h"
 
 static int grid_dims(wfp_grid *grid, int32_t dims)
@@ -29,21 +32,37 @@ static int grid_tensor_place(wfp_grid *grid, const wfp_dl_tensor *t)
         grid->device = t->device_id;
         return 0;
     default:
-        wfp_fail(WEFT_ERR_UNSUPPORTED,
-                 "%s is neither in host memory nor on a CUDA device",
-                 grid->name);
         return -1;
     }
 }
 
+/* Are its values what lies in memory, and may that be written to? */
+static bool grid_is_plain(const wfp_grid *grid, PyObject *tensor,
+                          bool is_complex, bool writable)
+{
+    int rare;
+
+    if (grid->dtype >= 0 && grid->dtype < WEFT_F16) {
+        return true; /* whole numbers are never lazy */
+    }
+    rare = wfp_lazy_bits(tensor, grid->at, is_complex);
+    if (rare == 0 && writable) {
+        rare = wfp_lazy_requires_grad(tensor);
+    }
+    return rare == 0;
+}
+
 static int grid_from_tensor(wfp_grid *grid, PyObject *object,
-                            const wfp_dl_api *api)
+                            const wfp_dl_api *api, bool writable)
 {
     wfp_dl_tensor t;
     int64_t compact = 1;
 
-    if (api->borrow_from_object(object, &t) != 0 ||
-        grid_dims(grid, t.ndim) < 0 || grid_tensor_place(grid, &t) < 0) {
+    if (api->borrow_from_object(object, &t) != 0) {
+        PyErr_Clear();
+        return -1;
+    }
+    if (grid_dims(grid, t.ndim) < 0 || grid_tensor_place(grid, &t) < 0) {
         return -1;
     }
     if (t.bits % 8 != 0) {
@@ -54,6 +73,7 @@ static int grid_from_tensor(wfp_grid *grid, PyObject *object,
     grid->at = (char *)t.data + t.byte_offset;
     grid->item = (size_t)t.bits / 8 * t.lanes;
     grid->dtype = t.lanes == 1 ? wfp_tensor_dtype(&t) : WFP_NO_DTYPE;
+    grid->code = t.code;
     grid->api = api;
     for (int32_t i = t.ndim; i-- > 0;) {
         grid->shape[i] = t.shape[i];
@@ -61,7 +81,8 @@ static int grid_from_tensor(wfp_grid *grid, PyObject *object,
             (t.strides == NULL ? compact : t.strides[i]) * (int64_t)grid->item;
         compact *= t.shape[i];
     }
-    return 0;
+    return grid_is_plain(grid, object, t.code == WFP_DL_COMPLEX, writable) ? 0
+                                                                           : -1;
 }
 
 static int grid_from_view(wfp_grid *grid)
@@ -98,10 +119,11 @@ int wfp_grid_open(wfp_grid *grid, PyObject *object, const char *name,
         api = wfp_tensor_learn(Py_TYPE(object));
     }
     if (api != NULL) {
-        return grid_from_tensor(grid, object, api);
+        return grid_from_tensor(grid, object, api, writable);
     }
     if (PyObject_GetBuffer(object, &grid->view,
                            writable ? PyBUF_RECORDS : PyBUF_RECORDS_RO) < 0) {
+        PyErr_Clear();
         return -1;
     }
     if (grid_from_view(grid) < 0) {
@@ -168,6 +190,22 @@ int64_t wfp_grid_pitch(const wfp_grid *grid, int32_t lead)
         expected *= grid->shape[i];
     }
     return pitch < 0 ? row : pitch;
+}
+
+bool wfp_grid_same_type(const wfp_grid *a, const wfp_grid *b)
+{
+    if (a->dtype != b->dtype || a->item != b->item) {
+        return false;
+    }
+    if (a->dtype != WFP_NO_DTYPE) {
+        return true;
+    }
+    if (a->api != NULL && b->api != NULL) {
+        return a->code == b->code;
+    }
+    return a->has_view && b->has_view && a->view.format != NULL &&
+           b->view.format != NULL &&
+           strcmp(a->view.format, b->view.format) == 0;
 }
 
 PyObject *wfp_grid_shape(const wfp_grid *grid)

@@ -16,7 +16,8 @@ typedef struct wfp_grid {
     int64_t shape[WFP_GRID_DIMS];
     int64_t stride[WFP_GRID_DIMS]; /* bytes */
     size_t item;
-    int dtype; /* a weft_dtype, or WFP_NO_DTYPE */
+    int dtype;    /* a weft_dtype, or WFP_NO_DTYPE */
+    uint8_t code; /* DLPack's kind of the elements of a tensor */
     weft_place place;
     int32_t device;
     const wfp_dl_api *api; /* of a tensor; NULL for a buffer */
@@ -25,8 +26,9 @@ typedef struct wfp_grid {
 } wfp_grid;
 
 /* Open a torch.Tensor or Parameter, or whatever has the buffer protocol. The
- * object keeps the memory: the caller holds it for as long. 0, or -1 with an
- * exception set and nothing to close. */
+ * object keeps the memory: the caller holds it for as long. 0, or -1 and
+ * nothing to close: with an exception set, or without one for what weft._rows
+ * must look at (subclasses, lazy values, what autograd would mind, ...). */
 int wfp_grid_open(wfp_grid *grid, PyObject *object, const char *name,
                   bool writable);
 void wfp_grid_close(wfp_grid *grid);
@@ -41,6 +43,10 @@ bool wfp_grid_is_compact(const wfp_grid *grid, int32_t from);
  * and rows are counted over all before. -1 if they are not equally far apart,
  * or overlap. */
 int64_t wfp_grid_pitch(const wfp_grid *grid, int32_t lead);
+
+/* Are the elements of both of one type, whether weft has a word for it or not?
+ */
+bool wfp_grid_same_type(const wfp_grid *a, const wfp_grid *b);
 
 /* Its shape as a tuple; a new reference. */
 PyObject *wfp_grid_shape(const wfp_grid *grid);

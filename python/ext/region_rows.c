@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gather, scatter and scatter_add: arrays become the descriptions of
- * <weft/rows.h>. weft._rows has made the arrays plain before.
+ * <weft/rows.h>. Where one is not plain the functions return False and have
+ * done nothing: weft._rows then makes it so, or says why not.
  *
  * Elements that the library has no type for move as bytes, if both sides have
- * the same number of them. */
+ * the same. */
 #include "args.h"
 #include "region.h"
 #include "region_grid.h"
@@ -126,9 +127,7 @@ static int rows_open_ids(rows_call *call, PyObject *object)
     }
     if ((ids->dtype != WEFT_I32 && ids->dtype != WEFT_I64) ||
         !wfp_grid_is_compact(ids, 0)) {
-        PyErr_SetString(PyExc_TypeError,
-                        "ids must be int32 or int64, one after the other");
-        return -1;
+        return -1; /* weft._rows converts them */
     }
     call->i = (weft_ids){.at = ids->at,
                          .type = (weft_dtype)ids->dtype,
@@ -217,7 +216,7 @@ static int rows_set_types(rows_call *call, bool adds)
                         "elements of this type can be moved, not added");
         return -1;
     }
-    if (table->item != call->rows.item) {
+    if (!wfp_grid_same_type(table, &call->rows)) {
         PyErr_Format(PyExc_TypeError,
                      "%s and the table have elements of different types, of "
                      "which one cannot be converted",
@@ -263,7 +262,7 @@ static PyObject *rows_run(rows_call *call, rows_function *function)
     if (call->by_messages) {
         wfp_hold_leave(call->hold);
     }
-    return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
+    return status == WEFT_OK ? Py_NewRef(Py_True) : wfp_raise(status);
 }
 
 static int rows_open(rows_call *call, PyObject *const *args, const char *name,
@@ -312,6 +311,9 @@ static PyObject *rows_call_with(PyObject *const *args, Py_ssize_t nargs,
     if (call.hold != NULL) {
         wfp_hold_release(call.hold);
     }
+    if (result == NULL && !PyErr_Occurred()) {
+        return Py_NewRef(Py_False);
+    }
     return result;
 }
 
@@ -359,6 +361,8 @@ static PyObject *rows_any_negative(PyObject *module, PyObject *object)
     (void)module;
     if (rows_open_ids(&call, object) == 0) {
         result = PyBool_FromLong(rows_negative_among(&call.ids));
+    } else if (!PyErr_Occurred()) {
+        PyErr_SetString(PyExc_TypeError, "ids must be int32 or int64");
     }
     wfp_grid_close(&call.ids);
     return result;
@@ -387,13 +391,13 @@ static PyObject *rows_check(PyObject *module, PyObject *stream)
 static PyMethodDef rows_functions[] = {
     ROWS_METHOD("rows_gather", rows_gather,
                 "rows_gather($module, table, ids, out, bounds, threads, "
-                "deterministic, sort, /)\n--\n\nweft_rows_gather."),
+                "deterministic, sort, /)\n--\n\nTrue, if it was done."),
     ROWS_METHOD("rows_scatter", rows_scatter,
                 "rows_scatter($module, table, ids, rows, bounds, threads, "
-                "deterministic, sort, /)\n--\n\nweft_rows_scatter."),
+                "deterministic, sort, /)\n--\n\nTrue, if it was done."),
     ROWS_METHOD("rows_scatter_add", rows_scatter_add,
                 "rows_scatter_add($module, table, ids, rows, bounds, threads, "
-                "deterministic, sort, /)\n--\n\nweft_rows_scatter_add."),
+                "deterministic, sort, /)\n--\n\nTrue, if it was done."),
     {"rows_any_negative", rows_any_negative, METH_O,
      "rows_any_negative($module, ids, /)\n--\n\n"
      "Is one of these numbers, in host memory, below 0?"},

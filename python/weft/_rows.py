@@ -37,15 +37,18 @@ def gather(
     threads: 0: as WEFT_THREADS says
     sort:    GPU, table in host memory: read rows in their order; None: decide
     """
+    how = (_bounds(bounds), threads, 0, _sort(sort))
+    if out is not None:
+        if dtype is not None:
+            raise InvalidError("dtype is that of a new result; out has its own")
+        if not isinstance(table, Region) and _core.rows_gather(table, ids, out, *how):
+            return out  # all were plain
     source = _table(table, "table", False)
     numbers = _ids(ids)
-    how = _bounds(bounds)
     if out is None:
         out = _new(table, numbers, dtype, bounds)
-    elif dtype is not None:
-        raise InvalidError("dtype is that of a new result; out has its own")
     target = _facing(table, _plain(out, "out", True), "out")
-    _core.rows_gather(source, numbers, target, how, threads, 0, _sort(sort))
+    _done(_core.rows_gather(source, numbers, target, *how))
     return out
 
 
@@ -84,10 +87,16 @@ def check_rows(device: Any = None) -> None:
 def _put(
     function: Any, table: Any, ids: Any, rows: Any, *, bounds: str, threads: int, in_order: bool
 ) -> None:
+    how = (_bounds(bounds), threads, int(in_order), 0)
     target = _table(table, "table", True)
     numbers = _ids(ids)
     source = _facing(table, _row_source(_plain(rows, "rows", False), numbers.ndim), "rows")
-    function(target, numbers, source, _bounds(bounds), threads, int(in_order), 0)
+    _done(function(target, numbers, source, *how))
+
+
+def _done(by_c: bool) -> None:
+    if not by_c:
+        raise TypeError("weft cannot read the memory of one of these arrays")
 
 
 def _table(table: Any, name: str, write: bool) -> Any:
@@ -98,6 +107,8 @@ def _plain(x: Any, name: str, write: bool) -> Any:
     """`x` as the C module reads it: a torch.Tensor or Parameter, or a NumPy array."""
     library = _elements.library_of(x)
     if library == "numpy":
+        if write and not x.flags.writeable:
+            raise InvalidError(f"{name} is read-only, and would be written to")
         return x.view("u8") if x.dtype.kind in "mM" else x  # buffers have no word for dates
     if library is None:
         raise TypeError(f"{name} must be a torch tensor or NumPy array, not {type(x).__name__}")
@@ -114,7 +125,7 @@ def _plain(x: Any, name: str, write: bool) -> Any:
         )
     if plain.is_conj() or plain.is_neg():
         raise InvalidError(f"{name} is lazily conjugated or negated: pass x.resolve_conj()")
-    return plain
+    return plain.detach() if plain.requires_grad else plain
 
 
 def _ids(ids: Any) -> Any:

@@ -8,7 +8,7 @@
 
 /* --- sound ---------------------------------------------------------------- */
 
-static weft_status bad(const char *what)
+static weft_status unsound(const char *what)
 {
     return wf_fail(WEFT_ERR_INVALID, "a region: %s", what);
 }
@@ -94,11 +94,11 @@ static weft_status check_given(const wf_region_plan *plan, uint32_t ranks)
         return WEFT_OK;
     }
     if (given == NULL) {
-        return bad("part_rows is NULL, though the partition is given");
+        return unsound("part_rows is NULL, though the partition is given");
     }
     for (uint32_t r = 0; r < ranks; r++) {
         if (__builtin_add_overflow(sum, given[r], &sum)) {
-            return bad("the sum of part_rows is too large");
+            return unsound("the sum of part_rows is too large");
         }
     }
     return sum == plan->shape[0]
@@ -113,21 +113,21 @@ static weft_status check_given(const wf_region_plan *plan, uint32_t ranks)
 static weft_status check_options(const weft_region_options *o)
 {
     if ((unsigned)o->place > WEFT_CUDA) {
-        return bad("there is no such place");
+        return unsound("there is no such place");
     }
     if ((unsigned)o->partition > WEFT_PARTITION_ROUND_ROBIN) {
-        return bad("there is no such partition");
+        return unsound("there is no such partition");
     }
     if ((unsigned)o->reach > WEFT_REACH_HIERARCHY) {
-        return bad("there is no such reach");
+        return unsound("there is no such reach");
     }
     if ((unsigned)o->pages > WEFT_PAGES_HUGE) {
-        return bad("there are no such pages");
+        return unsound("there are no such pages");
     }
     if (o->run > UINT32_MAX) {
-        return bad("a run has less than 2^32 rows");
+        return unsound("a run has less than 2^32 rows");
     }
-    return o->numa < 0 ? bad("numa is negative") : WEFT_OK;
+    return o->numa < 0 ? unsound("numa is negative") : WEFT_OK;
 }
 
 /* "a region of 10 x 4 f32" */

@@ -140,7 +140,7 @@ static weft_status tell_here(weft_region *region, const void *in, size_t n,
     wf_region_wait w = {.region = region,
                         .done = all_have_come_inside,
                         .needs = misses_inside,
-                        .what = "a resize of a region",
+                        .what = "a resize or sync of a region",
                         .value = region->barriers_inside + 1,
                         .deadline_ns = deadline};
     weft_status st;
@@ -150,8 +150,8 @@ static weft_status tell_here(weft_region *region, const void *in, size_t n,
         st = wf_region_check_peers(&w);
         return st != WEFT_OK ? st
                              : wf_fail(WEFT_ERR_ABORTED,
-                                       "an earlier resize of this region was "
-                                       "not finished by all ranks");
+                                       "an earlier resize or sync of this "
+                                       "region was not finished by all ranks");
     }
     /* Whoever reads this half does so before it comes to the next comparison,
      * which all have come to when the one after that begins. */

@@ -328,15 +328,16 @@ weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
             region, comm, bad != WEFT_OK ? wf_fail(bad, "%s", why) : WEFT_OK,
             deadline);
     }
-    if (st == WEFT_OK) {
+    /* Whoever lacks one of the two has said so, and none goes on. */
+    if (st == WEFT_OK && region != NULL && all != NULL) {
         region->id = region_id(comm, sequence);
         region->timeout_ns = comm->timeout_ns;
         st = compare(comm, plan, region, all, deadline);
+        if (st == WEFT_OK) {
+            st = build(comm, plan, region, deadline);
+        }
     }
     wf_free(all);
-    if (st == WEFT_OK) {
-        st = build(comm, plan, region, deadline);
-    }
     if (st != WEFT_OK) {
         return give_up(region, st);
     }

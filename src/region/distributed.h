@@ -16,8 +16,9 @@
  *
  * A question and its answer:
  *
- *   ask     header wf_rows_ask; payload: the numbers of the rows, 8 bytes each,
- *           then, for writing, the rows, in the type of the table
+ *   ask     header wf_rows_ask; payload: the numbers of the rows, 8 bytes each
+ *           (of one row only: in the header), then, for writing, the rows, in
+ *           the type of the table
  *   answer  header wf_rows_answer; payload: for a gather, whole rows, or a
  *           piece of one row that is longer than a payload. A gather has as
  *           many answers as it takes, a write has one.
@@ -60,8 +61,9 @@ typedef struct wf_rows_ask {
     uint32_t rows;
     uint32_t op;
     uint32_t type; /* to add in */
+    int64_t row;   /* if it is about one row only */
 } wf_rows_ask;
-_Static_assert(sizeof(wf_rows_ask) == 48, "layout");
+_Static_assert(sizeof(wf_rows_ask) == 56, "layout");
 
 typedef struct wf_rows_answer {
     uint64_t token;
@@ -122,6 +124,12 @@ typedef struct wf_remote_table {
  * of creation of a region that is not mapped everywhere. */
 weft_status wf_remote_open(weft_region *region, weft_comm *comm,
                            uint64_t deadline_ns);
+
+/* Bytes of row numbers that a question has in its payload. */
+static inline uint64_t wf_rows_numbers(uint32_t rows)
+{
+    return rows > 1 ? rows * sizeof(int64_t) : 0;
+}
 
 /* --- among these files ---------------------------------------------------- */
 

@@ -78,7 +78,7 @@ static bool adds_up(const question *q, size_t payload_bytes)
         ask->bytes > room - ask->skip) {
         return false;
     }
-    numbers = ask->rows * sizeof(*q->row);
+    numbers = wf_rows_numbers(ask->rows);
     return payload_bytes == (ask->op == WF_ROWS_GATHER
                                  ? numbers
                                  : numbers + ask->rows * ask->bytes);
@@ -154,7 +154,7 @@ static void move_rows(const question *q, uint32_t first, uint32_t n, void *near)
     wf_rows_run(&call);
 }
 
-/* Rows that fit into a payload, as many at a time as do. */
+/* Short rows, as many at a time as fit into a payload. */
 static weft_status send_rows(const question *q)
 {
     _Alignas(64) unsigned char rows[WF_AM_PAYLOAD_MAX];
@@ -175,7 +175,7 @@ static weft_status send_rows(const question *q)
     return st;
 }
 
-/* A row that does not, in pieces, from where it lies. */
+/* A long one, in pieces if need be, from where it lies. */
 static weft_status send_pieces(const question *q, uint32_t i)
 {
     const weft_region *region = q->region;
@@ -205,7 +205,7 @@ static void answer_gather(const question *q)
 {
     weft_status st = WEFT_OK;
 
-    if (q->ask.bytes <= WF_AM_PAYLOAD_MAX) {
+    if (q->ask.bytes <= WF_AM_PAYLOAD_MAX / 2) {
         st = send_rows(q);
     } else {
         for (uint32_t i = 0; i < q->ask.rows && st == WEFT_OK; i++) {
@@ -227,7 +227,7 @@ void wf_rows_on_ask(void *ctx, uint32_t from, const void *header,
                     size_t header_bytes, const void *payload,
                     size_t payload_bytes)
 {
-    question q = {.world = ctx, .from = from, .row = payload};
+    question q = {.world = ctx, .from = from};
     weft_status st;
 
     if (header_bytes != sizeof(q.ask)) {
@@ -237,13 +237,14 @@ void wf_rows_on_ask(void *ctx, uint32_t from, const void *header,
         return;
     }
     memcpy(&q.ask, header, sizeof(q.ask));
+    q.row = q.ask.rows == 1 ? &q.ask.row : payload;
+    q.data = (const char *)payload + wf_rows_numbers(q.ask.rows);
     q.region = find_region(q.world, q.ask.region);
     st = check(&q, payload_bytes);
     if (st != WEFT_OK) {
         answer_only(&q, st);
         return;
     }
-    q.data = q.row + q.ask.rows;
     if (q.ask.op == WF_ROWS_GATHER) {
         answer_gather(&q);
     } else {

@@ -10,10 +10,6 @@
 #include "comm/comm.h"
 #include "region/distributed.h"
 
-/* Bytes of one row that a written one can have in a message, beside its number;
- * a multiple of every element's size. */
-#define WRITE_MAX ((WF_AM_PAYLOAD_MAX - 16u) / 16u * 16u)
-
 static weft_world *world_of(const wf_rows_block *b)
 {
     return b->call->table.region->world;
@@ -61,7 +57,7 @@ static void choose_next(const wf_rows_block *b, const wf_rows_target *t,
 {
     const wf_rows_call *call = b->call;
     bool reads = call->op == WF_ROWS_GATHER;
-    uint64_t most = reads ? WF_ROWS_ANSWER_MAX : WRITE_MAX;
+    uint64_t most = reads ? WF_ROWS_ANSWER_MAX : WF_AM_PAYLOAD_MAX;
     uint64_t left = call->far_bytes - t->at;
     uint64_t fit;
 
@@ -75,27 +71,35 @@ static void choose_next(const wf_rows_block *b, const wf_rows_target *t,
         fit = fit < WF_AM_PAYLOAD_MAX / sizeof(int64_t)
                   ? fit
                   : WF_AM_PAYLOAD_MAX / sizeof(int64_t);
+        fit = fit > 1 ? fit : 1;
         ask->rows = (uint32_t)(t->end - t->next < fit ? t->end - t->next : fit);
     }
 }
 
-static size_t fill_payload(const wf_rows_block *b, const wf_rows_target *t,
-                           const wf_rows_ask *ask, int64_t *payload)
+static int64_t row_at(const wf_rows_block *b, uint32_t number)
 {
     const wf_rows_call *call = b->call;
-    size_t n = ask->rows * sizeof(*payload);
+    uint64_t at = b->base + (uint64_t)b->order[number];
+
+    return (int64_t)call->table.first + wf_rows_id(&call->ids, at);
+}
+
+/* The numbers of the rows and, to write, the rows; returns the bytes. */
+static size_t fill_payload(const wf_rows_block *b, const wf_rows_target *t,
+                           wf_rows_ask *ask, int64_t *payload)
+{
+    size_t n = wf_rows_numbers(ask->rows);
     wf_rows_call pack;
 
-    for (uint32_t i = 0; i < ask->rows; i++) {
-        uint64_t at = b->base + (uint64_t)b->order[ask->first + i];
-
-        payload[i] = (int64_t)call->table.first + wf_rows_id(&call->ids, at);
+    ask->row = row_at(b, ask->first);
+    for (uint32_t i = 0; ask->rows > 1 && i < ask->rows; i++) {
+        payload[i] = row_at(b, ask->first + i);
     }
-    if (call->op == WF_ROWS_GATHER) {
+    if (b->call->op == WF_ROWS_GATHER) {
         return n;
     }
     pack = near_call(b, WF_ROWS_GATHER, ask->first, ask->rows, t->at,
-                     ask->bytes, payload + ask->rows);
+                     ask->bytes, (char *)payload + n);
     wf_rows_run(&pack);
     return n + ask->rows * ask->bytes;
 }
@@ -134,13 +138,15 @@ static void target_ask(wf_rows_block *b, wf_rows_target *t)
                           .op = call->op,
                           .type = call->table.type};
     weft_status st = WEFT_OK;
+    size_t n;
 
     while (t->next < t->end && st == WEFT_OK) {
         choose_next(b, t, &header);
         if (t->owed + header.rows * header.bytes > WF_ROWS_WINDOW) {
             return;
         }
-        st = ask(b, t, &header, payload, fill_payload(b, t, &header, payload));
+        n = fill_payload(b, t, &header, payload);
+        st = ask(b, t, &header, payload, n);
         if (st == WEFT_OK) {
             target_advance(b, t, &header);
         }

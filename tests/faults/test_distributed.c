@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank is struck while others gather and write its rows by messages: they are
- * told which one, in time, and rows of all other ranks stay usable. */
+ * told which one, in time, and rows of all other ranks stay usable. And a rank
+ * runs out of memory. */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_fault.h"
@@ -184,12 +186,87 @@ static void a_stopped_owner_is_named_when_the_time_is_over(void **state)
     run("abc", WEFT_REACH_AUTO, WT_BLOW_STOP, true);
 }
 
+/* --- without memory ------------------------------------------------------- */
+
+static bool hook_was_left(unsigned nth)
+{
+    bool left = false;
+
+    for (unsigned i = 0; i < nth && !left; i++) {
+        void *p = wf_alloc(1);
+
+        left = p == NULL;
+        wf_free(p);
+    }
+    wf_alloc_fail_nth(0);
+    return left;
+}
+
+static void starve(weft_region *region)
+{
+    bool left = false;
+
+    for (unsigned nth = 1; !left; nth++) {
+        weft_status st;
+
+        job.writes = nth % 2 == 0;
+        wf_alloc_fail_nth(nth);
+        st = move(region, 0, ROWS);
+        left = hook_was_left(nth);
+        WT_CHECK(st == WEFT_OK || (st == WEFT_ERR_NOMEM && !left));
+        WT_OK(move(region, 0, ROWS));
+    }
+}
+
+/* A region is made by all or by none, whatever allocation of rank 0 fails. */
+static void starved_body(void)
+{
+    uint64_t shape[2] = {ROWS, WIDTH};
+    weft_region_options options = {.size = sizeof(options),
+                                   .reach = WEFT_REACH_DISTRIBUTED};
+    unsigned step = wt_full() ? 1 : 4;
+
+    for (unsigned nth = 1; atomic_load(wt_word(ROUNDS)) == 0; nth += step) {
+        weft_world *world = NULL;
+        weft_region *region = NULL;
+        weft_status st;
+
+        WT_OK(wt_join("TIMEOUT=3", nth, &world));
+        if (wt_rank() == 0) {
+            wf_alloc_fail_nth(nth);
+        }
+        st = weft_region_create(weft_world_comm(world), 2, shape, WEFT_F32,
+                                &options, &region);
+        WT_CHECK((st == WEFT_OK) == (region != NULL));
+        if (wt_rank() == 0) {
+            bool left = hook_was_left(nth);
+
+            WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
+            if (st == WEFT_OK) {
+                starve(region);
+            }
+            atomic_store(wt_word(ROUNDS), left);
+        }
+        wt_meet();
+        weft_region_destroy(region);
+        weft_world_destroy(world);
+        wt_meet();
+    }
+}
+
+static void no_memory_is_told_of_and_nothing_else_happens(void **state)
+{
+    (void)state;
+    wt_run_job_both(&(wt_job){.ranks = 2, .bare = starved_body});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_killed_owner_is_named_and_the_others_go_on),
         cmocka_unit_test(a_partner_that_died_is_replaced_by_the_next),
         cmocka_unit_test(a_stopped_owner_is_named_when_the_time_is_over),
+        cmocka_unit_test(no_memory_is_told_of_and_nothing_else_happens),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

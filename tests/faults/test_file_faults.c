@@ -236,26 +236,51 @@ static void a_failed_write_of_one_rank_leaves_nothing(void **state)
 
 /* --- no memory ----------------------------------------------------------- */
 
+enum { SAVE, LOAD, OPEN_NEW, OPEN, CALLS };
+
+static weft_status call(unsigned which, weft_comm *comm, weft_region *region)
+{
+    const uint64_t shape[] = {1000, COLUMNS};
+    const char *path = wt_path("t.weft");
+    weft_region *opened = NULL;
+    weft_status st;
+
+    switch (which) {
+    case SAVE:
+        st = weft_region_save(region, comm, path, NULL);
+        break;
+    case LOAD:
+        st = weft_region_load(region, comm, path, NULL);
+        break;
+    case OPEN_NEW:
+        st = weft_region_open_new(comm, path, 2, shape, WEFT_F32, &opened);
+        break;
+    default:
+        st = weft_region_open(comm, path, 1, &opened);
+        break;
+    }
+    WT_CHECK(st == WEFT_OK || opened == NULL);
+    weft_region_destroy(opened);
+    return st;
+}
+
 static void alloc_body(weft_world *world)
 {
     weft_comm *comm = weft_world_comm(world);
     weft_region *region = make(comm, 1000);
-    weft_status st;
-    unsigned failed[2] = {0, 0};
 
-    for (unsigned load = 0; load < 2; load++) {
+    for (unsigned which = 0; which < CALLS; which++) {
+        weft_status st;
         unsigned nth = 0;
 
         do {
             wf_alloc_fail_nth(++nth);
-            st = load ? weft_region_load(region, comm, wt_path("t.weft"), NULL)
-                      : weft_region_save(region, comm, wt_path("t.weft"), NULL);
+            st = call(which, comm, region);
             wf_alloc_fail_nth(0);
             WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
-            failed[load] += st != WEFT_OK;
         } while (st != WEFT_OK);
+        WT_CHECK(nth > 2);
     }
-    WT_CHECK(failed[0] >= 3 && failed[1] >= 2);
     weft_region_destroy(region);
 }
 
@@ -368,6 +393,44 @@ static void killed_ranks_leave_the_old_file_and_no_other(void **state)
     }
 }
 
+/* --- files that are regions ---------------------------------------------- */
+
+static void sync_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    uint64_t shape[] = {ROWS, COLUMNS};
+    weft_region *region = NULL;
+    weft_file_info info;
+
+    WT_OK(weft_region_open_new(comm, wt_path("s.weft"), 2, shape, WEFT_F32,
+                               &region));
+    wt_rows_fill(region, 1);
+    WT_OK(weft_region_barrier(region, 0));
+    if (wt_rank() == victim) {
+        wt_strike(WT_BLOW_KILL);
+    }
+    expect(weft_region_sync(region), WEFT_ERR_PEER, "");
+    WT_CHECK(wt_names_rank(weft_error_detail(), victim));
+    /* What it wrote is there, and that nobody has vouched for it. */
+    wt_rows_check(region, 0, ROWS, 1);
+    WT_OK(weft_file_describe(wt_path("s.weft"), &info));
+    WT_CHECK(info.stale == 1);
+    weft_region_destroy(region);
+}
+
+static void a_death_before_a_sync_is_told_of(void **state)
+{
+    (void)state;
+    if (WT_TSAN) {
+        skip();
+    }
+    for (victim = 0; victim < 3; victim += 2) {
+        wt_run_job(
+            &(wt_job){.ranks = 3, .body = sync_body, .doomed = 1u << victim});
+    }
+    assert_int_equal(unlink(wt_path("s.weft")), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_failed_allocation_is_told_of),
         cmocka_unit_test(a_killed_rank_leaves_the_old_file_and_no_other),
         cmocka_unit_test(killed_ranks_leave_the_old_file_and_no_other),
+        cmocka_unit_test(a_death_before_a_sync_is_told_of),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
     };
 

@@ -16,6 +16,7 @@ import pytest
 import ranks
 import weft
 
+FULL = os.environ.get("WT_FULL") == "1"
 TORCH_TYPES = (
     *("bool", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
     *("float16", "bfloat16", "float32", "float64", "complex64", "complex128"),
@@ -322,7 +323,7 @@ def check_dealt(comm, found):
     found.barrier()
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("size", [1, 2, 3, 5, *([7, 8, 16] if FULL else [])])
 def test_all_ranks_see_what_each_wrote_to_its_part(size):
     ranks.run(size, matrix)
 

@@ -116,7 +116,7 @@ def test_results_may_be_strided_in_rows(alone):
             weft.gather(t, [5, 6, 7], bad)
     locked = np.zeros((1, 4), "i4")
     locked.flags.writeable = False
-    with pytest.raises((weft.InvalidError, ValueError)):
+    with pytest.raises(weft.InvalidError, match="read-only"):
         weft.gather(t, [5], locked)
     # A source that is not in rows is copied.
     weft.scatter(t, [1, 2], np.arange(16, dtype="i4").reshape(2, 8)[:, ::2])
@@ -181,6 +181,22 @@ def test_torch_tensors(alone):
         table.view(torch.uint8)[...] = 1
         for source in (table, weft.region(table)):
             assert weft.gather(source, [5]).view(torch.uint8).all()
+
+
+def test_types_of_one_size_are_not_taken_for_each_other(alone):
+    torch = pytest.importorskip("torch")
+    for kind, other in (
+        (torch.uint16, torch.int16),
+        (torch.float8_e4m3fn, torch.float8_e5m2),
+        (torch.float8_e4m3fn, torch.uint8),
+        (torch.uint32, torch.float32),
+    ):
+        t = weft.empty((4, 2), kind)
+        for source in (t, weft.region(t)):
+            with pytest.raises(TypeError, match="type"):
+                weft.gather(source, [0], torch.empty(1, 2, dtype=other))
+    with pytest.raises(TypeError, match="type"):
+        weft.gather(np.zeros((3, 1), "S4"), [0], np.zeros((1, 1), "u4"))
 
 
 def test_tensors_that_are_not_plain(alone):

@@ -42,10 +42,12 @@ static void ask_nonsense(weft_world *world, weft_region *region)
                         .op = WF_ROWS_SCATTER,
                         .type = WEFT_F32};
     size_t length = 16 + 2 * good.bytes;
+    wf_rows_ask one = good;
     wf_rows_ask bad[16];
     int64_t rows[] = {-1, INT64_MIN, INT64_MAX, ROWS, 10, 1ll << 62};
     unsigned n = 0;
 
+    one.rows = 1;
     for (unsigned i = 0; i < 16; i++) {
         bad[i] = good;
     }
@@ -76,6 +78,8 @@ static void ask_nonsense(weft_world *world, weft_region *region)
         post(world, 0, WF_AM_ROWS_ASK, &good, sizeof(good), payload, length);
         post(world, 0, WF_AM_ROWS_ASK, &good, sizeof(good), payload, i);
         post(world, 0, WF_AM_ROWS_ASK, &good, 8 * i, payload, length);
+        one.row = rows[i];
+        post(world, 0, WF_AM_ROWS_ASK, &one, sizeof(one), payload, one.bytes);
     }
 }
 
@@ -83,7 +87,8 @@ static void ask_nonsense(weft_world *world, weft_region *region)
 static void ask_at_random(weft_world *world, weft_region *region)
 {
     uint64_t seed = 99;
-    uint64_t field[6];
+    uint64_t field[7];
+    unsigned which[] = {1, 2, 3, 4, 6}; /* all but the region and op */
     int64_t payload[512];
 
     for (unsigned i = 0; i < FUZZ; i++) {
@@ -93,12 +98,12 @@ static void ask_at_random(weft_world *world, weft_region *region)
             payload[k] = (int64_t)(random_next(&seed) % 12) - 1;
         }
         memcpy(field, &ask, sizeof(ask));
-        field[1 + random_next(&seed) % 4] = random_next(&seed)
-                                            << random_next(&seed) % 24;
+        field[which[random_next(&seed) % 5]] = random_next(&seed)
+                                               << random_next(&seed) % 24;
         memcpy(&ask, field, sizeof(ask));
         ask.op = WF_ROWS_GATHER;
         post(world, 0, WF_AM_ROWS_ASK, &ask, sizeof(ask), payload,
-             random_next(&seed) % 2 == 0 ? 8 : random_next(&seed) % 4096);
+             random_next(&seed) % 2 == 0 ? 0 : random_next(&seed) % 4096);
     }
 }
 

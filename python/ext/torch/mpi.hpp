@@ -68,6 +68,9 @@ constexpr int64_t mark_number = (int64_t(1) << 48) - 1;
 void check_mpi(weft_status status, const char *what);
 [[noreturn]] void fail_mpi(weft_status status, const std::string &text);
 
+/* Say, once, that communications were dropped for which no backward came. */
+void warn_of_dropped(size_t nodes);
+
 /* An operation under way, with the memory that the library borrows. */
 struct Pending {
     virtual ~Pending() = default;
@@ -101,9 +104,9 @@ class Group : public std::enable_shared_from_this<Group>
     const int64_t id;
     const int64_t rank;
     const int64_t size;
-    bool replicated = false;  /* the convention, see docs/guide/mpi.md */
+    bool replicated = false;    /* the convention, see docs/guide/mpi.md */
     std::atomic<int> owners{0}; /* in the hands of Python */
-    uint64_t number = 0;      /* of the last collective */
+    uint64_t number = 0;        /* of the last collective */
     int64_t message = 0;      /* numbers of the last message, see mpi_message */
     int64_t message_mark = 0; /* with which it was sent */
     int64_t message_peer = 0; /* by whom */
@@ -125,6 +128,9 @@ using GroupPtr = std::shared_ptr<Group>;
 
 /* weft::NAME through the dispatcher: with gradients, transforms and all. */
 Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
+               IntArrayRef args);
+
+Tensor call_op(Kind kind, const Tensor &x, const GroupPtr &group, int64_t mark,
                IntArrayRef args);
 
 /* The operation itself, on plain tensors. */

@@ -47,9 +47,8 @@ Tensor share(const Tensor &mask, const Tensor &like, const Record &record,
 {
     at::NoGradGuard no_grad;
     Tensor here = mask.to(like.scalar_type());
-    Tensor everywhere =
-        call_op(Kind::Allreduce, here, record.group->id, mark,
-                Numbers{WEFT_OP_SUM, 0});
+    Tensor everywhere = call_op(Kind::Allreduce, here, record.group->id, mark,
+                                Numbers{WEFT_OP_SUM, 0});
 
     return here / everywhere;
 }
@@ -134,12 +133,12 @@ bool sender_says(Kind kind, const Group &group, int64_t mark, bool own,
     return own;
 }
 
-Tensor tangent_of(const Record &record, const Tensor &tangent, int64_t comm)
+Tensor tangent_of(const Record &record, const Tensor &tangent)
 {
+    int64_t comm = record.group->id;
     int64_t mark = mark_is_tangent | record.number;
-    Tensor given = tangent.defined()
-                       ? tangent
-                       : at::empty(record.shape, record.options);
+    Tensor given =
+        tangent.defined() ? tangent : at::empty(record.shape, record.options);
 
     if (record.mask.defined()) {
         return call_op(Kind::Allreduce,
@@ -157,16 +156,15 @@ bool wants_node(Kind kind, const Tensor &x, Group &group, int64_t mark,
                 bool traced)
 {
     return x.requires_grad() ||
-           ((mark & (mark_backward | mark_grad)) == mark_backward &&
-            !traced) ||
+           ((mark & (mark_backward | mark_grad)) == mark_backward && !traced) ||
            (kind == Kind::Join && !traced && !group.chain->empty());
 }
 
-Tensor with_derivatives(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
-                        IntArrayRef args)
+/* `direct`: nobody is to see the operation below this one. */
+Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
+                        int64_t mark, IntArrayRef args, bool direct)
 {
-    GroupPtr group = Group::by_id(comm);
-    bool traced = is_traced(x);
+    bool traced = !direct && is_traced(x);
     bool smooth = differentiable(kind, args, x.scalar_type());
     bool recording = smooth && at::GradMode::is_enabled();
     bool grad = recording && wants_node(kind, x, *group, mark, traced);
@@ -177,14 +175,16 @@ Tensor with_derivatives(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
     {
         at::AutoDispatchBelowADInplaceOrView below;
 
-        y = handle_of(kind).call(
-            x, comm, mark_below(kind, mark, grad, has_tangent), args);
+        int64_t below_mark = mark_below(kind, mark, grad, has_tangent);
+
+        y = direct ? run_kind(kind, x, *group, below_mark, args)
+                   : handle_of(kind).call(x, group->id, below_mark, args);
     }
     if (receives(kind) && smooth && !traced) {
         grad = sender_says(kind, *group, mark, grad, mark_grad,
                            "gradients are recorded");
-        has_tangent = sender_says(kind, *group, mark, has_tangent,
-                                  mark_tangent, "there is a tangent");
+        has_tangent = sender_says(kind, *group, mark, has_tangent, mark_tangent,
+                                  "there is a tangent");
         if (grad && !recording) {
             fail_mpi(WEFT_ERR_MISMATCH,
                      "weft.mpi Recv: rank " +
@@ -208,8 +208,7 @@ Tensor with_derivatives(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
         (args[0] == WEFT_OP_MAX || args[0] == WEFT_OP_MIN)) {
         record.mask = mask_of(x.detach(), y);
     }
-    Tensor y_tangent =
-        has_tangent ? tangent_of(record, tangent, comm) : Tensor();
+    Tensor y_tangent = has_tangent ? tangent_of(record, tangent) : Tensor();
 
     if (grad) {
         set_node(y, owned(new OpNode(std::move(record))), *group, x);
@@ -224,7 +223,7 @@ template <int K>
 Tensor autograd_kernel(const Tensor &x, int64_t comm, int64_t mark,
                        IntArrayRef args)
 {
-    return with_derivatives(Kind(K), x, comm, mark, args);
+    return with_derivatives(Kind(K), x, Group::by_id(comm), mark, args, false);
 }
 
 template <int K>
@@ -296,13 +295,34 @@ Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
     return handle_of(kind).call(x, comm, mark, args);
 }
 
+/* The dispatcher would find the same function; a small operation is over in the
+ * time it takes to look. */
+Tensor call_op(Kind kind, const Tensor &x, const GroupPtr &group, int64_t mark,
+               IntArrayRef args)
+{
+    static const c10::DispatchKeySet plain_keys =
+        c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA,
+                             c10::DispatchKey::ADInplaceOrView}) |
+        c10::autograd_dispatch_keyset | c10::autocast_dispatch_keyset;
+    uint64_t others = (x.key_set() - plain_keys).raw_repr();
+    bool plain = (others & ~c10::full_backend_mask) == 0 &&
+                 x.key_set().has_any(c10::autograd_dispatch_keyset) &&
+                 !c10::impl::dispatch_mode_enabled() &&
+                 !c10::impl::tls_is_dispatch_key_included(
+                     c10::DispatchKey::FuncTorchDynamicLayerFrontMode) &&
+                 !at::hasCallbacks();
+
+    return plain ? with_derivatives(kind, x, group, mark, args, true)
+                 : call_op(kind, x, group->id, mark, args);
+}
+
 void set_node(const Tensor &y, const NodePtr &node, Group &group,
               const Tensor &x)
 {
     node->set_next_edges(torch::autograd::collect_next_edges(x));
     torch::autograd::set_history(y, node);
     if (!is_traced(y)) {
-        group.chain->append(node, is_transformed(y));
+        warn_of_dropped(group.chain->append(node, is_transformed(y)));
     }
 }
 
@@ -359,8 +379,7 @@ Tensor Record::gradient(const Tensor &gradient) const
         return sum * share(mask, gradient, *this, mark);
     }
     return adjoint_result(
-        call_op(how.kind, adjoint_input(gradient), group->id, mark, how.args),
-        how);
+        call_op(how.kind, adjoint_input(gradient), group, mark, how.args), how);
 }
 
 TORCH_LIBRARY_FRAGMENT(weft, library)

@@ -135,10 +135,9 @@ Tensor stacked(Group &group, const Tensor &x, bool replicated)
 Tensor allreduce_smooth(Group &group, const Tensor &x, int64_t op,
                         bool replicated)
 {
-    return op == WEFT_OP_PROD
-               ? fold(stacked(group, x, replicated), op)
-               : call_op(Kind::Allreduce, x, group.id, 0,
-                         Numbers{op, replicated});
+    return op == WEFT_OP_PROD ? fold(stacked(group, x, replicated), op)
+                              : call_op(Kind::Allreduce, x, group.id, 0,
+                                        Numbers{op, replicated});
 }
 
 Tensor scan_smooth(Group &group, const Tensor &x, int64_t op, bool exclusive)
@@ -303,14 +302,13 @@ Call scatter_call(Group &group, const Tensor &x, int64_t axis, int64_t own,
     Numbers counts = column(all, width, 0);
 
     TORCH_CHECK_INDEX(along >= 0 && along < axes,
-                      "weft.mpi Scatter: there is no axis ", axis,
-                      " in rank ", root, "'s tensor of shape ", shape);
+                      "weft.mpi Scatter: there is no axis ", axis, " in rank ",
+                      root, "'s tensor of shape ", shape);
     int64_t length = shape[size_t(along)];
 
     if (counts == all_alike(group, -1)) {
-        TORCH_CHECK_VALUE(length % group.size == 0,
-                          "weft.mpi Scatter: axis ", along, " of rank ", root,
-                          "'s tensor has ", length,
+        TORCH_CHECK_VALUE(length % group.size == 0, "weft.mpi Scatter: axis ",
+                          along, " of rank ", root, "'s tensor has ", length,
                           " slices, which is no multiple of ", group.size,
                           " ranks");
         counts = all_alike(group, length / group.size);
@@ -453,9 +451,8 @@ Call sendrecv_call(Group &group, const Tensor &x, int64_t to, int64_t send_tag,
 
 Tensor carry_out(const GroupPtr &group, const Call &call)
 {
-    return needs_smooth(call)
-               ? smooth(*group, call)
-               : call_op(call.kind, call.x, group->id, 0, call.args);
+    return needs_smooth(call) ? smooth(*group, call)
+                              : call_op(call.kind, call.x, group, 0, call.args);
 }
 
 std::shared_ptr<Handle> start(const GroupPtr &group, const Call &call)

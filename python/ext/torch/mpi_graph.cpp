@@ -16,8 +16,9 @@ Edge &hidden_edge(Node *node)
 
 } // namespace
 
-void Chain::append(const NodePtr &node, bool in_transform)
+size_t Chain::append(const NodePtr &node, bool in_transform)
 {
+    NodePtr dropped; /* freed after the lock: the end of a node takes it */
     std::lock_guard<std::mutex> guard(lock_);
     Link *link = static_cast<Link *>(node.get());
     NodePtr before = in_transform ? transform_tail_.lock() : tail_;
@@ -31,17 +32,21 @@ void Chain::append(const NodePtr &node, bool in_transform)
     link->in_transform_ = in_transform;
     if (in_transform) {
         transform_tail_ = NodeWeak(node);
-        return;
+        return 0;
     }
     tail_ = node;
-    if (++length_ >= look_at_) {
-        drop_old();
+    if (++length_ < look_at_) {
+        return 0;
     }
+    size_t before_dropping = length_;
+
+    dropped = drop_old();
+    return before_dropping - length_;
 }
 
 void Chain::remove(Link *link)
 {
-    NodePtr dropped; /* freed after the lock: its end may take it again */
+    NodePtr dropped;
     std::lock_guard<std::mutex> guard(lock_);
 
     if (!link->listed_) {
@@ -106,9 +111,9 @@ void Chain::set_limit(size_t nodes)
 
 /* A forward pass that is never followed by a backward leaves nodes that nothing
  * but the list holds. So does one that only sends, of which the backward may
- * still come: hence not before there are many, and with a warning. Called with
- * the lock held. */
-void Chain::drop_old()
+ * still come: hence not before there are many. Returns the first of those that
+ * go, which holds the others. Called with the lock held. */
+NodePtr Chain::drop_old()
 {
     NodePtr oldest_in_use = tail_;
     size_t kept = 1;
@@ -125,23 +130,16 @@ void Chain::drop_old()
         }
         node = before;
     }
-    if (kept < length_) {
-        NodePtr node = hidden_edge(oldest_in_use.get()).function;
+    NodePtr dropped = hidden_edge(oldest_in_use.get()).function;
 
-        TORCH_WARN_ONCE(
-            "weft.mpi: ", length_ - kept,
-            " communications were recorded for gradients, their results are "
-            "gone, and no backward came; they are dropped. Use "
-            "torch.no_grad() where no gradients are wanted, or "
-            "comm.detach_history() after such a forward pass, or raise "
-            "comm.history_limit.");
-        hidden_edge(oldest_in_use.get()) = Edge();
-        for (; node; node = hidden_edge(node.get()).function) {
-            static_cast<Link *>(node.get())->listed_ = false;
-        }
-        length_ = kept;
+    hidden_edge(oldest_in_use.get()) = Edge();
+    for (Node *node = dropped.get(); node != nullptr;
+         node = hidden_edge(node).function.get()) {
+        static_cast<Link *>(node)->listed_ = false;
     }
+    length_ = kept;
     look_at_ = std::max(limit_, 2 * length_);
+    return dropped;
 }
 
 } // namespace weft_torch::mpi

@@ -4,7 +4,8 @@
  *
  *      x1 -> [ op 1 ] -> y1          data edges: what torch knows itself
  *               ^
- *               | hidden             "run me after op 2's node": carries no value
+ *               | hidden             "run me after op 2's node": carries no
+ * value
  *               |
  *      x2 -> [ op 2 ] -> y2
  *               ^
@@ -69,8 +70,9 @@ class Link;
 class Chain
 {
   public:
-    /* Put `node` at the end. Its other edges are there already. */
-    void append(const NodePtr &node, bool in_transform);
+    /* Put `node` at the end. Its other edges are there already. Returns how
+     * many old ones were dropped. */
+    size_t append(const NodePtr &node, bool in_transform);
     /* Take a node out that will not run again. */
     void remove(Link *link);
     /* Forget all nodes; those that results still hold lose nothing else. */
@@ -80,7 +82,7 @@ class Chain
     void set_limit(size_t nodes);
 
   private:
-    void drop_old();
+    NodePtr drop_old();
 
     std::mutex lock_;
     NodePtr tail_;

@@ -64,10 +64,9 @@ const char *exception_name(weft_status status)
 
 std::string mark_words(int64_t mark)
 {
-    std::string text =
-        (mark & mark_backward) != 0     ? "backward of operation "
-        : (mark & mark_is_tangent) != 0 ? "tangent of operation "
-                                        : "operation ";
+    std::string text = (mark & mark_backward) != 0 ? "backward of operation "
+                       : (mark & mark_is_tangent) != 0 ? "tangent of operation "
+                                                       : "operation ";
 
     text += std::to_string(mark & mark_number);
     if ((mark & mark_grad) != 0) {
@@ -102,8 +101,7 @@ std::string with_marks_read(std::string text)
 void fail_mpi(weft_status status, const std::string &text)
 {
     py::gil_scoped_acquire gil;
-    py::object kind =
-        py::module_::import("weft").attr(exception_name(status));
+    py::object kind = py::module_::import("weft").attr(exception_name(status));
     python_error error;
 
     PyErr_SetString(kind.ptr(), text.c_str());
@@ -119,14 +117,37 @@ void check_mpi(weft_status status, const char *what)
     const char *detail = weft_error_detail();
     std::string text = "weft.mpi " + std::string(what) + ": ";
 
-    text += detail[0] != '\0' ? with_marks_read(detail)
-                              : weft_status_text(status);
+    text +=
+        detail[0] != '\0' ? with_marks_read(detail) : weft_status_text(status);
     if (status == WEFT_ERR_MISMATCH) {
         text += "; all ranks must make the same calls in the same order, with "
                 "requires_grad on all or none, and close the backward with "
                 "weft.mpi.backward(loss) or comm.join(loss)";
     }
     fail_mpi(status, text);
+}
+
+void warn_of_dropped(size_t nodes)
+{
+    static std::atomic<bool> said{false};
+
+    if (nodes == 0 || said.exchange(true)) {
+        return;
+    }
+    std::string text =
+        "weft.mpi: " + std::to_string(nodes) +
+        " communications were recorded for gradients, their results are gone, "
+        "and no backward came; they are dropped. Use torch.no_grad() where no "
+        "gradients are wanted, or comm.detach_history() after such a forward "
+        "pass, or raise the limit with comm.set_history_limit()";
+    py::gil_scoped_acquire gil;
+
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) {
+        python_error error;
+
+        error.persist();
+        throw error;
+    }
 }
 
 Group::Group(py::object place)
@@ -195,9 +216,9 @@ weft_comm *Group::reversed()
         std::vector<uint32_t> ranks(static_cast<size_t>(size));
 
         std::iota(ranks.rbegin(), ranks.rend(), 0u);
-        check_mpi(weft_comm_subset(comm(), ranks.data(), ranks.size(),
-                                   &reversed_),
-                  "scan");
+        check_mpi(
+            weft_comm_subset(comm(), ranks.data(), ranks.size(), &reversed_),
+            "scan");
     }
     return reversed_;
 }

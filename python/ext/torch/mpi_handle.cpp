@@ -192,8 +192,8 @@ std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
 
         handle->start_now(x);
     }
-    if (handle->pending_ &&
-        (grad || (kind == Kind::Recv && smooth && at::GradMode::is_enabled()))) {
+    if (handle->pending_ && (grad || (kind == Kind::Recv && smooth &&
+                                      at::GradMode::is_enabled()))) {
         handle->record(x);
     }
     return handle;
@@ -231,8 +231,7 @@ void Handle::start_now(const Tensor &x)
         auto letter =
             std::make_unique<Letter>(*group_, args_[0], args_[1], args_[2]);
 
-        ready_ =
-            group_->memory->empty(x.sizes(), x.options().device(at::kCPU));
+        ready_ = group_->memory->empty(x.sizes(), x.options().device(at::kCPU));
         letter->start_receive(ready_, mark_);
         pending_ = std::move(letter);
     } else {
@@ -255,7 +254,7 @@ void Handle::record(const Tensor &x)
         node_->add_next_edge(Edge());
     }
     node_->add_input_metadata(Node::undefined_input());
-    group_->chain->append(node_, false);
+    warn_of_dropped(group_->chain->append(node_, false));
 }
 
 Tensor Handle::finish_receive()
@@ -301,7 +300,7 @@ void Handle::add_node(const Tensor &y)
 
     node->add_next_edge(Edge(node_, 0));
     torch::autograd::set_history(y, node);
-    group_->chain->append(node, false);
+    warn_of_dropped(group_->chain->append(node, false));
 }
 
 Tensor Handle::wait()

@@ -97,7 +97,9 @@ Tensor plain(const Tensor &x)
                       "one is ",
                       x.layout());
     if (x.is_cpu()) {
-        return x.contiguous().resolve_conj().resolve_neg();
+        return x.is_contiguous() && !x.is_conj() && !x.is_neg()
+                   ? x
+                   : x.contiguous().resolve_conj().resolve_neg();
     }
     return x.cpu().contiguous();
 }
@@ -200,8 +202,8 @@ void Job::prepare_reduction(const Tensor &x, weft_op_kind op)
     }
     out_ = group_.memory->empty(in_.sizes(), in_.options());
     if (kind_ == Kind::Exscan) {
-        bool first = args_[1] != 0 ? group_.rank == group_.size - 1
-                                   : group_.rank == 0;
+        bool first =
+            args_[1] != 0 ? group_.rank == group_.size - 1 : group_.rank == 0;
 
         if (first) {
             fill_identity(out_, op);
@@ -295,8 +297,8 @@ void Job::prepare_alltoall(const Tensor &x)
     }
     out_ = group_.memory->empty({sum_of(received) * row}, in_.options());
     for (size_t r = 0; r < size; r++) {
-        dst_.push_back({nullptr, size_t(received[r] * row) *
-                                     size_t(in_.itemsize())});
+        dst_.push_back(
+            {nullptr, size_t(received[r] * row) * size_t(in_.itemsize())});
     }
     char *at = static_cast<char *>(out_.data_ptr());
     for (weft_part &part : dst_) {
@@ -310,8 +312,7 @@ Tensor Job::joined_blocks()
     size_t size = size_t(group_.size);
     IntArrayRef received = IntArrayRef(args_).slice(2 + size, size);
     int64_t to = args_[0] < axis_ ? args_[0] + 1 : args_[0];
-    Numbers shape =
-        with_length(in_.sizes(), 0, args_[2 + size_t(group_.rank)]);
+    Numbers shape = with_length(in_.sizes(), 0, args_[2 + size_t(group_.rank)]);
     std::vector<Tensor> blocks;
     int64_t at = 0;
 
@@ -413,6 +414,28 @@ void Job::call(int64_t mark, weft_request **out)
     weft_status status = dispatch(comm, out);
     weft_comm_set_mark(comm, 0);
     check_mpi(status, name_of(kind_));
+}
+
+Tensor allreduced(const Tensor &x, Group &group, int64_t mark, weft_op_kind op)
+{
+    Tensor in = plain(x);
+    weft_dtype type = reduced_type(x.scalar_type(), op);
+
+    TORCH_CHECK_TYPE(weft_op_applies(op, type),
+                     "weft.mpi allreduce: ", weft_op_name(op),
+                     " is not defined on ", x.scalar_type());
+    Tensor out = group.memory->empty(in.sizes(), in.options());
+    std::unique_lock<std::mutex> guard(group.lock);
+    weft_comm *comm = group.comm();
+
+    weft_comm_set_mark(comm, uint64_t(group.next_mark(mark)));
+    weft_status status =
+        weft_allreduce(comm, in.data_ptr(), out.data_ptr(), size_t(in.numel()),
+                       type, weft_op_of(op));
+    weft_comm_set_mark(comm, 0);
+    guard.unlock();
+    check_mpi(status, "allreduce");
+    return x.is_cpu() ? out : out.to(x.device());
 }
 
 Tensor Job::result()

@@ -45,4 +45,7 @@ class Job
     std::vector<weft_part> dst_;
 };
 
+/* The same for the most used one, with nothing to keep. */
+Tensor allreduced(const Tensor &x, Group &group, int64_t mark, weft_op_kind op);
+
 } // namespace weft_torch::mpi

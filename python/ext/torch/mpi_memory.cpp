@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mpi_memory.hpp"
 
+#include <ATen/EmptyTensor.h>
 #include <algorithm>
 #include <cstdlib>
 #include <sys/mman.h>
@@ -45,7 +46,7 @@ at::Tensor Memory::empty(at::IntArrayRef sizes,
     size_t bytes = bytes_for(sizes, options);
 
     if (bytes < smallest_block) {
-        return at::empty(sizes, options);
+        return at::detail::empty_cpu(sizes, options);
     }
     Block block = take(rounded(bytes));
 

@@ -261,8 +261,8 @@ class Held
 Tensor run_receive(const Tensor &like, Group &group, int64_t mark,
                    IntArrayRef args)
 {
-    Tensor out = group.memory->empty(like.sizes(),
-                                     like.options().device(at::kCPU));
+    Tensor out =
+        group.memory->empty(like.sizes(), like.options().device(at::kCPU));
     Held letter(group, args[0], args[1], args[2]);
 
     letter->start_receive(out, mark);

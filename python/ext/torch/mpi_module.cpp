@@ -75,8 +75,7 @@ void translate(std::exception_ptr error)
 }
 
 /* A method that describes a call, in its blocking and its other form. */
-template <class Make, class... Args>
-auto blocking(Make make)
+template <class Make, class... Args> auto blocking(Make make)
 {
     return [make](const Comm &self, const Tensor &x, Args... args) {
         py::gil_scoped_release no_gil;
@@ -85,8 +84,7 @@ auto blocking(Make make)
     };
 }
 
-template <class Make, class... Args>
-auto starting(Make make)
+template <class Make, class... Args> auto starting(Make make)
 {
     return [make](const Comm &self, const Tensor &x, Args... args) {
         py::gil_scoped_release no_gil;
@@ -100,7 +98,8 @@ template <class... Args> struct Both {
     static void def(Class &cls, const char *name, Make make,
                     const Names &...names)
     {
-        std::string other = std::string("I") + char(name[0] | 0x20) + (name + 1);
+        std::string other =
+            std::string("I") + char(name[0] | 0x20) + (name + 1);
 
         cls.def(name, blocking<Make, Args...>(make), py::arg("x"), names...);
         cls.def(other.c_str(), starting<Make, Args...>(make), py::arg("x"),
@@ -114,7 +113,8 @@ template <class... Args> struct BothReduce {
     static void def(Class &cls, const char *name, Make make,
                     const Names &...names)
     {
-        std::string other = std::string("I") + char(name[0] | 0x20) + (name + 1);
+        std::string other =
+            std::string("I") + char(name[0] | 0x20) + (name + 1);
 
         cls.def(
             name,
@@ -164,7 +164,9 @@ void bind_reductions(CommClass &cls)
     BothReduce<Numbers, int64_t>::def(
         cls, "_Reduce_scatterv",
         [](Group &g, const Tensor &x, int64_t op, const Numbers &counts,
-           int64_t axis) { return reduce_scatter_call(g, x, op, axis, counts); },
+           int64_t axis) {
+            return reduce_scatter_call(g, x, op, axis, counts);
+        },
         arg("counts"), arg("axis") = 0);
 }
 
@@ -221,7 +223,7 @@ void bind_rest(CommClass &cls)
             [](const Comm &self) {
                 py::gil_scoped_release no_gil;
 
-                call_op(Kind::Barrier, at::empty({0}), self.group()->id, 0, {});
+                call_op(Kind::Barrier, at::empty({0}), self.group(), 0, {});
             })
         .def("Ibarrier",
              [](const Comm &self) {
@@ -251,16 +253,17 @@ void bind_rest(CommClass &cls)
             [](const Comm &self, const Tensor &x) {
                 py::gil_scoped_release no_gil;
 
-                return call_op(Kind::Join, x, self.group()->id, 0, {});
+                return call_op(Kind::Join, x, self.group(), 0, {});
             },
             arg("x"))
-        .def("Wait",
-             [](const Comm &, Handle &handle) {
-                 py::gil_scoped_release no_gil;
+        .def(
+            "Wait",
+            [](const Comm &, Handle &handle) {
+                py::gil_scoped_release no_gil;
 
-                 return handle.wait();
-             },
-             arg("handle"));
+                return handle.wait();
+            },
+            arg("handle"));
 }
 
 void bind_state(CommClass &cls)
@@ -285,8 +288,9 @@ void bind_state(CommClass &cls)
              [](const Comm &self, size_t nodes) {
                  self.group()->chain->set_limit(nodes);
              })
-        .def("detach_history",
-             [](const Comm &self) { self.group()->chain->clear(); }, NoGil())
+        .def(
+            "detach_history",
+            [](const Comm &self) { self.group()->chain->clear(); }, NoGil())
         .def_property_readonly(
             "_cached",
             [](const Comm &self) { return self.group()->memory->kept(); })

@@ -14,10 +14,10 @@ namespace
 {
 
 const char *const kind_names[kinds] = {
-    "allreduce", "reduce",         "bcast",    "gather",    "allgather",
-    "scatter",   "reduce_scatter", "alltoall", "scan",      "exscan",
+    "allreduce", "reduce",         "bcast",     "gather",   "allgather",
+    "scatter",   "reduce_scatter", "alltoall",  "scan",     "exscan",
     "halo",      "halo_back",      "replicate", "own_part", "join",
-    "barrier",   "send",           "recv",     "sendrecv"};
+    "barrier",   "send",           "recv",      "sendrecv"};
 
 Numbers joined(std::initializer_list<int64_t> first, IntArrayRef rest)
 {
@@ -58,8 +58,7 @@ Tensor own_part(const Tensor &x, const Group &group, IntArrayRef args)
 Numbers alltoall_shape(IntArrayRef x, const Group &group, IntArrayRef args)
 {
     size_t size = size_t(group.size);
-    Numbers shape =
-        reshaped(x, args[1], args[2 + size_t(group.rank)]);
+    Numbers shape = reshaped(x, args[1], args[2 + size_t(group.rank)]);
 
     shape[size_t(args[0])] = total(args.slice(2 + size, size));
     return shape;
@@ -70,8 +69,7 @@ void check_counts(Kind kind, const Tensor &x, const Group &group,
                   IntArrayRef args)
 {
     auto must_be = [&](int64_t axis, int64_t length) {
-        TORCH_CHECK_VALUE(axis >= 0 && axis < x.dim() &&
-                              x.size(axis) == length,
+        TORCH_CHECK_VALUE(axis >= 0 && axis < x.dim() && x.size(axis) == length,
                           "weft.mpi ", name_of(kind), ": on rank ", group.rank,
                           " the counts say ", length, " along axis ", axis,
                           ", but the tensor has shape ", x.sizes());
@@ -161,9 +159,9 @@ Adjoint adjoint_of(Kind kind, IntArrayRef x, const Group &group,
     case Kind::ReduceScatter:
         return {Kind::Allgather, joined({args[1], 0}, args.slice(2)), factor};
     case Kind::Alltoall:
-        return {Kind::Alltoall, joined(joined({args[1], args[0]},
-                                              args.slice(2 + size, size)),
-                                       args.slice(2, size))};
+        return {Kind::Alltoall,
+                joined(joined({args[1], args[0]}, args.slice(2 + size, size)),
+                       args.slice(2, size))};
     case Kind::Scan:
     case Kind::Exscan:
         return {kind, {args[0], args[1] == 0}};
@@ -222,6 +220,8 @@ Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
                 IntArrayRef args)
 {
     switch (kind) {
+    case Kind::Allreduce:
+        return allreduced(x, group, mark, weft_op_kind(args[0]));
     case Kind::Replicate:
     case Kind::Join:
         return x.clone(at::MemoryFormat::Contiguous);

@@ -36,6 +36,8 @@ MUCH = 64 * _MIB
 TABLE = 2 * _GIB  # the least that a mark may be judged by
 LARGE_TABLE = 8 * _GIB
 QUICK_SECONDS = 42.0
+# From this load on threads wait for cores, most of all those that meet at a barrier.
+BUSY = 0.5
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,10 @@ class Runner:
         ops = self._options.ops or NAMES
         size = f"{self._table / _GIB:.3g} GiB"
         self.outcome.notes.append(f"random ids (int64) into a table of {size}, f32 rows")
+        load = os.getloadavg()[0]
+        if load > BUSY:
+            note = f"the load was {load:.1f} at the start: with others at work no figure here holds"
+            self.outcome.notes.append(note)
         if SHARED in ops:
             self._guard("the shared region", lambda: self._shared(path))
         for huge in (False, True):

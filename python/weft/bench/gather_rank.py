@@ -30,8 +30,9 @@ _IDS = 1 << 20
 # Words that are filled while they are in a cache, and an odd number that spreads their bits.
 _FILLED_AT_ONCE = 1 << 20
 _SPREAD = -1640531527
-# After a call torch's threads poll for a while; the next system is not to share its cores.
-_PAUSE = 0.005
+# After a call torch's threads poll for some milliseconds (300 000 pauses in libgomp); the next
+# system is not to share its cores with them.
+_PAUSE = 0.02
 
 
 def _map(size: int, huge: bool) -> torch.Tensor:

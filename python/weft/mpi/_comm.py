@@ -24,6 +24,8 @@ SUM, PROD, MIN, MAX, AVG, BAND, BOR, BXOR, LAND, LOR, LXOR = range(11)
 MINLOC, MAXLOC = 12, 13
 PROC_NULL = -1
 
+_tracing = torch.compiler.is_dynamo_compiling
+_ops: Any = torch.ops.weft
 Handle: Any = shim.MpiHandle
 _MpiComm: Any = shim.MpiComm
 
@@ -61,6 +63,8 @@ class Comm(_MpiComm):
         place, self._kept = _place_of(comm)
         super().__init__(place)
         self._place = place
+        # What torch.compile can read: plain attributes.
+        self._number_of_comm, self._ranks, self._replicates = self._id, self.size, 0
         _all.add(self)
 
     @property
@@ -84,6 +88,7 @@ class Comm(_MpiComm):
         if name not in ("sum", "replicated"):
             raise InvalidError(f"convention is {name!r}; it can be 'sum' or 'replicated'")
         self._replicated = name == "replicated"
+        self._replicates = int(self._replicated)
 
     def set_history_limit(self, operations: int) -> None:
         """How many communications may wait for a backward before unused ones are dropped."""
@@ -93,13 +98,69 @@ class Comm(_MpiComm):
         """How much memory of freed results is kept for new ones; 256 MiB at first."""
         self._set_cache_limit(nbytes)
 
-    # Reductions of pairs, and those with counts.
+    # What torch.compile traces; else the C++ methods.
 
     def Allreduce(self, x: Any, op: Any = SUM) -> Any:
         """Reduce over all ranks. MINLOC and MAXLOC take and return (values, indices)."""
-        if isinstance(x, torch.Tensor):
-            return _MpiComm.Allreduce(self, x, op)
-        return _allreduce_pairs(self, x, op)
+        if _tracing():
+            return _ops.allreduce(x, self._number_of_comm, 0, [_traced_op(op, AVG, MAX, MIN), self._replicates])
+        if op is MAXLOC or op is MINLOC or not isinstance(x, torch.Tensor):
+            return _allreduce_pairs(self, x, op)
+        return _MpiComm.Allreduce(self, x, op)
+
+    def Reduce(self, x: torch.Tensor, op: Any = SUM, root: int = 0) -> torch.Tensor:
+        """Reduce; the result is on rank `root`, zeros on the others."""
+        if _tracing():
+            return _ops.reduce(x, self._number_of_comm, 0, [_traced_op(op, AVG), root])
+        return _MpiComm.Reduce(self, x, op, root)
+
+    def Bcast(self, x: torch.Tensor, root: int = 0) -> torch.Tensor:
+        """The tensor of rank `root`; that of the others says shape and type."""
+        if _tracing():
+            return _ops.bcast(x, self._number_of_comm, 0, [root])
+        return _MpiComm.Bcast(self, x, root)
+
+    def Allgather(self, x: torch.Tensor, axis: int = 0) -> torch.Tensor:
+        """All ranks' tensors, which have the same length, along an axis."""
+        if _tracing():
+            x = x.unsqueeze(0) if x.dim() == 0 else x
+            axis = axis + x.dim() if axis < 0 else axis
+            args = [axis, self._replicates, *([x.shape[axis]] * self._ranks)]
+            return _ops.allgather(x, self._number_of_comm, 0, args)
+        return _MpiComm.Allgather(self, x, axis)
+
+    def Reduce_scatter(self, x: torch.Tensor, op: Any = SUM, axis: int = 0) -> torch.Tensor:
+        """Reduce; rank r gets part r of equal parts along an axis."""
+        if _tracing():
+            axis = axis + x.dim() if axis < 0 else axis
+            counts = [x.shape[axis] // self._ranks] * self._ranks
+            args = [_traced_op(op, AVG), axis, *counts]
+            return _ops.reduce_scatter(x, self._number_of_comm, 0, args)
+        return _MpiComm.Reduce_scatter(self, x, op, axis)
+
+    def Alltoall(
+        self, x: torch.Tensor, gatheraxis: int = 0, scatteraxis: int = 0
+    ) -> torch.Tensor:
+        """Part s along the scatter axis goes to rank s; what comes is joined along the other."""
+        if _tracing():
+            to = gatheraxis + x.dim() if gatheraxis < 0 else gatheraxis
+            cut = scatteraxis + x.dim() if scatteraxis < 0 else scatteraxis
+            sent = [x.shape[cut] // self._ranks] * self._ranks
+            received = sent if to == cut else [x.shape[to]] * self._ranks
+            return _ops.alltoall(x, self._number_of_comm, 0, [to, cut, *sent, *received])
+        return _MpiComm.Alltoall(self, x, gatheraxis, scatteraxis)
+
+    def Scan(self, x: torch.Tensor, op: Any = SUM) -> torch.Tensor:
+        """Reduce over the ranks up to this one."""
+        if _tracing():
+            return _ops.scan(x, self._number_of_comm, 0, [_traced_op(op), 0])
+        return _MpiComm.Scan(self, x, op)
+
+    def Exscan(self, x: torch.Tensor, op: Any = SUM) -> torch.Tensor:
+        """Reduce over the ranks before this one; on rank 0 what changes nothing: 0 for SUM."""
+        if _tracing():
+            return _ops.exscan(x, self._number_of_comm, 0, [_traced_op(op), 0])
+        return _MpiComm.Exscan(self, x, op)
 
     def Reduce_scatterv(
         self, x: torch.Tensor, counts: Sequence[int], op: Any = SUM, axis: int = 0
@@ -136,13 +197,17 @@ class Comm(_MpiComm):
 
     def Send(self, x: torch.Tensor, dest: int, tag: int = 0) -> torch.Tensor:
         """Send; the result is an empty tensor that depends on x."""
+        if dest != PROC_NULL and _tracing():
+            return _ops.send(x, self._number_of_comm, 0, [dest, tag, 0, 1])
         return x.new_empty(0) if dest == PROC_NULL else _MpiComm.Send(self, x, dest, tag)
 
     def Recv(self, like: torch.Tensor, source: int, tag: int = 0) -> torch.Tensor:
         """Receive a tensor of the shape and type of `like`, which is not written to.
 
-        It requires grad if what was sent does.
+        It requires grad if what was sent does; in compiled code, if `like` does.
         """
+        if source != PROC_NULL and _tracing():
+            return _ops.recv(like, self._number_of_comm, 0, [source, tag, 0])
         return like.clone() if source == PROC_NULL else _MpiComm.Recv(self, like, source, tag)
 
     def Isend(self, x: torch.Tensor, dest: int, tag: int = 0) -> Any:
@@ -215,6 +280,13 @@ class Comm(_MpiComm):
 
     def __repr__(self) -> str:
         return f"<weft.mpi.Comm: rank {self.rank} of {self.size}>"
+
+
+def _traced_op(op: Any, *others: int) -> int:
+    """The number of a reduction that has a derivative as one operation."""
+    if op not in (SUM, *others):
+        raise InvalidError("in compiled code only Allreduce takes MAX and MIN, none takes PROD")
+    return op
 
 
 class _Done:

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft.nn: embeddings on a table that all ranks share.
+
+    emb = weft.nn.Embedding(10_000_000, 128)
+    sgd = weft.optim.Adagrad(emb, lr=0.1)
+    emb(ids).sum().backward()
+    sgd.step()
+
+The table is no Parameter: a gradient as large as itself is what must not be.
+Backward only collects row numbers and the gradients of these rows; the
+optimizers of weft.optim bring them to the ranks that own the rows. So
+`model.parameters()` has what is dense, for torch.optim and DistributedDataParallel,
+and `weft.optim.SGD(model)` finds the tables.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
+
+from weft import _create, _rows
+from weft._cache import Cache
+from weft._core import Comm, InvalidError, UnsupportedError
+from weft._region import Region, region
+
+Init = Callable[[torch.Tensor], Any]
+
+
+class Table(torch.nn.Module):
+    """What Embedding and EmbeddingBag have in common: the rows, and their gradients."""
+
+    def __init__(
+        self, rows: Region, padding_idx: int | None = None, frozen: bool = False
+    ) -> None:
+        super().__init__()
+        if len(rows.shape) != 2:
+            raise InvalidError(f"the table has shape {rows.shape}, but needs rows and columns")
+        if not (isinstance(rows.dtype, torch.dtype) and rows.dtype.is_floating_point):
+            raise InvalidError(f"the table has elements of type {rows.dtype}, not floating")
+        if rows.comm is None:
+            raise InvalidError("this process is no rank of the table")
+        self.rows = rows
+        self.comm: Comm = rows.comm
+        self.padding_idx = _padding(padding_idx, rows.shape[0])
+        self.frozen = frozen
+        self.cache: Cache | None = None
+        self._collected: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Makes autograd call backward, though no tensor that it knows has a gradient.
+        self._anchor = torch.zeros((), requires_grad=True)
+
+    @property
+    def num_embeddings(self) -> int:
+        """How many rows there are."""
+        return self.rows.shape[0]
+
+    @property
+    def embedding_dim(self) -> int:
+        """How long a row is."""
+        return self.rows.shape[1]
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """All rows as one tensor, where the table is one (see weft.Region.flat)."""
+        return self.rows.tensor
+
+    # Gradients.
+
+    def look_up(self, ids: torch.Tensor) -> torch.Tensor:
+        """The rows `ids`; gradients of them are collected."""
+        if self.frozen or not torch.is_grad_enabled():
+            return self._gather(ids)
+        return _LookUp.apply(self._anchor, self, ids)
+
+    def _gather(self, ids: torch.Tensor) -> torch.Tensor:
+        if self.cache is not None:
+            return self.cache.gather(ids)
+        return _rows.gather(self.rows, ids)
+
+    def collect(self, ids: torch.Tensor, grads: torch.Tensor) -> None:
+        """Keep the gradients of the rows `ids` for the next step. Negative ids have none."""
+        numbers = ids.detach().reshape(-1)
+        if self.padding_idx is not None:
+            numbers = numbers.masked_fill(numbers == self.padding_idx, -1)
+        self._collected.append((numbers, grads.detach().reshape(-1, self.embedding_dim)))
+
+    def collected(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        """(ids, gradients) of this rank, in the order in which they came; None: nothing yet."""
+        if not self._collected:
+            return None
+        if len(self._collected) > 1:
+            wide = any(ids.dtype == torch.int64 for ids, _ in self._collected)
+            kind = torch.int64 if wide else torch.int32
+            where = self._collected[0][0].device
+            ids = torch.cat([ids.to(where, kind) for ids, _ in self._collected])
+            grads = torch.cat([grads.to(where) for _, grads in self._collected])
+            self._collected = [(ids, grads)]
+        return self._collected[0]
+
+    @property
+    def grad(self) -> torch.Tensor | None:
+        """What this rank has collected, as a sparse tensor of the table's shape."""
+        found = self.collected()
+        if found is None:
+            return None
+        ids, grads = found
+        kept = ids >= 0
+        return torch.sparse_coo_tensor(ids[kept][None].long(), grads[kept], self.rows.shape)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients that were collected."""
+        super().zero_grad(set_to_none)
+        self._collected = []
+
+    # What is kept.
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table to a file, each rank its part. Collective."""
+        self.rows.save(path)
+
+    def load(self, path: str | os.PathLike[str]) -> None:
+        """Fill the table from a file of save(), of any number of ranks. Collective."""
+        self.rows.load(path)
+        self.comm.barrier()
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        destination[prefix + "weight"] = all_rows(self.rows)
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Any,
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        name = prefix + "weight"
+        given = state_dict.get(name)
+        if name in unexpected_keys:
+            unexpected_keys.remove(name)
+        if given is None:
+            missing_keys.extend([name] if strict else [])
+        elif tuple(given.shape) != self.rows.shape:
+            error_msgs.append(f"{name} has shape {tuple(given.shape)}, not {self.rows.shape}")
+        else:
+            set_own_rows(self.rows, given)
+        self.comm.barrier()
+
+    def extra_repr(self) -> str:
+        text = f"{self.num_embeddings}, {self.embedding_dim}, {self.rows.ranks} ranks"
+        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+
+
+class Embedding(Table):
+    """torch.nn.Embedding on a table that all ranks share.
+
+    Collective; all ranks give the same arguments. Rows begin as `init` fills them,
+    by default from the normal distribution, by each rank its own.
+
+    padding_idx: a row that begins as zeros and is not trained
+    dtype:       float32, float16 or bfloat16; what is not trained may be float64
+    partition, device, comm, ...: as of weft.empty
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        dtype: torch.dtype | None = None,
+        device: Any = "cpu",
+        partition: Any = "equal",
+        comm: Comm | None = None,
+        init: Init | None = None,
+        **more: Any,
+    ) -> None:
+        super().__init__(
+            _made((num_embeddings, embedding_dim), dtype, device, partition, comm, more),
+            padding_idx,
+        )
+        _fill(self, init or torch.nn.init.normal_)
+
+    @classmethod
+    def from_pretrained(
+        cls, table: Any, freeze: bool = True, padding_idx: int | None = None
+    ) -> "Embedding":
+        """On a table that is there already: a tensor of weft.empty or from_file, or a Region."""
+        made = cls.__new__(cls)
+        Table.__init__(made, region(table), padding_idx, freeze)
+        return made
+
+    @torch.compiler.disable
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """The rows `ids`, of shape ids.shape + (embedding_dim,). A negative id is a zero row."""
+        return self.look_up(ids)
+
+
+class EmbeddingBag(Table):
+    """torch.nn.EmbeddingBag on a table that all ranks share: sums, means or maxima of rows.
+
+    Arguments are those of Embedding. Padding and negative ids are no part of a bag.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        mode: str = "mean",
+        padding_idx: int | None = None,
+        *,
+        include_last_offset: bool = False,
+        dtype: torch.dtype | None = None,
+        device: Any = "cpu",
+        partition: Any = "equal",
+        comm: Comm | None = None,
+        init: Init | None = None,
+        **more: Any,
+    ) -> None:
+        self._check_mode(mode)
+        super().__init__(
+            _made((num_embeddings, embedding_dim), dtype, device, partition, comm, more),
+            padding_idx,
+        )
+        self.mode = mode
+        self.include_last_offset = include_last_offset
+        _fill(self, init or torch.nn.init.normal_)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        table: Any,
+        freeze: bool = True,
+        mode: str = "mean",
+        padding_idx: int | None = None,
+        *,
+        include_last_offset: bool = False,
+    ) -> "EmbeddingBag":
+        """On a table that is there already: a tensor of weft.empty or from_file, or a Region."""
+        cls._check_mode(mode)
+        made = cls.__new__(cls)
+        Table.__init__(made, region(table), padding_idx, freeze)
+        made.mode = mode
+        made.include_last_offset = include_last_offset
+        return made
+
+    @staticmethod
+    def _check_mode(mode: str) -> None:
+        if mode not in ("sum", "mean", "max"):
+            raise InvalidError(f"mode is {mode!r}; it can be 'sum', 'mean' or 'max'")
+
+    @torch.compiler.disable
+    def forward(
+        self,
+        ids: torch.Tensor,
+        offsets: torch.Tensor | None = None,
+        per_sample_weights: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """A row for each bag: each row of two-dimensional `ids`, or from offset to offset.
+
+        Each row of the table is fetched once, however often it is in the bags.
+        """
+        left_out = ids < 0
+        if self.padding_idx is not None:
+            left_out |= ids == self.padding_idx
+        distinct, places = torch.unique(ids.masked_fill(left_out, -1), return_inverse=True)
+        padded = distinct.numel() > 0 and int(distinct[0]) == -1
+        if distinct.numel() == 0:  # torch wants a row, though nobody names it
+            distinct = distinct.new_full((1,), -1)
+        return F.embedding_bag(
+            places,
+            self.look_up(distinct),
+            None if offsets is None else offsets.to(places.dtype),
+            mode=self.mode,
+            per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
+            padding_idx=0 if padded else None,
+        )
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, mode={self.mode!r}"
+
+
+class _LookUp(torch.autograd.Function):
+    """Rows of a table, whose gradients go to the table's list."""
+
+    @staticmethod
+    def forward(ctx: Any, anchor: torch.Tensor, table: Table, ids: torch.Tensor) -> torch.Tensor:
+        ctx.table = table
+        ctx.save_for_backward(ids)
+        return table._gather(ids)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grads: torch.Tensor) -> tuple[None, None, None]:
+        ctx.table.collect(ctx.saved_tensors[0], grads)
+        return None, None, None
+
+
+def tables(module: torch.nn.Module) -> Iterator[Table]:
+    """The tables in a module that are trained, in the order of modules()."""
+    for part in module.modules():
+        if isinstance(part, Table) and not part.frozen:
+            yield part
+
+
+def all_rows(rows: Region) -> torch.Tensor:
+    """Every row: the memory itself where that is one tensor, else a copy. Not collective."""
+    if rows.flat:
+        return rows.tensor
+    return _rows.gather(rows, torch.arange(rows.shape[0], device=rows.device))
+
+
+def set_own_rows(rows: Region, given: torch.Tensor) -> None:
+    """Copy what this rank owns out of a tensor of all rows."""
+    if rows.partition == "round_robin":
+        own = [row for row in range(rows.shape[0]) if rows.locate(row)[0] == rows.rank]
+        ids = torch.tensor(own, dtype=torch.int64, device=rows.device)
+        values = given[ids.to(given.device)].to(rows.device, rows.dtype)
+        _rows.scatter(rows, ids, values.contiguous())
+        return
+    with torch.no_grad():
+        for part, (first, after) in zip(rows.locals, rows.ranges(), strict=True):
+            if given.data_ptr() != rows_address(rows):
+                part.copy_(given[first:after])
+
+
+def rows_address(rows: Region) -> int:
+    """Where a flat table begins; 0 for any other."""
+    return rows.tensor.data_ptr() if rows.flat else 0
+
+
+def _padding(padding_idx: int | None, rows: int) -> int | None:
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise InvalidError(f"padding_idx is {padding_idx}, but there are {rows} rows")
+    return padding_idx % rows
+
+
+def _made(
+    shape: tuple[int, int], dtype: Any, device: Any, partition: Any, comm: Any, more: Any
+) -> Region:
+    if dtype is None:
+        dtype = torch.get_default_dtype()
+    return _create.table(shape, dtype, device, partition, comm, **more)
+
+
+def _fill(table: Table, init: Init) -> None:
+    """Fill the rows of this rank. Ranks with the same seed must not get the same rows."""
+    seed = torch.randint(1 << 40, (1,))
+    table.comm.broadcast(seed)
+    rows = table.rows
+    with _own_random_numbers(int(seed) + rows.rank, rows.device), torch.no_grad():
+        for part in rows.locals:
+            if part.numel():
+                init(part)
+    table.comm.barrier()
+    padding = table.padding_idx
+    if padding is not None and rows.locate(padding)[0] == rows.rank:
+        zero = torch.zeros((1, rows.shape[1]), dtype=rows.dtype, device=rows.device)
+        _rows.scatter(rows, torch.tensor([padding], device=rows.device), zero)
+    if rows.device != "cpu":
+        torch.cuda.synchronize(rows.device)
+    table.comm.barrier()
+
+
+@contextlib.contextmanager
+def _own_random_numbers(seed: int, device: str) -> Iterator[None]:
+    devices = [] if device == "cpu" else [device]
+    with torch.random.fork_rng(devices):
+        torch.manual_seed(seed)
+        yield
+
+
+__all__ = ["Embedding", "EmbeddingBag", "Table", "UnsupportedError", "tables"]
