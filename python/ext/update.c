@@ -18,13 +18,25 @@ typedef struct update_call {
     weft_rows_options options;
 } update_call;
 
+static int update_open(wfp_grid *grid, PyObject *object, const char *name,
+                       bool writable)
+{
+    int opened = wfp_grid_open(grid, object, name, writable);
+
+    if (opened < 0 && !PyErr_Occurred()) {
+        PyErr_Format(PyExc_TypeError, "weft cannot read the memory of %s",
+                     name);
+    }
+    return opened;
+}
+
 /* Two dimensions, with rows that are each in one piece. */
 static int update_open_rows(wfp_grid *grid, PyObject *object, const char *name,
                             bool writable, weft_rows *out)
 {
     int64_t pitch;
 
-    if (wfp_grid_open(grid, object, name, writable) < 0) {
+    if (update_open(grid, object, name, writable) < 0) {
         return -1;
     }
     pitch = grid->dims == 2 ? wfp_grid_pitch(grid, 1) : -1;
@@ -64,8 +76,7 @@ static int update_open_table(wfp_grid *grid, PyObject *object, const char *name,
 static int update_open_ids(wfp_grid *grid, PyObject *object,
                            const wfp_grid *rows, bool writable, weft_ids *out)
 {
-    if (wfp_grid_open(grid, object, writable ? "out_ids" : "ids", writable) <
-        0) {
+    if (update_open(grid, object, writable ? "out_ids" : "ids", writable) < 0) {
         return -1;
     }
     if (grid->dims != 1 || grid->shape[0] != rows->shape[0] ||
@@ -230,7 +241,7 @@ static int unique_open(unique_call *call, PyObject *const *args)
             0 ||
         update_open_ids(&call->out_ids, args[3], &call->sums, true,
                         &call->out_i) < 0 ||
-        wfp_grid_open(&call->count, args[5], "out_count", true) < 0 ||
+        update_open(&call->count, args[5], "out_count", true) < 0 ||
         unique_check_results(call) < 0) {
         return -1;
     }

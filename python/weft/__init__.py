@@ -11,6 +11,7 @@
 The guides are docs/guide/python.md and docs/guide/regions.md.
 """
 
+import importlib
 from typing import Any
 
 from weft._core import (
@@ -120,7 +121,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The pair types, weft.pair_f32 and so on, which need NumPy: made when asked for."""
+    """What needs torch or NumPy: weft.nn, weft.optim, weft.Cache, and the pair types."""
+    if name in ("nn", "optim"):
+        return importlib.import_module(f"weft.{name}")
+    if name == "Cache":
+        return importlib.import_module("weft._cache").Cache
     if name.startswith("pair_"):
         from weft import _arrays
 

@@ -24,7 +24,8 @@ from torch.autograd.function import once_differentiable
 
 from weft import _create, _rows
 from weft._cache import Cache
-from weft._core import Comm, InvalidError, UnsupportedError
+from weft._core import Comm, InvalidError
+from weft._dealing import Dealing
 from weft._region import Region, region
 
 Init = Callable[[torch.Tensor], Any]
@@ -33,9 +34,7 @@ Init = Callable[[torch.Tensor], Any]
 class Table(torch.nn.Module):
     """What Embedding and EmbeddingBag have in common: the rows, and their gradients."""
 
-    def __init__(
-        self, rows: Region, padding_idx: int | None = None, frozen: bool = False
-    ) -> None:
+    def __init__(self, rows: Region, padding_idx: int | None = None, frozen: bool = False) -> None:
         super().__init__()
         if len(rows.shape) != 2:
             raise InvalidError(f"the table has shape {rows.shape}, but needs rows and columns")
@@ -322,21 +321,15 @@ def all_rows(rows: Region) -> torch.Tensor:
 
 def set_own_rows(rows: Region, given: torch.Tensor) -> None:
     """Copy what this rank owns out of a tensor of all rows."""
-    if rows.partition == "round_robin":
-        own = [row for row in range(rows.shape[0]) if rows.locate(row)[0] == rows.rank]
-        ids = torch.tensor(own, dtype=torch.int64, device=rows.device)
-        values = given[ids.to(given.device)].to(rows.device, rows.dtype)
-        _rows.scatter(rows, ids, values.contiguous())
-        return
-    with torch.no_grad():
-        for part, (first, after) in zip(rows.locals, rows.ranges(), strict=True):
-            if given.data_ptr() != rows_address(rows):
+    if rows.partition != "round_robin":
+        with torch.no_grad():
+            for part, (first, after) in zip(rows.locals, rows.ranges(), strict=True):
                 part.copy_(given[first:after])
-
-
-def rows_address(rows: Region) -> int:
-    """Where a flat table begins; 0 for any other."""
-    return rows.tensor.data_ptr() if rows.flat else 0
+        return
+    ids = torch.arange(rows.shape[0])
+    ids = ids[Dealing(rows).owner_of(ids) == rows.rank]
+    values = given[ids.to(given.device)].to(rows.device, rows.dtype)
+    _rows.scatter(rows, ids.to(rows.device), values.contiguous())
 
 
 def _padding(padding_idx: int | None, rows: int) -> int | None:
@@ -382,4 +375,4 @@ def _own_random_numbers(seed: int, device: str) -> Iterator[None]:
         yield
 
 
-__all__ = ["Embedding", "EmbeddingBag", "Table", "UnsupportedError", "tables"]
+__all__ = ["Embedding", "EmbeddingBag", "Table", "tables"]

@@ -96,11 +96,13 @@ def scanned(xs, how, exclusive):
     result = []
     for r in range(len(xs)):
         some = xs[: r if exclusive else r + 1]
-        result.append(how(torch.stack(some)) if some else torch.full_like(xs[0], first[how.__name__]))
+        result.append(
+            how(torch.stack(some)) if some else torch.full_like(xs[0], first[how.__name__])
+        )
     return result
 
 
-def sum(stack):  # noqa: A001  named as the operation
+def sum(stack):
     return stack.sum(0)
 
 
@@ -227,7 +229,12 @@ def cases():
             lambda c, x: c.Gatherv(x, 1, c.size // 2),
             lambda xs: gathered(xs, 1, len(xs) // 2),
         ),
-        Case("Allgather", flat, lambda c, x: c.Allgather(x, -1), lambda xs: same(torch.cat(xs, 1), xs)),
+        Case(
+            "Allgather",
+            flat,
+            lambda c, x: c.Allgather(x, -1),
+            lambda xs: same(torch.cat(xs, 1), xs),
+        ),
         Case(
             "Allgather of single numbers",
             lambda r, n: (),
@@ -321,7 +328,9 @@ def cases():
         ),
     ]
     started = [
-        Case("Iallreduce", flat, waited(lambda c, x: c.Iallreduce(x)), lambda xs: same(total(xs), xs)),
+        Case(
+            "Iallreduce", flat, waited(lambda c, x: c.Iallreduce(x)), lambda xs: same(total(xs), xs)
+        ),
         Case("Ibcast", flat, waited(lambda c, x: c.Ibcast(x, 0)), lambda xs: same(xs[0], xs)),
         Case(
             "Iallgatherv",
@@ -377,9 +386,18 @@ def real_cases():
             lambda c, x: c.Reduce_scatter(x, mpi.PROD),
             lambda xs: parts(prod(torch.stack(xs)), [2] * len(xs), 0),
         ),
-        Case("Scan prod", flat, lambda c, x: c.Scan(x, mpi.PROD), lambda xs: scanned(xs, prod, False)),
-        Case("Exscan prod", flat, lambda c, x: c.Exscan(x, mpi.PROD), lambda xs: scanned(xs, prod, True)),
-        Case("Scan max", flat, lambda c, x: c.Scan(x, mpi.MAX), lambda xs: scanned(xs, amax, False)),
+        Case(
+            "Scan prod", flat, lambda c, x: c.Scan(x, mpi.PROD), lambda xs: scanned(xs, prod, False)
+        ),
+        Case(
+            "Exscan prod",
+            flat,
+            lambda c, x: c.Exscan(x, mpi.PROD),
+            lambda xs: scanned(xs, prod, True),
+        ),
+        Case(
+            "Scan max", flat, lambda c, x: c.Scan(x, mpi.MAX), lambda xs: scanned(xs, amax, False)
+        ),
     ]
 
 

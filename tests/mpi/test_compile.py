@@ -26,9 +26,9 @@ def collectives(comm, x):
 
 def messages(comm, x):
     like = torch.empty_like(x).requires_grad_()
-    comm.Send(x.cos(), (comm.rank + 1) % comm.size)
+    sent = comm.Send(x.cos(), (comm.rank + 1) % comm.size)
     y = comm.Recv(like, (comm.rank - 1) % comm.size)
-    return (y * y).sum()
+    return comm.join((y * y).sum(), sent)
 
 
 def compiled(comm, body, backend):

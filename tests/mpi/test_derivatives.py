@@ -25,11 +25,6 @@ def weights(ys, salt):
     return result
 
 
-def finite(y, ys):
-    """Where the definition has infinities, only values are compared."""
-    return all(torch.isfinite(t).all() for t in [y, *ys])
-
-
 def check_all(comm, names, dtype):
     for case in [*cases(), *real_cases()]:
         if case.name in names:
@@ -47,13 +42,19 @@ def check(comm, case, dtype):
     ys = case.all_ranks(xs)
     ws = weights([y.detach() for y in ys], 1)
     if not all(torch.isfinite(y).all() for y in ys):
-        ws = [torch.zeros_like(w) if not torch.isfinite(y).all() else w for y, w in zip(ys, ws)]
+        ws = [
+            torch.zeros_like(w) if not torch.isfinite(y).all() else w
+            for y, w in zip(ys, ws, strict=True)
+        ]
         ys = [torch.where(torch.isfinite(y), y, 0.0) for y in ys]
     value = sum(objective(y, w) for y, w in zip(ys, ws, strict=True))
     value = value + sum((z * 0).sum().abs() for z in zs)  # also if nothing depends on one
     grads = torch.autograd.grad(value, zs, create_graph=True)
     vs = weights(grads, 2)
-    curved = sum((g * v).sum().real if g.is_complex() else (g * v).sum() for g, v in zip(grads, vs))
+    curved = sum(
+        (g * v).sum().real if g.is_complex() else (g * v).sum()
+        for g, v in zip(grads, vs, strict=True)
+    )
     curved = curved + sum((z * z * 0).sum().abs() for z in zs)
     seconds = torch.autograd.grad(curved, zs)
 
@@ -114,7 +115,9 @@ def test_every_linear_operation_in_complex(size):
 def first_order(comm, dtype):
     """Small whole numbers, which all types hold."""
     for case in cases():
-        xs = [torch.randint(-3, 4, x.shape).to(dtype) for x in inputs(case, comm.size, torch.float32)]
+        xs = [
+            torch.randint(-3, 4, x.shape).to(dtype) for x in inputs(case, comm.size, torch.float32)
+        ]
         gathered = [comm.Bcast(x, 0) for x in xs]
         xs = [x.detach().requires_grad_() for x in gathered]
         if "avg" in case.name:

@@ -183,7 +183,7 @@ static void give(uint64_t rows, uint32_t ranks, uint64_t *part)
 weft_region *dr_create(weft_world *world, const dr_shape *shape)
 {
     uint64_t dims[2] = {shape->rows, shape->width};
-    uint64_t given[WT_MAX_RANKS];
+    uint64_t given[WT_MAX_RANKS] = {0};
     weft_region *region = NULL;
     weft_region_options options = {
         .size = sizeof(options),

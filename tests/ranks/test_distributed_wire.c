@@ -164,9 +164,9 @@ static void answer_at_random(weft_world *world)
 static void ask_a_liar(weft_region *region)
 {
     struct {
-        float before[64];
+        unsigned char before[256];
         float rows[ROWS][WIDTH];
-        float after[64];
+        unsigned char after[256];
     } out;
     weft_table table = dr_table(region);
     int64_t ids[ROWS];

@@ -96,6 +96,18 @@ static void a_call_of_numbers_nobody_knows_has_a_text(void **state)
                 "broadcast of 0 ? from rank 0");
 }
 
+static void a_mark_stands_behind_the_call(void **state)
+{
+    (void)state;
+    expect_text((wf_call){.kind = WF_CALL_ALLREDUCE,
+                          .type = WEFT_F32,
+                          .count = 17,
+                          .mark = 0x2a},
+                "allreduce of 17 f32, sum, mark 0x2a");
+    expect_text((wf_call){.kind = WF_CALL_BARRIER, .mark = 1},
+                "barrier, mark 0x1");
+}
+
 static void a_text_too_long_is_cut_and_terminated(void **state)
 {
     static const char whole[] = "creation of a communicator";
@@ -191,6 +203,7 @@ int main(void)
         cmocka_unit_test(the_text_shows_a_factor_in_full),
         cmocka_unit_test(each_type_and_operation_is_named),
         cmocka_unit_test(a_call_of_numbers_nobody_knows_has_a_text),
+        cmocka_unit_test(a_mark_stands_behind_the_call),
         cmocka_unit_test(a_text_too_long_is_cut_and_terminated),
         cmocka_unit_test(calls_that_differ_in_any_bit_are_not_equal),
         cmocka_unit_test(factors_are_compared_by_their_bits),

@@ -107,13 +107,11 @@ class Group : public std::enable_shared_from_this<Group>
     bool replicated = false;    /* the convention, see docs/guide/mpi.md */
     std::atomic<int> owners{0}; /* in the hands of Python */
     uint64_t number = 0;        /* of the last collective */
-    int64_t message = 0;      /* numbers of the last message, see mpi_message */
-    int64_t message_mark = 0; /* with which it was sent */
-    int64_t message_peer = 0; /* by whom */
-    std::mutex lock;          /* around collective calls */
+    std::mutex lock;            /* around collective calls */
     const std::shared_ptr<Chain> chain = std::make_shared<Chain>();
     const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
     /* Messages so far, by rank and tag on the wire. */
+    std::mutex message_lock;
     std::map<std::pair<uint32_t, uint32_t>, uint64_t> sent, received;
     /* Operations under way that nobody waits for. */
     std::list<std::unique_ptr<Pending>> lazy;
@@ -125,6 +123,15 @@ class Group : public std::enable_shared_from_this<Group>
 };
 
 using GroupPtr = std::shared_ptr<Group>;
+
+/* What is known of the message that this thread has sent or received last, for
+ * those who called the operation. */
+struct LastMessage {
+    int64_t numbers = 0; /* see mpi_message.hpp */
+    int64_t mark = 0;    /* with which it was sent to us */
+    int64_t peer = 0;    /* by whom */
+};
+LastMessage &last_message();
 
 /* weft::NAME through the dispatcher: with gradients, transforms and all. */
 Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,

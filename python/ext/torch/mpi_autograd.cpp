@@ -118,7 +118,7 @@ int64_t mark_below(Kind kind, int64_t mark, bool grad, bool tangent)
 bool sender_says(Kind kind, const Group &group, int64_t mark, bool own,
                  int64_t flag, const char *what)
 {
-    bool theirs = (group.message_mark & flag) != 0;
+    bool theirs = (last_message().mark & flag) != 0;
 
     if (kind == Kind::Recv) {
         return (mark & flag) == 0 && theirs;
@@ -126,9 +126,9 @@ bool sender_says(Kind kind, const Group &group, int64_t mark, bool own,
     if (own != theirs && (mark & flag) == 0) {
         fail_mpi(WEFT_ERR_MISMATCH,
                  std::string("weft.mpi Sendrecv: ") + what + " on rank " +
-                     std::to_string(own ? group.rank : group.message_peer) +
+                     std::to_string(own ? group.rank : last_message().peer) +
                      ", but not on rank " +
-                     std::to_string(own ? group.message_peer : group.rank));
+                     std::to_string(own ? last_message().peer : group.rank));
     }
     return own;
 }
@@ -188,7 +188,7 @@ Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
         if (grad && !recording) {
             fail_mpi(WEFT_ERR_MISMATCH,
                      "weft.mpi Recv: rank " +
-                         std::to_string(group->message_peer) +
+                         std::to_string(last_message().peer) +
                          " records gradients of what it sent, but rank " +
                          std::to_string(group->rank) + " does not");
         }
@@ -202,7 +202,7 @@ Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
         record.number = 0;
     }
     if (kind == Kind::Recv && !traced) {
-        record.args[0] = group->message_peer;
+        record.args[0] = last_message().peer;
     }
     if (kind == Kind::Allreduce &&
         (args[0] == WEFT_OP_MAX || args[0] == WEFT_OP_MIN)) {
@@ -329,7 +329,7 @@ void set_node(const Tensor &y, const NodePtr &node, Group &group,
 Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
     : kind(kind_), group(std::move(group_)), args(args_.begin(), args_.end()),
       shape(shape_of(x)), options(x.options()),
-      number(is_message() ? group->message : int64_t(group->number))
+      number(is_message() ? last_message().numbers : int64_t(group->number))
 {
 }
 

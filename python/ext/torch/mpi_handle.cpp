@@ -225,7 +225,7 @@ void Handle::start_now(const Tensor &x)
             std::make_unique<Letter>(*group_, args_[0], args_[1], args_[2]);
 
         letter->start_send(plain(x), mark);
-        group_->message = numbers_in_one(letter->number(), 0);
+        last_message().numbers = numbers_in_one(letter->number(), 0);
         pending_ = std::move(letter);
     } else if (kind_ == Kind::Recv) {
         auto letter =
@@ -265,7 +265,7 @@ Tensor Handle::finish_receive()
     bool grad = (letter->mark() & mark_grad) != 0 &&
                 differentiable(kind_, args_, x_.scalar_type());
 
-    group_->message = numbers_in_one(0, letter->number());
+    last_message().numbers = numbers_in_one(0, letter->number());
     if (grad && !node_) {
         fail_mpi(WEFT_ERR_MISMATCH,
                  "weft.mpi Irecv: rank " + std::to_string(letter->peer()) +
@@ -274,7 +274,7 @@ Tensor Handle::finish_receive()
     }
     if (return_) {
         return_->known = grad;
-        return_->record.number = group_->message;
+        return_->record.number = last_message().numbers;
         return_->record.args[0] = letter->peer();
     }
     if (node_ && !grad) {
@@ -288,7 +288,7 @@ Tensor Handle::finish_receive()
 
         args[0] = letter->peer();
         y._set_fw_grad(call_op(kind_, x_, group_->id,
-                               mark_is_tangent | group_->message, args),
+                               mark_is_tangent | last_message().numbers, args),
                        /*level=*/0, /*is_inplace_op=*/false);
     }
     return y;

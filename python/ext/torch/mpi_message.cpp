@@ -38,6 +38,13 @@ int64_t own_number(int64_t mark, bool sending)
 
 } // namespace
 
+LastMessage &last_message()
+{
+    static thread_local LastMessage last;
+
+    return last;
+}
+
 Letter::Letter(Group &group, int64_t peer, int64_t tag, int64_t level)
     : group_(group), peer_(peer), tag_(tag), level_(level % levels)
 {
@@ -64,6 +71,7 @@ int64_t Letter::numbered(int64_t mark, bool sending)
     if ((mark & phase_bits) != 0) {
         number_ = own_number(mark, sending);
     } else {
+        std::lock_guard<std::mutex> guard(group_.message_lock);
         auto &counts = sending ? group_.sent : group_.received;
 
         number_ = int64_t(++counts[{uint32_t(peer_), wire_tag(false)}]) &
@@ -225,11 +233,11 @@ Tensor run_send(const Tensor &x, Group &group, int64_t mark, IntArrayRef args)
         Tensor copy = plain(x);
 
         letter->start_send(copy.is_alias_of(x) ? copy.clone() : copy, mark);
-        group.message = numbers_in_one(letter->number(), 0);
+        last_message().numbers = numbers_in_one(letter->number(), 0);
         group.keep(std::move(letter));
     } else {
         letter->send(plain(x), mark);
-        group.message = numbers_in_one(letter->number(), 0);
+        last_message().numbers = numbers_in_one(letter->number(), 0);
     }
     return at::empty({0}, x.options());
 }
@@ -267,9 +275,9 @@ Tensor run_receive(const Tensor &like, Group &group, int64_t mark,
 
     letter->start_receive(out, mark);
     letter->wait("Recv");
-    group.message = numbers_in_one(0, letter->number());
-    group.message_mark = letter->mark();
-    group.message_peer = letter->peer();
+    last_message().numbers = numbers_in_one(0, letter->number());
+    last_message().mark = letter->mark();
+    last_message().peer = letter->peer();
     return like.is_cpu() ? out : out.to(like.device());
 }
 
@@ -285,9 +293,9 @@ Tensor run_sendrecv(const Tensor &x, Group &group, int64_t mark,
     away->start_send(plain(x), mark);
     in->wait("Sendrecv");
     away->wait("Sendrecv");
-    group.message = numbers_in_one(away->number(), in->number());
-    group.message_mark = in->mark();
-    group.message_peer = in->peer();
+    last_message().numbers = numbers_in_one(away->number(), in->number());
+    last_message().mark = in->mark();
+    last_message().peer = in->peer();
     return x.is_cpu() ? out : out.to(x.device());
 }
 

@@ -3,6 +3,7 @@
  * of MPI's functions and are described in python/weft/mpi/_comm.py. */
 #include "mpi_module.hpp"
 
+#include <cctype>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
@@ -74,6 +75,12 @@ void translate(std::exception_ptr error)
     }
 }
 
+/* "Iallreduce" for "Allreduce". */
+std::string name_of_start(const char *name)
+{
+    return std::string("I") + char(std::tolower(name[0])) + (name + 1);
+}
+
 /* A method that describes a call, in its blocking and its other form. */
 template <class Make, class... Args> auto blocking(Make make)
 {
@@ -98,8 +105,7 @@ template <class... Args> struct Both {
     static void def(Class &cls, const char *name, Make make,
                     const Names &...names)
     {
-        std::string other =
-            std::string("I") + char(name[0] | 0x20) + (name + 1);
+        std::string other = name_of_start(name);
 
         cls.def(name, blocking<Make, Args...>(make), py::arg("x"), names...);
         cls.def(other.c_str(), starting<Make, Args...>(make), py::arg("x"),
@@ -113,8 +119,7 @@ template <class... Args> struct BothReduce {
     static void def(Class &cls, const char *name, Make make,
                     const Names &...names)
     {
-        std::string other =
-            std::string("I") + char(name[0] | 0x20) + (name + 1);
+        std::string other = name_of_start(name);
 
         cls.def(
             name,

@@ -37,7 +37,7 @@ TABLE = 2 * _GIB  # the least that a mark may be judged by
 LARGE_TABLE = 8 * _GIB
 QUICK_SECONDS = 42.0
 # From this load on threads wait for cores, most of all those that meet at a barrier.
-BUSY = 0.5
+BUSY = 1.0
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Runner:
         self.outcome.notes.append(f"random ids (int64) into a table of {size}, f32 rows")
         load = os.getloadavg()[0]
         if load > BUSY:
-            note = f"the load was {load:.1f} at the start: with others at work no figure here holds"
+            note = f"the load was {load:.1f} at the start: were others at work, no figure holds"
             self.outcome.notes.append(note)
         if SHARED in ops:
             self._guard("the shared region", lambda: self._shared(path))

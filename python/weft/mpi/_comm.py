@@ -103,7 +103,9 @@ class Comm(_MpiComm):
     def Allreduce(self, x: Any, op: Any = SUM) -> Any:
         """Reduce over all ranks. MINLOC and MAXLOC take and return (values, indices)."""
         if _tracing():
-            return _ops.allreduce(x, self._number_of_comm, 0, [_traced_op(op, AVG, MAX, MIN), self._replicates])
+            return _ops.allreduce(
+                x, self._number_of_comm, 0, [_traced_op(op, AVG, MAX, MIN), self._replicates]
+            )
         if op is MAXLOC or op is MINLOC or not isinstance(x, torch.Tensor):
             return _allreduce_pairs(self, x, op)
         return _MpiComm.Allreduce(self, x, op)
@@ -138,9 +140,7 @@ class Comm(_MpiComm):
             return _ops.reduce_scatter(x, self._number_of_comm, 0, args)
         return _MpiComm.Reduce_scatter(self, x, op, axis)
 
-    def Alltoall(
-        self, x: torch.Tensor, gatheraxis: int = 0, scatteraxis: int = 0
-    ) -> torch.Tensor:
+    def Alltoall(self, x: torch.Tensor, gatheraxis: int = 0, scatteraxis: int = 0) -> torch.Tensor:
         """Part s along the scatter axis goes to rank s; what comes is joined along the other."""
         if _tracing():
             to = gatheraxis + x.dim() if gatheraxis < 0 else gatheraxis
@@ -193,6 +193,17 @@ class Comm(_MpiComm):
     def Recv_(self, x: torch.Tensor, source: int, tag: int = 0) -> torch.Tensor:
         return x.copy_(self.Recv(x, source, tag))
 
+    def join(self, x: torch.Tensor, *results: torch.Tensor) -> torch.Tensor:
+        """x, behind all communications so far: its backward runs all of them.
+
+        Only torch.compile and torch.func, which see no more than the values, have
+        to be told which results, of sends say, x is to depend on.
+        """
+        for result in results:
+            nothing = result.reshape(-1)[:0].sum()
+            x = x + (nothing.real if nothing.is_complex() else nothing).to(x.dtype)
+        return x if _tracing() else _MpiComm.join(self, x)
+
     # Messages to nobody.
 
     def Send(self, x: torch.Tensor, dest: int, tag: int = 0) -> torch.Tensor:
@@ -218,7 +229,7 @@ class Comm(_MpiComm):
             return _Done(like.clone())
         return _MpiComm.Irecv(self, like, source, tag)
 
-    def Sendrecv(
+    def Sendrecv(  # noqa: PLR0917  the order of arguments is MPI's
         self,
         x: torch.Tensor,
         dest: int,

@@ -5,9 +5,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._library.effects import EffectType
 
 from weft.torch._shim import shim
+
+try:
+    from torch._library.effects import EffectType
+except ImportError:  # older versions have it elsewhere
+    from torch._higher_order_ops.effects import _EffectType as EffectType
 
 Numbers = list[int]
 
@@ -18,7 +22,7 @@ def _ones_more(args: Numbers, *axes: int) -> Numbers:
 
 
 def _scatter(args: Numbers, batch: int, comm: int) -> Numbers:
-    size = _size(comm)
+    size = shim.mpi_size(comm)
     return [args[0] + 1, *args[1 : 2 + size], batch, *args[2 + size :]]
 
 
@@ -28,11 +32,6 @@ def _halo(args: Numbers, batch: int, comm: int) -> Numbers:
 
 def _sendrecv(args: Numbers, batch: int, comm: int) -> Numbers:
     return [*args[:5], batch, *args[5:]]
-
-
-def _size(comm: int) -> int:
-    # An own_part of `size` parts of length 0 would do; the shim knows it anyway.
-    return shim.mpi_size(comm)
 
 
 # How the arguments change when a batch is put in front of the payload.
@@ -57,7 +56,8 @@ def _register(name: str) -> None:
         shape = shim.mpi_shape(name, [int(n) for n in x.shape], comm, list(args))
         return x.new_empty(shape)
 
-    def batched(info: Any, in_dims: Any, x: Any, comm: int, mark: int, args: Numbers) -> Any:
+    def batched(info: Any, in_dims: Any, x: Any, *rest: Any) -> Any:
+        comm, mark, args = rest
         front = x.movedim(in_dims[0], 0)
         numbers = list(args)
         if change is not None:

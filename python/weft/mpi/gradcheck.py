@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from weft.mpi._comm import MAX, SUM, Comm, backward
+from weft.mpi._comm import SUM, Comm, backward
 
 
 class GradcheckError(AssertionError):
@@ -21,6 +21,7 @@ def gradcheck(
     fn: Callable[..., Any],
     inputs: Sequence[torch.Tensor],
     comm: Comm,
+    *,
     eps: float = 1e-6,
     rtol: float = 1e-4,
     atol: float = 1e-6,
@@ -72,26 +73,16 @@ def gradcheck(
 
 def _one_by_one(xs: list[torch.Tensor], checked: list[int], comm: Comm, check: Any) -> None:
     for rank in range(comm.size):
-        for i in _agreed(checked, comm, rank):
-            for at in range(_agreed([xs[i].numel()], comm, rank)[0]):
-                for unit in _units(xs[i]) if comm.rank == rank else [0.0, 0.0]:
-                    move = {}
+        own = [(i, xs[i].numel(), 1 + xs[i].is_complex()) for i in checked]
+        plan = _agreed([n for three in own for n in three], comm, rank)
+        for i, numel, units in zip(plan[::3], plan[1::3], plan[2::3], strict=True):
+            for at in range(numel):
+                for unit in (1.0, 1.0j)[:units]:
+                    moves = {}
                     if comm.rank == rank:
-                        v = torch.zeros_like(xs[i].detach())
-                        v.view(-1)[at] = unit
-                        move = {i: v}
-                    if comm.rank == rank or _agree_units(xs[i]):
-                        check(move, f"input {i} of rank {rank}, element {at}")
-                    if not xs[i].is_complex():
-                        break
-
-
-def _units(x: torch.Tensor) -> list[Any]:
-    return [1.0, 1.0j] if x.is_complex() else [1.0]
-
-
-def _agree_units(x: torch.Tensor) -> bool:
-    return True
+                        moves[i] = torch.zeros_like(xs[i].detach())
+                        moves[i].view(-1)[at] = unit
+                    check(moves, f"input {i} of rank {rank}, element {at}")
 
 
 def _agreed(numbers: list[int], comm: Comm, root: int) -> list[int]:
@@ -116,6 +107,3 @@ def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     if a.is_complex():
         return (a * b.conj()).real.sum()
     return (a * b).sum()
-
-
-__all__ = ["MAX", "GradcheckError", "gradcheck"]

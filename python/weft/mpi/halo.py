@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from weft._core import InvalidError
-from weft.mpi._comm import PROC_NULL, Comm
+from weft.mpi._comm import PROC_NULL, Comm, _ops, _tracing
 
 
 class CartComm:
@@ -28,7 +28,9 @@ class CartComm:
         flags = [periods] * len(self.dims) if isinstance(periods, bool) else list(periods)
         self.periods = tuple(bool(p) for p in flags)
         if len(self.periods) != len(self.dims):
-            raise InvalidError(f"dims are {self.dims} and periods {self.periods}: one for each axis")
+            raise InvalidError(
+                f"dims are {self.dims} and periods {self.periods}: one for each axis"
+            )
         if math.prod(self.dims) != comm.size or any(n < 1 for n in self.dims):
             raise InvalidError(f"a grid of {self.dims} has not {comm.size} ranks")
         self.coords = self.coords_of(comm.rank)
@@ -75,12 +77,12 @@ class CartComm:
         n = len(self.dims)
         each = [widths] * n if isinstance(widths, int) else list(widths)
         along = list(range(x.dim() - n, x.dim())) if axes is None else list(axes)
+        along = [axis + x.dim() if axis < 0 else axis for axis in along]
         if len(each) != n or len(along) != n:
             raise InvalidError(f"the grid has {n} axes: one width and one axis of x for each")
         args: list[int] = []
         for i, (width, axis) in enumerate(zip(each, along, strict=True)):
             low, high = (width, width) if isinstance(width, int) else width
-            axis = axis + x.dim() if axis < 0 else axis
             if not 0 <= axis < x.dim():
                 raise InvalidError(f"a tensor of {x.dim()} axes has no axis {axis}")
             if min(low, high) < 0 or x.shape[axis] < max(low, high):
@@ -90,4 +92,6 @@ class CartComm:
                 )
             below, above = self.Shift(i)
             args += [axis, low, high, below, above]
+        if _tracing():
+            return _ops.halo(x, self.comm._number_of_comm, 0, args)
         return self.comm._halo(x, args)

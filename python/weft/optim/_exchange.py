@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients on their way to the ranks that own the rows.
+
+    1. each rank sums its gradients of equal rows
+    2. ids and sums go to the owners, in the order of ranks
+    3. each owner sums what came for equal rows, in that order
+
+So sums do not depend on who is faster, and a row arrives once from each rank.
+"""
+
+from typing import NamedTuple
+
+import torch
+
+from weft import _core
+from weft._dealing import Dealing
+from weft.nn import Table
+
+
+class Gradients(NamedTuple):
+    """Distinct rows in rising order, and the sum of the gradients of each, in float32."""
+
+    ids: torch.Tensor
+    sums: torch.Tensor
+
+
+def sum_equal(ids: torch.Tensor, grads: torch.Tensor, rows: int) -> Gradients:
+    """Sum the gradients of equal ids; negative ones fall away."""
+    if grads.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        grads = grads.to(torch.float32)
+    ids, grads = ids.contiguous(), grads.contiguous()
+    distinct = torch.empty_like(ids)
+    sums = torch.empty(grads.shape, dtype=torch.float32, device=grads.device)
+    count = torch.zeros(1, dtype=torch.int64, device=ids.device)
+    _core.rows_unique(ids, grads, rows, distinct, sums, count, 0)
+    found = int(count)
+    return Gradients(distinct[:found], sums[:found])
+
+
+def of_this_rank(table: Table) -> Gradients:
+    """Step 1."""
+    rows, width = table.rows.shape
+    found = table.collected()
+    if found is None:
+        where = table.rows.device
+        ids = torch.empty(0, dtype=torch.int64, device=where)
+        return Gradients(ids, torch.empty((0, width), device=where))
+    ids, sums = sum_equal(*found, rows)
+    return Gradients(ids.to(torch.int64), sums)
+
+
+def to_owners(table: Table, dealing: Dealing) -> Gradients | None:
+    """All steps: the gradients of the rows that this rank owns, on the host.
+
+    Collective; None, on all ranks, if none of them has any. When it returns, all
+    ranks have come here, so that nobody reads rows of before the step any more.
+    """
+    comm = table.comm
+    own = Gradients(*(part.cpu() for part in of_this_rank(table)))
+    if comm.size == 1:
+        return own if own.ids.numel() else None
+    ids, sums, counts = _by_owner(own, dealing, comm.size)
+    plan = torch.empty((comm.size, comm.size), dtype=torch.int64)
+    comm.allgather(counts, plan)
+    if not bool(plan.any()):
+        return None
+    sent, due = counts.tolist(), plan[:, comm.rank].tolist()
+    width = table.rows.shape[1]
+    came = Gradients(torch.empty(sum(due), dtype=torch.int64), torch.empty((sum(due), width)))
+    comm.alltoall(ids, came.ids, sent, due)
+    comm.alltoall(sums, came.sums, [n * width for n in sent], [n * width for n in due])
+    return sum_equal(*came, dealing.rows)
+
+
+def _by_owner(
+    own: Gradients, dealing: Dealing, ranks: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """ids and sums in the order of owners, and how many each owner gets."""
+    owners = dealing.owner_of(own.ids)
+    counts = torch.bincount(owners, minlength=ranks)
+    if bool((owners[1:] < owners[:-1]).any()):
+        order = torch.argsort(owners, stable=True)
+        own = Gradients(own.ids[order], own.sums[order])
+    return own.ids.contiguous(), own.sums.contiguous(), counts

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the optimizers of tables have in common."""
+
+import json
+import os
+import pathlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+
+from weft import _core, _create
+from weft._core import InvalidError, UnsupportedError
+from weft._dealing import Dealing
+from weft._region import Region
+from weft.nn import Table, all_rows, set_own_rows, tables
+from weft.optim import _exchange
+
+
+class State(NamedTuple):
+    """A table that an optimizer keeps beside the weights.
+
+    name:   as torch calls it
+    narrow: one element a row, else as wide as the weights
+    """
+
+    name: str
+    narrow: bool = False
+    dtype: torch.dtype = torch.float32
+
+
+class SparseOptimizer(torch.optim.Optimizer):
+    """A torch optimizer for tables of weft.nn: one step on the rows that were touched.
+
+    `tables` is a module, whose tables are taken, or a list of tables and modules,
+    or of groups: {"params": [table], "lr": 0.1}. Making one is collective, and so is
+    step(): every rank calls it, also without any gradients.
+    """
+
+    kind = 0  # of <weft/update.h>
+    states: tuple[State, ...] = ()
+
+    def __init__(self, tables: Any, defaults: dict[str, Any]) -> None:
+        self._table_of: dict[torch.Tensor, Table] = {}
+        self._dealings: dict[torch.Tensor, Dealing] = {}
+        groups = _groups(tables)
+        if not any(group["params"] for group in groups):
+            raise InvalidError(
+                "there is no table to train: weft.optim takes weft.nn.Embedding and EmbeddingBag, "
+                "or modules that have some"
+            )
+        super().__init__(groups, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Train further tables, with options of their own. Collective."""
+        found = list(_tables(param_group["params"]))
+        for table in found:
+            if table._anchor in self._table_of:
+                raise InvalidError("a table is named twice")
+            _check(table)
+        # torch's class wants tensors: the anchor stands for its table.
+        super().add_param_group({**param_group, "params": [table._anchor for table in found]})
+        group = self.param_groups[-1]
+        for table in found:
+            self._table_of[table._anchor] = table
+            self._dealings[table._anchor] = Dealing(table.rows)
+            self.state[table._anchor] = {"step": 0, **self._make_states(table, group)}
+
+    def _make_states(self, table: Table, group: dict[str, Any]) -> dict[str, Region]:
+        rows = table.rows
+        made = {}
+        for state in self.states:
+            made[state.name] = _create.table(
+                (rows.shape[0], 1 if state.narrow else rows.shape[1]),
+                state.dtype,
+                rows.device,
+                _partition_of(rows),
+                table.comm,
+                max_rows=max(rows.max_rows, rows.shape[0]),
+                reach=rows.reach,
+            )
+            _check_dealt_alike(made[state.name], rows)
+            first = self.first_value(state, group)
+            for part in made[state.name].locals if first else []:
+                part.fill_(first)
+        return made
+
+    def first_value(self, state: State, group: dict[str, Any]) -> float:
+        """What a state is filled with."""
+        return 0.0
+
+    def rule(self, group: dict[str, Any], step: int) -> dict[str, float]:
+        """The numbers of one step, by their names in weft_update."""
+        raise NotImplementedError
+
+    # A step.
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the rows whose gradients any rank has collected. Collective."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for anchor in group["params"]:
+                self._step(anchor, group)
+        return loss
+
+    def _step(self, anchor: torch.Tensor, group: dict[str, Any]) -> None:
+        table, state = self._table_of[anchor], self.state[anchor]
+        if table.cache is not None:
+            table.cache.flush()
+        self._follow_size(anchor)
+        found = _exchange.to_owners(table, self._dealings[anchor])
+        if found is not None:
+            state["step"] += 1
+            self._update(anchor, found, self.rule(group, state["step"]))
+            if table.rows.device != "cpu":
+                torch.cuda.current_stream(table.rows.device).synchronize()
+        table.comm.barrier()
+        if table.cache is not None:
+            table.cache.drop()
+
+    def _follow_size(self, anchor: torch.Tensor) -> None:
+        """A table may have been resized, on all ranks, since the last step."""
+        rows = self._table_of[anchor].rows
+        if self._dealings[anchor].rows != rows.shape[0]:
+            self._dealings[anchor] = Dealing(rows)
+            for state in self.states:
+                self.state[anchor][state.name].resize(rows.shape[0])
+                _check_dealt_alike(self.state[anchor][state.name], rows)
+
+    def _update(
+        self, anchor: torch.Tensor, found: _exchange.Gradients, rule: dict[str, float]
+    ) -> None:
+        numbers = (
+            self.kind,
+            int(rule.get("decoupled", 0)),
+            *(float(rule.get(name, 0.0)) for name in ("lr", "weight_decay", "eps")),
+            *(float(rule.get(name, 0.0)) for name in ("alpha", "beta1", "beta2")),
+            self.state[anchor]["step"],
+        )
+        rows = self._table_of[anchor].rows
+        weights = rows.locals
+        states = [self.state[anchor][state.name].locals for state in self.states]
+        for piece in self._dealings[anchor].own_pieces(found.ids):
+            _core.rows_update(
+                weights[piece.index],
+                tuple(state[piece.index] for state in states),
+                piece.rows.to(rows.device),
+                found.sums[piece.begin : piece.end].to(rows.device),
+                numbers,
+                0,
+            )
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients that this rank has collected."""
+        for table in self._table_of.values():
+            table.zero_grad(set_to_none)
+
+    # What is kept.
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's, with each state as the tensor of all rows, of all ranks.
+
+        Where that is one tensor it is the shared memory itself, else a copy. Not
+        collective; whole after a barrier, as step() ends with one.
+        """
+        found = super().state_dict()
+        for number, state in found["state"].items():
+            found["state"][number] = {
+                name: all_rows(value) if isinstance(value, Region) else value
+                for name, value in state.items()
+            }
+        return found
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what state_dict() gave, on any number of ranks. Collective."""
+        kept = dict(self.state)
+        super().load_state_dict({**state_dict, "state": {}})
+        self.state.update(kept)
+        for number, anchor in enumerate(self._anchors()):
+            given = state_dict["state"].get(number, {})
+            self._load_table(anchor, given)
+            self._table_of[anchor].comm.barrier()
+
+    def _load_table(self, anchor: torch.Tensor, given: dict[str, Any]) -> None:
+        state = self.state[anchor]
+        state["step"] = int(given.get("step", 0))
+        for name in (state.name for state in self.states):
+            if name not in given:
+                raise InvalidError(f"the state has no {name!r}: it is of another optimizer")
+            if tuple(given[name].shape) != state[name].shape:
+                raise InvalidError(
+                    f"{name!r} has shape {tuple(given[name].shape)}, but the table needs "
+                    f"{state[name].shape}"
+                )
+            set_own_rows(state[name], given[name])
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write states to files in a folder, each rank its rows. Collective."""
+        place = pathlib.Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        about = []
+        for number, anchor in enumerate(self._anchors()):
+            state = self.state[anchor]
+            about.append(state["step"])
+            for kept in self.states:
+                state[kept.name].save(place / f"{number}.{kept.name}.weft")
+        first = self._table_of[next(self._anchors())].comm
+        if first.rank == 0:
+            (place / "optimizer.json").write_text(json.dumps(self._summary(about)))
+        first.barrier()
+
+    def load(self, folder: str | os.PathLike[str]) -> None:
+        """Take over what save() wrote, on any number of ranks. Collective."""
+        place = pathlib.Path(folder)
+        found = json.loads((place / "optimizer.json").read_text())
+        if found["optimizer"] != type(self).__name__ or len(found["steps"]) != len(self._table_of):
+            raise InvalidError(
+                f"{place} has the state of {found['optimizer']} for {len(found['steps'])} tables"
+            )
+        for group, options in zip(self.param_groups, found["groups"], strict=True):
+            group.update(options)
+        for number, anchor in enumerate(self._anchors()):
+            state = self.state[anchor]
+            state["step"] = found["steps"][number]
+            for kept in self.states:
+                state[kept.name].load(place / f"{number}.{kept.name}.weft")
+            self._table_of[anchor].comm.barrier()
+
+    def _summary(self, steps: list[int]) -> dict[str, Any]:
+        groups = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in self.param_groups
+        ]
+        return {"optimizer": type(self).__name__, "steps": steps, "groups": groups}
+
+    def _anchors(self) -> Iterator[torch.Tensor]:
+        for group in self.param_groups:
+            yield from group["params"]
+
+
+def _groups(given: Any) -> list[dict[str, Any]]:
+    if isinstance(given, torch.nn.Module):
+        return [{"params": list(tables(given))}]
+    listed = list(given)
+    if listed and all(isinstance(item, dict) for item in listed):
+        return [{**group, "params": list(_tables(group["params"]))} for group in listed]
+    return [{"params": list(_tables(listed))}]
+
+
+def _tables(given: Any) -> Iterator[Table]:
+    for item in given if isinstance(given, Iterable) else [given]:
+        if isinstance(item, torch.Tensor):
+            raise TypeError(
+                "weft.optim trains tables of weft.nn, and this is a tensor: dense parameters go to "
+                "an optimizer of torch.optim. Pass the module, or its Embedding"
+            )
+        if not isinstance(item, torch.nn.Module):
+            raise TypeError(f"a table of weft.nn is expected, not {type(item).__name__}")
+        yield from tables(item)
+
+
+def _check(table: Table) -> None:
+    if table.rows.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise InvalidError(
+            f"the table has elements of type {table.rows.dtype}; float32, float16 and bfloat16 "
+            "can be trained"
+        )
+
+
+def _partition_of(rows: Region) -> Any:
+    """The argument `partition` that deals rows as those of `rows` are."""
+    if rows.partition == "round_robin":
+        return ("round_robin", rows._handle.describe()["run"])
+    return "equal" if rows.partition == "equal" else list(rows.rows_per_rank)
+
+
+def _check_dealt_alike(state: Region, rows: Region) -> None:
+    for rank in range(rows.ranks):
+        theirs = [part[:2] for part in state._handle.parts(rank)]
+        if theirs != [part[:2] for part in rows._handle.parts(rank)]:
+            raise UnsupportedError(
+                "the table was resized before its optimizer was made, so that rows of state would "
+                "be on other ranks than those of weights: make the optimizer first"
+            )
