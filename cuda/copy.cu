@@ -162,6 +162,9 @@ int copy_rows(const Move &move, uint64_t bytes)
     if (all % 16 == 0) {
         return launch_widest(move, bytes);
     }
+    if (packs(move, bytes)) {
+        return pack_rows(move, bytes);
+    }
     if (all % 8 == 0) {
         return launch_words<uint2>(move, bytes);
     }

@@ -21,7 +21,8 @@ struct Move {
     Lines table;
     uint64_t table_bits; /* set where an address of a row has bits set */
     Lines rows;
-    bool gather; /* from the table, else to it */
+    bool on_host; /* the table */
+    bool gather;  /* from the table, else to it */
     Ids ids;
     Bounds bounds;
     uint64_t n;
@@ -32,6 +33,10 @@ struct Move {
 
 /* The same type on both sides: `bytes` of each row. */
 int copy_rows(const Move &move, uint64_t bytes);
+/* The same for a gather of rows that have no 16 aligned bytes; does `move` ask
+ * for one that this is made for? */
+bool packs(const Move &move, uint64_t bytes);
+int pack_rows(const Move &move, uint64_t bytes);
 /* Two types of one class. */
 int convert_rows(const Move &move, weft_dtype from, weft_dtype to);
 /* Add to rows of the table `to`, in no order. */
@@ -61,7 +66,7 @@ int find_addresses(const wf_cuda_table &table, const Ids &ids,
                    cudaStream_t stream, Ids *out);
 
 /* Of equal ids only the last stays, the others become -1. */
-size_t last_ones_room(uint64_t n);
+size_t last_ones_room(uint64_t n, uint64_t rows);
 int last_ones(const Ids &ids, const Bounds &bounds, uint64_t n,
               Scratch &scratch, cudaStream_t stream, Ids *out);
 

@@ -71,14 +71,70 @@ __device__ inline uint32_t hash_of(int64_t id)
     return uint32_t(h >> 32) ^ uint32_t(h);
 }
 
+/* One bit for each row. They fit into L2, which the slots for many ids do not:
+ * only rows that are named more than once get as far as those. */
+struct Bits {
+    uint32_t
+        *seen; /* nullptr: there are none, and any row may be meant twice */
+    uint32_t *again; /* rows that were seen once more */
+    uint32_t *any;   /* not 0: there are such rows */
+};
+
 struct ClaimArgs {
     Ids ids;
     Bounds bounds;
     uint64_t n;
+    Bits bits;
     uint32_t *slot;
     uint32_t mask;
     int64_t *out;
 };
+
+__device__ inline void mark(const Bits &bits, uint64_t row)
+{
+    const uint32_t bit = 1u << (row % 32);
+
+    if ((atomicOr(&bits.seen[row / 32], bit) & bit) != 0) {
+        atomicOr(&bits.again[row / 32], bit);
+        *bits.any = 1;
+    }
+}
+
+__device__ inline bool nothing_again(const Bits &bits)
+{
+    return bits.seen != nullptr && *bits.any == 0;
+}
+
+__device__ inline bool once(const Bits &bits, uint64_t row)
+{
+    return bits.seen != nullptr &&
+           (bits.again[row / 32] & 1u << (row % 32)) == 0;
+}
+
+__global__ void __launch_bounds__(kThreads) mark_kernel(const ClaimArgs args)
+{
+    const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;
+
+    if (at < args.n) {
+        const int64_t id = row_of(args.bounds, load_id(args.ids, at), at);
+        /* The bits end with the rows, also for a caller who said that no
+         * number needs a look. */
+        const bool has_bit = id >= 0 && uint64_t(id) < args.bounds.rows;
+
+        if (has_bit) {
+            mark(args.bits, id);
+        }
+        args.out[at] = has_bit ? id : -1;
+    }
+}
+
+/* The row at this place, if it has to be fought for; else negative. */
+__device__ inline int64_t contested(const ClaimArgs &args, uint64_t at)
+{
+    const int64_t id = args.out[at];
+
+    return id >= 0 && once(args.bits, id) ? -1 : id;
+}
 
 /* Each slot holds a place in the ids, and from the first one on only places
  * with the same id; the greatest of them stays. */
@@ -86,11 +142,13 @@ __global__ void __launch_bounds__(kThreads) claim_kernel(const ClaimArgs args)
 {
     const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;
 
-    if (at >= args.n) {
+    if (at >= args.n || nothing_again(args.bits)) {
         return;
     }
-    const int64_t id = row_of(args.bounds, load_id(args.ids, at), at);
-    args.out[at] = id;
+    if (args.bits.seen == nullptr) {
+        args.out[at] = row_of(args.bounds, load_id(args.ids, at), at);
+    }
+    const int64_t id = contested(args, at);
     if (id < 0) {
         return;
     }
@@ -111,10 +169,13 @@ __global__ void __launch_bounds__(kThreads) settle_kernel(const ClaimArgs args)
 {
     const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;
 
-    if (at >= args.n || args.out[at] < 0) {
+    if (at >= args.n || nothing_again(args.bits)) {
         return;
     }
-    const int64_t id = args.out[at];
+    const int64_t id = contested(args, at);
+    if (id < 0) {
+        return;
+    }
     for (uint32_t h = hash_of(id) & args.mask;; h = (h + 1) & args.mask) {
         const uint32_t held = args.slot[h];
 
@@ -137,6 +198,19 @@ uint64_t slots_for(uint64_t n)
         slots *= 2;
     }
     return slots;
+}
+
+/* Words of the bits of one kind; 0: not worth it. Slots for few ids are in L2
+ * themselves; in a table of few rows most are named twice; clearing the bits of
+ * very many rows takes longer than it saves, and they leave L2. */
+uint64_t bit_words(uint64_t n, uint64_t rows)
+{
+    constexpr uint64_t few = uint64_t(1) << 18;
+    constexpr uint64_t many = uint64_t(1) << 28;
+    const bool worth =
+        n >= few && rows >= 2 * n && rows / 64 <= n && rows <= many;
+
+    return worth ? (rows + 31) / 32 : 0;
 }
 
 uint32_t blocks_for(uint64_t n)
@@ -170,17 +244,20 @@ int find_addresses(const wf_cuda_table &table, const Ids &ids,
     return last_error();
 }
 
-size_t last_ones_room(uint64_t n)
+size_t last_ones_room(uint64_t n, uint64_t rows)
 {
     return Scratch::room(n * sizeof(int64_t)) +
-           Scratch::room(slots_for(n) * sizeof(uint32_t));
+           Scratch::room(slots_for(n) * sizeof(uint32_t)) +
+           Scratch::room((2 * bit_words(n, rows) + 1) * sizeof(uint32_t));
 }
 
 int last_ones(const Ids &ids, const Bounds &bounds, uint64_t n,
               Scratch &scratch, cudaStream_t stream, Ids *out)
 {
     const uint64_t slots = slots_for(n);
-    ClaimArgs args = {ids, bounds, n, nullptr, uint32_t(slots - 1), nullptr};
+    const uint64_t words = bit_words(n, bounds.rows);
+    ClaimArgs args = {ids,    bounds, n, {}, nullptr, uint32_t(slots - 1),
+                      nullptr};
     int error;
 
     if (n > kOrderMax / 2) {
@@ -189,8 +266,18 @@ int last_ones(const Ids &ids, const Bounds &bounds, uint64_t n,
     args.out = scratch.take<int64_t>(n);
     args.slot = scratch.take<uint32_t>(slots);
     error = cudaMemsetAsync(args.slot, 0xFF, slots * sizeof(uint32_t), stream);
+    if (error == 0 && words > 0) {
+        uint32_t *bits = scratch.take<uint32_t>(2 * words + 1);
+
+        args.bits = {bits, bits + words, bits + 2 * words};
+        error = cudaMemsetAsync(bits, 0, (2 * words + 1) * sizeof(uint32_t),
+                                stream);
+    }
     if (error != 0) {
         return error;
+    }
+    if (words > 0) {
+        mark_kernel<<<blocks_for(n), kThreads, 0, stream>>>(args);
     }
     claim_kernel<<<blocks_for(n), kThreads, 0, stream>>>(args);
     settle_kernel<<<blocks_for(n), kThreads, 0, stream>>>(args);

@@ -7,7 +7,7 @@
  *                       page that is not the last one visited costs the bus
  *                       more than such a row does
  *   scatter             of equal ids all but the last are struck out; this
- *                       costs about 40 bytes of traffic for each id
+ *                       costs as much as moving 32 bytes for each id
  *   adding in order     ids are sorted, and each row added to by one thread */
 #include "kernels.cuh"
 
@@ -68,6 +68,7 @@ Move move_of(const wf_cuda_rows_call &call, const StreamState &state,
     move.table = {reinterpret_cast<char *>(call.table.at), call.table.pitch};
     move.table_bits = call.table.at | call.table.pitch;
     move.rows = {static_cast<char *>(call.rows.at), call.rows.pitch};
+    move.on_host = call.table.on_host != 0;
     move.gather = is_gather;
     move.ids = {call.ids.at, nullptr, call.ids.type == WEFT_I64};
     move.bounds = {call.table.rows, call.bounds, state.bad};
@@ -125,9 +126,10 @@ int prepare_and_move(const wf_cuda_rows_call &call, StreamState *state,
     const bool strike = !move->gather && move->n > 1;
     Scratch scratch(state);
     const uint32_t *places = nullptr;
-    int error = scratch.reserve((order ? page_order_room(move->n) : 0) +
-                                (strike ? last_ones_room(move->n) : 0) +
-                                (parts ? addresses_room(move->n) : 0));
+    int error = scratch.reserve(
+        (order ? page_order_room(move->n) : 0) +
+        (strike ? last_ones_room(move->n, call.table.rows) : 0) +
+        (parts ? addresses_room(move->n) : 0));
 
     if (error == 0 && order) {
         error = page_order(move->ids, call.table.rows, call.table.pitch,

@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One step of an optimizer on the rows that ids name. Gradients, weights and
  * state pass through registers once: the time is that of their bytes. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
-#include "kernels.cuh"
+#include "update.cuh"
 
 namespace weft
 {
@@ -13,87 +10,6 @@ namespace
 {
 
 constexpr int kFlight = 2;
-constexpr uint32_t kWarp = 32;
-
-/* The numbers of a rule as the kernels want them. */
-struct Rule {
-    float lr;
-    float decay; /* added to the gradient: weight decay */
-    float keep;  /* w is multiplied by this first: decoupled decay */
-    float eps;
-    float alpha;     /* RMSPROP: of v; ADAM: beta2 */
-    float one_alpha; /* 1 - alpha, which a float alpha would round away */
-    float one_beta1;
-    float step_size; /* ADAM: lr / (1 - beta1^t) */
-    float v_scale;   /* ADAM: 1 / sqrt(1 - beta2^t) */
-    float log_beta1; /* LAZY_ADAM */
-    float log_beta2;
-};
-
-struct UpdateArgs {
-    Lines weights;
-    Lines state[WEFT_UPDATE_STATES];
-    Lines grads;
-    Ids ids;
-    Bounds bounds;
-    Share share;
-    uint32_t width;
-    Rule rule;
-};
-
-/* kCount elements that are loaded and stored at once, as float. */
-template <typename T, int kCount> struct Vector {
-    T of[kCount];
-};
-template <> struct alignas(16) Vector<float, 4> {
-    float of[4];
-};
-template <> struct alignas(8) Vector<__half, 4> {
-    __half of[4];
-};
-template <> struct alignas(8) Vector<__nv_bfloat16, 4> {
-    __nv_bfloat16 of[4];
-};
-
-__device__ inline float to_float(float v)
-{
-    return v;
-}
-__device__ inline float to_float(__half v)
-{
-    return __half2float(v);
-}
-__device__ inline float to_float(__nv_bfloat16 v)
-{
-    return __bfloat162float(v);
-}
-template <typename T> __device__ inline T from_float(float v)
-{
-    return static_cast<T>(v);
-}
-template <> __device__ inline __half from_float(float v)
-{
-    return __float2half_rn(v);
-}
-template <> __device__ inline __nv_bfloat16 from_float(float v)
-{
-    return __float2bfloat16_rn(v);
-}
-
-template <typename T>
-__device__ inline T *line_of(const Lines &lines, uint64_t line)
-{
-    return reinterpret_cast<T *>(lines.at + line * lines.pitch);
-}
-
-template <typename T, int kCount>
-__device__ inline Vector<T, kCount> *chunk_of(const Lines &lines, uint64_t line,
-                                              uint32_t chunk)
-{
-    return reinterpret_cast<Vector<T, kCount> *>(lines.at +
-                                                 line * lines.pitch) +
-           chunk;
-}
 
 /* How far Adam's averages have come, in this row. */
 __device__ inline void count_row(Rule *rule, int32_t t)
@@ -134,6 +50,7 @@ template <typename W, int kCount> struct Chunk {
     Vector<W, kCount> w;
     Vector<float, kCount> g;
     Vector<float, kCount> s[2];
+    int32_t steps; /* LAZY_ADAM: that the row has seen, before this one */
 };
 
 template <weft_optimizer kKind, typename W, int kCount>
@@ -146,6 +63,9 @@ __device__ inline void load_chunk(const UpdateArgs &args, int64_t row,
     for (int i = 0; i < states_of(kKind); i++) {
         c->s[i] = *chunk_of<float, kCount>(args.state[i], row, item.chunk);
     }
+    if constexpr (kKind == WEFT_LAZY_ADAM) {
+        c->steps = *line_of<const int32_t>(args.state[2], row);
+    }
 }
 
 template <weft_optimizer kKind, typename W, int kCount>
@@ -155,7 +75,7 @@ __device__ inline void step_chunk(const UpdateArgs &args, int64_t row,
     Rule rule = args.rule;
 
     if constexpr (kKind == WEFT_LAZY_ADAM) {
-        count_row(&rule, *line_of<const int32_t>(args.state[2], row));
+        count_row(&rule, c->steps + 1);
     }
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
@@ -168,6 +88,23 @@ __device__ inline void step_chunk(const UpdateArgs &args, int64_t row,
 #pragma unroll
     for (int i = 0; i < states_of(kKind); i++) {
         *chunk_of<float, kCount>(args.state[i], row, item.chunk) = c->s[i];
+    }
+}
+
+/* Counts a step of each row of the block, when all its chunks have read how
+ * many there were. Numbers past the end have been recorded. */
+__device__ inline void count_steps(const UpdateArgs &args, uint64_t first)
+{
+    const uint64_t left = args.share.n - first;
+
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < args.share.rows_per_block && i < left;
+         i += kThreads) {
+        const int64_t row =
+            row_of(args.bounds, load_id(args.ids, first + i), first + i);
+        if (row >= 0) {
+            ++*line_of<int32_t>(args.state[2], row);
+        }
     }
 }
 
@@ -202,94 +139,23 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const UpdateArgs args)
             }
         }
     }
-}
-
-/* Counts a step of each row before any of its chunks is looked at. */
-__global__ void __launch_bounds__(kThreads)
-    count_kernel(Lines steps, Ids ids, Bounds bounds, uint64_t n)
-{
-    const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;
-
-    if (at < n) {
-        const int64_t row = row_of(bounds, load_id(ids, at), at);
-        if (row >= 0) {
-            ++*line_of<int32_t>(steps, row);
-        }
-    }
-}
-
-/* A warp for each row: its mean square is needed before any of its weights. */
-template <typename W, int kCount>
-__global__ void __launch_bounds__(kThreads)
-    rowwise_kernel(const UpdateArgs args)
-{
-    const uint32_t lane = threadIdx.x % kWarp;
-    const uint64_t at =
-        uint64_t(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
-    const Rule &rule = args.rule;
-    float sum = 0;
-
-    if (at >= args.share.n) {
-        return;
-    }
-    const int64_t row = row_of(args.bounds, load_id(args.ids, at), at);
-    if (row < 0) {
-        return;
-    }
-    for (uint32_t c = lane; c < args.share.chunks; c += kWarp) {
-        const auto g = *chunk_of<float, kCount>(args.grads, at, c);
-        const auto w = *chunk_of<W, kCount>(args.weights, row, c);
-#pragma unroll
-        for (int i = 0; i < kCount; i++) {
-            const float v = g.of[i] + rule.decay * to_float(w.of[i]);
-            sum += v * v;
-        }
-    }
-    for (int apart = kWarp / 2; apart > 0; apart /= 2) {
-        sum += __shfl_xor_sync(0xFFFFFFFFu, sum, apart);
-    }
-    float *state = line_of<float>(args.state[0], row);
-    const float s = *state + sum / float(args.width);
-    __syncwarp();
-    if (lane == 0) {
-        *state = s;
-    }
-    const float scale = sqrtf(s) + rule.eps;
-    for (uint32_t c = lane; c < args.share.chunks; c += kWarp) {
-        const auto g = *chunk_of<float, kCount>(args.grads, at, c);
-        auto *to = chunk_of<W, kCount>(args.weights, row, c);
-        auto w = *to;
-#pragma unroll
-        for (int i = 0; i < kCount; i++) {
-            const float old = to_float(w.of[i]);
-            const float v = g.of[i] + rule.decay * old;
-            w.of[i] = from_float<W>(old - rule.lr * (v / scale));
-        }
-        *to = w;
+    if constexpr (kKind == WEFT_LAZY_ADAM) {
+        count_steps(args, first);
     }
 }
 
 template <weft_optimizer kKind, typename W, int kCount>
 int launch(UpdateArgs args, cudaStream_t stream)
 {
-    const uint64_t n = args.share.n;
-    uint64_t blocks;
+    args.share =
+        share_of(args.share.n, args.width / kCount, kThreads * kFlight);
+    const uint64_t blocks = blocks_of(args.share);
 
-    args.share = share_of(n, args.width / kCount, kThreads * kFlight);
-    blocks = blocks_of(args.share);
-    if (kKind == WEFT_ROWWISE_ADAGRAD) {
-        blocks = (n * kWarp + kThreads - 1) / kThreads;
-    }
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;
     }
-    if constexpr (kKind == WEFT_ROWWISE_ADAGRAD) {
-        rowwise_kernel<W, kCount>
-            <<<uint32_t(blocks), kThreads, 0, stream>>>(args);
-    } else {
-        update_kernel<kKind, W, kCount>
-            <<<uint32_t(blocks), kThreads, 0, stream>>>(args);
-    }
+    update_kernel<kKind, W, kCount>
+        <<<uint32_t(blocks), kThreads, 0, stream>>>(args);
     return last_error();
 }
 
@@ -302,21 +168,15 @@ int launch_kind(const UpdateArgs &args, weft_optimizer kind,
         return launch<WEFT_SGD, W, kCount>(args, stream);
     case WEFT_ADAGRAD:
         return launch<WEFT_ADAGRAD, W, kCount>(args, stream);
-    case WEFT_ROWWISE_ADAGRAD:
-        return launch<WEFT_ROWWISE_ADAGRAD, W, kCount>(args, stream);
     case WEFT_RMSPROP:
         return launch<WEFT_RMSPROP, W, kCount>(args, stream);
     case WEFT_ADAM:
         return launch<WEFT_ADAM, W, kCount>(args, stream);
     case WEFT_LAZY_ADAM:
         return launch<WEFT_LAZY_ADAM, W, kCount>(args, stream);
+    default:
+        return WF_CUDA_UNSUPPORTED;
     }
-    return WF_CUDA_UNSUPPORTED;
-}
-
-bool aligned(const Lines &lines, uint64_t to)
-{
-    return (reinterpret_cast<uint64_t>(lines.at) | lines.pitch) % to == 0;
 }
 
 /* Four elements at once where all addresses allow it. */
@@ -328,10 +188,8 @@ int launch_width(const UpdateArgs &args, weft_optimizer kind,
     bool four = args.width % 4 == 0 && aligned(args.grads, 16) &&
                 aligned(args.weights, 4 * sizeof(W));
 
-    if (kind != WEFT_ROWWISE_ADAGRAD) {
-        for (int i = 0; i < states; i++) {
-            four = four && aligned(args.state[i], 16);
-        }
+    for (int i = 0; i < states; i++) {
+        four = four && aligned(args.state[i], 16);
     }
     return four ? launch_kind<W, 4>(args, kind, stream)
                 : launch_kind<W, 1>(args, kind, stream);
@@ -394,10 +252,8 @@ int update(const wf_cuda_update_call *call)
     args.share.n = call->ids.n;
     args.width = uint32_t(call->weights.width);
     args.rule = rule_of(call->rule);
-    if (call->rule.kind == WEFT_LAZY_ADAM) {
-        const uint64_t blocks = (call->ids.n + kThreads - 1) / kThreads;
-        count_kernel<<<uint32_t(blocks), kThreads, 0, state->stream>>>(
-            args.state[2], args.ids, args.bounds, call->ids.n);
+    if (call->rule.kind == WEFT_ROWWISE_ADAGRAD) {
+        return update_rowwise(args, call->weights.type, state->stream);
     }
     switch (call->weights.type) {
     case WEFT_F32:

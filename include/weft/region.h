@@ -105,6 +105,12 @@ WEFT_API void weft_region_retain(weft_region *region);
  * collective, in any order: the memory lasts until no rank has it. Rows that
  * others ask this rank for by messages are gone for them: WEFT_ERR_CLOSED.
  * Takes NULL.
+ *
+ * If GPUs can see the region, the last hold waits for all work on them that
+ * this process has launched, on any stream, so that no kernel loses memory that
+ * it is using; the end of a view and a shrinking resize do the same. No stream
+ * of these GPUs may be capturing a graph meanwhile: CUDA ends a capture when
+ * somebody waits for its device.
  */
 WEFT_API void weft_region_destroy(weft_region *region);
 

@@ -135,13 +135,10 @@ class Table(torch.nn.Module):
         prefix: str,
         local_metadata: Any,
         strict: bool,
-        missing_keys: list[str],
-        unexpected_keys: list[str],
-        error_msgs: list[str],
+        *problems: list[str],
     ) -> None:
-        super()._load_from_state_dict(
-            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        )
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, *problems)
+        missing_keys, unexpected_keys, error_msgs = problems
         name = prefix + "weight"
         given = state_dict.get(name)
         if name in unexpected_keys:
@@ -183,10 +180,8 @@ class Embedding(Table):
         init: Init | None = None,
         **more: Any,
     ) -> None:
-        super().__init__(
-            _made((num_embeddings, embedding_dim), dtype, device, partition, comm, more),
-            padding_idx,
-        )
+        more |= {"device": device, "partition": partition, "comm": comm}
+        super().__init__(_made(num_embeddings, embedding_dim, dtype, **more), padding_idx)
         _fill(self, init or torch.nn.init.normal_)
 
     @classmethod
@@ -226,10 +221,8 @@ class EmbeddingBag(Table):
         **more: Any,
     ) -> None:
         self._check_mode(mode)
-        super().__init__(
-            _made((num_embeddings, embedding_dim), dtype, device, partition, comm, more),
-            padding_idx,
-        )
+        more |= {"device": device, "partition": partition, "comm": comm}
+        super().__init__(_made(num_embeddings, embedding_dim, dtype, **more), padding_idx)
         self.mode = mode
         self.include_last_offset = include_last_offset
         _fill(self, init or torch.nn.init.normal_)
@@ -340,12 +333,8 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
-def _made(
-    shape: tuple[int, int], dtype: Any, device: Any, partition: Any, comm: Any, more: Any
-) -> Region:
-    if dtype is None:
-        dtype = torch.get_default_dtype()
-    return _create.table(shape, dtype, device, partition, comm, **more)
+def _made(rows: int, width: int, dtype: Any, **more: Any) -> Region:
+    return _create.table((rows, width), dtype or torch.get_default_dtype(), **more)
 
 
 def _fill(table: Table, init: Init) -> None:

@@ -39,6 +39,9 @@ static const symbol symbols[] = {
     {"cuCtxPopCurrent_v2", AT(cuCtxPopCurrent)},
     {"cuCtxGetCurrent", AT(cuCtxGetCurrent)},
     {"cuCtxGetDevice", AT(cuCtxGetDevice)},
+    {"cuCtxSynchronize", AT(cuCtxSynchronize)},
+    {"cuThreadExchangeStreamCaptureMode",
+     AT(cuThreadExchangeStreamCaptureMode)},
     {"cuMemGetInfo_v2", AT(cuMemGetInfo)},
     {"cuMemGetAllocationGranularity", AT(cuMemGetAllocationGranularity)},
     {"cuMemCreate", AT(cuMemCreate)},
@@ -313,4 +316,23 @@ void wf_device_leave(const wf_device *device)
         wf_log(WEFT_LOG_WARN, "leaving CUDA device %d: error %d",
                device->number, error);
     }
+}
+
+void wf_device_wait(const wf_device *device)
+{
+    const wf_driver *driver = device->driver;
+    wf_cu_context *left = NULL;
+    int mode = WF_CU_CAPTURE_RELAXED;
+    int error;
+
+    if (!wf_device_ours(device) ||
+        driver->cuCtxPushCurrent(device->context) != WF_CU_OK) {
+        return;
+    }
+    error = driver->cuThreadExchangeStreamCaptureMode(&mode);
+    (void)driver->cuCtxSynchronize();
+    if (error == WF_CU_OK) {
+        (void)driver->cuThreadExchangeStreamCaptureMode(&mode);
+    }
+    (void)driver->cuCtxPopCurrent(&left);
 }

@@ -49,6 +49,7 @@ enum wf_cu_access { WF_CU_READ = 1, WF_CU_READWRITE = 3 };
 #define WF_CU_REGISTER_MAPPED 2    /* and at an address for the device */
 #define WF_CU_REGISTER_READ_ONLY 8 /* the mapping cannot be written to */
 #define WF_CU_ALL_CONTEXTS (WF_CU_REGISTER_PORTABLE | WF_CU_REGISTER_MAPPED)
+#define WF_CU_CAPTURE_RELAXED 2 /* of cuThreadExchangeStreamCaptureMode */
 /* The calling thread's own stream: waiting for it does not wait for others'. */
 #define WF_CU_STREAM_PER_THREAD ((void *)2)
 
@@ -107,6 +108,11 @@ typedef struct wf_driver {
     int (*cuCtxPopCurrent)(wf_cu_context **out);
     int (*cuCtxGetCurrent)(wf_cu_context **out);
     int (*cuCtxGetDevice)(int *out);
+    /* Wait for all work on its device. */
+    int (*cuCtxSynchronize)(void);
+    /* What this thread may do while some stream is being captured: the new
+     * mode goes in, the old one comes out. */
+    int (*cuThreadExchangeStreamCaptureMode)(int *mode);
 
     /* Memory of the current device: free and total bytes. */
     int (*cuMemGetInfo)(size_t *free_bytes, size_t *total_bytes);
@@ -201,6 +207,14 @@ void wf_device_close(wf_device *device);
  * by a leave, after which the caller's own context is current again. */
 weft_status wf_device_enter(const wf_device *device);
 void wf_device_leave(const wf_device *device);
+
+/* Wait until nothing runs on the device any more: what a kernel still uses
+ * must not be taken from it, and unlike cuMemFree neither unmapping nor
+ * unregistering waits. Nothing is told of failures. A context that an earlier
+ * error has broken, and a driver that has ended, run nothing; a stream that is
+ * being captured forbids the wait, and what it has captured does not run yet.
+ * Forked children do not wait. */
+void wf_device_wait(const wf_device *device);
 
 /* Is this process the one that opened the device? A child that it forked is
  * not, and must not call the driver; check says so. */

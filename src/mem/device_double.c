@@ -247,6 +247,31 @@ static int double_current_device(int *out)
     return error;
 }
 
+static int double_context_synchronize(void)
+{
+    int error =
+        wf_double_thread.depth > 0 ? wf_double_refuse() : WF_CU_BAD_CONTEXT;
+
+    if (error == WF_CU_OK) {
+        pthread_mutex_lock(&wf_double.lock);
+        wf_double_thread.stack[wf_double_thread.depth - 1]->busy = false;
+        pthread_mutex_unlock(&wf_double.lock);
+    }
+    return error;
+}
+
+static int double_capture_mode(int *mode)
+{
+    int error = wf_double_refuse();
+    int before = wf_double_thread.capture_mode;
+
+    if (error == WF_CU_OK) {
+        wf_double_thread.capture_mode = *mode;
+        *mode = before;
+    }
+    return error;
+}
+
 static void double_devices(wf_driver *t)
 {
     t->in_host_memory = true;
@@ -262,6 +287,8 @@ static void double_devices(wf_driver *t)
     t->cuCtxPopCurrent = double_pop;
     t->cuCtxGetCurrent = double_current;
     t->cuCtxGetDevice = double_current_device;
+    t->cuCtxSynchronize = double_context_synchronize;
+    t->cuThreadExchangeStreamCaptureMode = double_capture_mode;
 }
 
 /* --- starting, counting --------------------------------------------------- */
@@ -280,6 +307,8 @@ const wf_driver *wf_double_start(const wf_double_options *options)
     wf_double.ended = false;
     wf_double_thread.depth = 0;
     wf_double_thread.fail_in = 0;
+    wf_double_thread.capture_mode = 0;
+    wf_double.torn = 0;
     memset(wf_double.contexts, 0, sizeof(wf_double.contexts));
     wf_span_free_all(&wf_double.mappings);
     wf_span_free_all(&wf_double.ranges);
@@ -396,7 +425,8 @@ void wf_double_end(void)
 
 wf_double_counts wf_double_count(void)
 {
-    wf_double_counts c = {.depth = wf_double_thread.depth};
+    wf_double_counts c = {.depth = wf_double_thread.depth,
+                          .capture_mode = wf_double_thread.capture_mode};
 
     pthread_mutex_lock(&wf_double.lock);
     for (int d = 0; d < WF_DOUBLE_DEVICES; d++) {
@@ -408,6 +438,7 @@ wf_double_counts wf_double_count(void)
     c.ranges = wf_span_count(wf_double.ranges);
     c.mappings = wf_span_count(wf_double.mappings);
     c.registered = wf_span_count(wf_double.registered);
+    c.torn = wf_double.torn;
     pthread_mutex_unlock(&wf_double.lock);
     return c;
 }
@@ -424,4 +455,32 @@ int wf_double_access(const void *at, int device)
     }
     pthread_mutex_unlock(&wf_double.lock);
     return access;
+}
+
+/* --- kernels -------------------------------------------------------------- */
+
+void wf_double_launch(int device)
+{
+    pthread_mutex_lock(&wf_double.lock);
+    wf_double.contexts[device].busy = true;
+    pthread_mutex_unlock(&wf_double.lock);
+}
+
+bool wf_double_busy(int device)
+{
+    bool busy;
+
+    pthread_mutex_lock(&wf_double.lock);
+    busy = wf_double.contexts[device].busy;
+    pthread_mutex_unlock(&wf_double.lock);
+    return busy;
+}
+
+void wf_double_take(const wf_span *span)
+{
+    for (int d = 0; d < WF_DOUBLE_DEVICES; d++) {
+        bool usable = span == NULL || span->access[d] != 0;
+
+        wf_double.torn += usable && wf_double.contexts[d].busy;
+    }
 }

@@ -52,9 +52,16 @@ typedef struct wf_double_counts {
     unsigned ranges;
     unsigned mappings;
     unsigned registered;
-    unsigned depth; /* of this thread's stack of contexts */
+    unsigned torn;    /* times that memory was taken from a running kernel */
+    unsigned depth;   /* of this thread's stack of contexts */
+    int capture_mode; /* of this thread */
 } wf_double_counts;
 wf_double_counts wf_double_count(void);
+
+/* From now on a kernel runs on `device`, and uses whatever it may use, until
+ * somebody waits for the device. */
+void wf_double_launch(int device);
+bool wf_double_busy(int device);
 
 /* What `device` may do with the memory at `at`: 0, WF_CU_READ or
  * WF_CU_READWRITE. */

@@ -71,8 +71,7 @@ static int double_copy_out(void *to, wf_cu_address from, size_t bytes)
     return error;
 }
 
-/* --- wf_double.registered host memory
- * ----------------------------------------------- */
+/* --- registered host memory ----------------------------------------------- */
 
 static int double_register(void *at, size_t bytes, unsigned flags)
 {
@@ -105,6 +104,7 @@ static int double_unregister(void *at)
         return WF_CU_ENDED;
     }
     pthread_mutex_lock(&wf_double.lock);
+    wf_double_take(NULL);
     ok = wf_span_drop(&wf_double.registered, (uintptr_t)at, 0);
     pthread_mutex_unlock(&wf_double.lock);
     return ok ? WF_CU_OK : WF_CU_NOT_REGISTERED;

@@ -314,12 +314,17 @@ static int double_map(wf_cu_address at, size_t bytes, size_t offset,
 
 static int double_unmap(wf_cu_address at, size_t bytes)
 {
+    const wf_span *s;
     bool ok;
 
     if (wf_double.ended) {
         return WF_CU_ENDED;
     }
     pthread_mutex_lock(&wf_double.lock);
+    s = wf_span_around(wf_double.mappings, at, 1);
+    if (s != NULL) {
+        wf_double_take(s);
+    }
     ok = bytes != 0 && wf_span_drop(&wf_double.mappings, at, bytes);
     if (ok) {
         /* Back to addresses that are only reserved. */
@@ -359,6 +364,9 @@ static int grant_locked(wf_span *s, const wf_cu_grant *grant)
     }
     if (device != s->device && wf_double.machine.no_peers) {
         return WF_CU_NOT_SUPPORTED;
+    }
+    if (grant->access == 0 && s->access[device] != 0) {
+        wf_double_take(s);
     }
     s->access[device] = grant->access;
     return protect(s);

@@ -13,6 +13,7 @@
 struct wf_cu_context {
     int device;
     unsigned users;
+    bool busy; /* a kernel is running */
 };
 
 /* Physical memory that this process has a handle of. */
@@ -44,12 +45,14 @@ typedef struct wf_double_state {
     wf_span *ranges;
     wf_span *mappings;
     wf_span *registered;
+    unsigned torn;
 } wf_double_state;
 extern wf_double_state wf_double;
 
 typedef struct wf_double_own {
     wf_cu_context *stack[WF_DOUBLE_STACK];
     unsigned depth;
+    int capture_mode; /* 0: global, as threads begin */
     unsigned fail_in;
     int fail_with;
 } wf_double_own;
@@ -58,6 +61,10 @@ extern _Thread_local wf_double_own wf_double_thread;
 /* WF_CU_OK if a call that asks for something may go on. */
 int wf_double_refuse(void);
 bool wf_double_bad_device(int device);
+
+/* Count memory that is taken while a device that may use it is busy: all of
+ * them where `span` is NULL. Under the lock. */
+void wf_double_take(const wf_span *span);
 
 /* The span that holds all of [at, at + bytes). */
 wf_span *wf_span_around(wf_span *list, uintptr_t at, size_t bytes);

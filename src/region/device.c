@@ -128,6 +128,14 @@ static void object_end(wf_cuda_state *s, wf_cuda_object *o)
     wf_free(o);
 }
 
+void wf_cuda_wait(const wf_cuda_state *s)
+{
+    wf_device_wait(&s->device);
+    for (uint32_t i = 0; i < s->guests; i++) {
+        wf_device_wait(&s->guest[i]);
+    }
+}
+
 static void object_list(wf_cuda_state *s, wf_cuda_object *o)
 {
     wf_cuda_object **at = &s->objects;
@@ -247,6 +255,9 @@ static void truncate_locked(wf_cuda_state *s, uint64_t at)
 
     while (*p != NULL && (*p)->at < at) {
         p = &(*p)->next;
+    }
+    if (*p != NULL) {
+        wf_cuda_wait(s);
     }
     while (*p != NULL) {
         wf_cuda_object *o = *p;

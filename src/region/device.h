@@ -9,11 +9,15 @@
  *
  * The driver counts who holds an allocation. When its maker dies the others
  * keep it, and it is free when the last of them lets go, in whatever order and
- * by whatever end. */
+ * by whatever end. Before a rank takes addresses away from its own devices it
+ * waits for them, so that no kernel loses what it is working on. */
 #ifndef WF_REGION_DEVICE_H
 #define WF_REGION_DEVICE_H
 
 #include "region/storage.h"
+
+/* Devices of one process that can use a region. */
+#define WF_CUDA_GUESTS 64
 
 /* The number of the device that the storage is on. */
 int wf_cuda_device_of(const void *state);

@@ -54,8 +54,8 @@ weft_status wf_cuda_grant_all(const wf_cuda_state *s, wf_cu_address base,
     return st;
 }
 
-/* Kernels of this process that use the rows behind `end` are over: nobody may
- * be in a call on rows that go. Only whole objects can be closed. */
+/* Only whole objects can be closed. A kernel that was launched before may still
+ * be working on their rows. */
 weft_status wf_cuda_access(void *state, uint64_t end)
 {
     wf_cuda_state *s = state;
@@ -67,6 +67,9 @@ weft_status wf_cuda_access(void *state, uint64_t end)
         bool usable = o->at < end;
 
         if (usable != o->usable) {
+            if (!usable) {
+                wf_cuda_wait(s);
+            }
             st = wf_cuda_grant_all(s, s->base, o, usable ? WF_CU_READWRITE : 0);
             o->usable = st == WEFT_OK ? usable : o->usable;
         }

@@ -8,9 +8,6 @@
 #include "mem/device.h"
 #include "region/device.h"
 
-/* Devices of one process that can use a region. */
-#define WF_CUDA_GUESTS 64
-
 /* One allocation, ours or imported. Its handle is kept so that it can be
  * mapped once more, for a view. */
 typedef struct wf_cuda_object {
@@ -46,6 +43,10 @@ typedef struct wf_cuda_state {
 
 /* Giving back cannot fail; that the driver is gone before us is no news. */
 void wf_cuda_gave_back(int error, const char *what);
+
+/* Wait until no device of this process can be using the range. Under the
+ * lock. */
+void wf_cuda_wait(const wf_cuda_state *s);
 
 /* Let the own device and all guests do `access` with an object that is mapped
  * at `base` + its offset. Under the lock. */

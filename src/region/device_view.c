@@ -10,6 +10,7 @@ static void view_free(const wf_cuda_state *s, wf_cuda_view *v)
 {
     bool ours = wf_device_ours(&s->device);
 
+    wf_cuda_wait(s);
     while (v->objects != NULL) {
         wf_cuda_object *o = v->objects;
 

@@ -58,19 +58,15 @@ static uint32_t partner_of(const weft_region *region, uint32_t owner)
 {
     uint32_t number = number_on_node(region, region->rank);
     uint32_t size = ranks_on_node(region, owner);
-    uint32_t partner = owner;
 
-    /* From the last choice to the first, so that one is left if none is here.
-     */
-    for (uint32_t i = size; i-- > 0;) {
+    for (uint32_t i = 0; i < size; i++) {
         uint32_t r = numbered_on_node(region, owner, (number + i) % size);
 
-        if (i == 0 ? is_here(region, r) || !is_here(region, partner)
-                   : is_here(region, r)) {
-            partner = r;
+        if (is_here(region, r)) {
+            return r;
         }
     }
-    return partner;
+    return owner; /* gone, too: it is named */
 }
 
 static uint32_t route_to(const weft_region *region, uint32_t owner)

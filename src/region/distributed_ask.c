@@ -215,15 +215,15 @@ static bool answers(const wf_rows_block *b, const wf_rows_target *t,
 {
     const wf_rows_call *call = b->call;
     uint32_t asked = t->next - t->begin + (t->at > 0 ? 1 : 0);
-    uint64_t unit = wf_dtype_bytes(call->table.type);
+    uint64_t inside = wf_dtype_bytes(call->table.type) - 1; /* its bits */
     uint64_t at = a->skip - call->table.skip;
 
     return a->first >= t->begin && a->first - t->begin <= asked &&
            a->rows <= asked - (a->first - t->begin) && a->rows > 0 &&
            a->skip >= call->table.skip && at <= call->far_bytes &&
-           a->bytes <= call->far_bytes - at && at % unit == 0 &&
-           a->bytes % unit == 0 && a->bytes > 0 &&
-           a->rows * a->bytes <= t->owed &&
+           a->bytes <= call->far_bytes - at && (at & inside) == 0 &&
+           (a->bytes & inside) == 0 && a->bytes > 0 &&
+           a->bytes <= WF_ROWS_ANSWER_MAX && a->rows * a->bytes <= t->owed &&
            payload_bytes ==
                (call->op == WF_ROWS_GATHER ? a->rows * a->bytes : 0);
 }

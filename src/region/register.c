@@ -19,8 +19,10 @@ typedef struct registration {
     pthread_mutex_t lock;
     char *base;
     bool read_only;
-    wf_device device; /* holds a context, so that it lasts */
-    piece *pieces;    /* the last one first */
+    wf_device device;                /* holds a context, so that it lasts */
+    wf_device guest[WF_CUDA_GUESTS]; /* others that were told the address */
+    uint32_t guests;
+    piece *pieces; /* the last one first */
 } registration;
 
 static const char registration_kind;
@@ -50,6 +52,15 @@ static uint64_t usable_end(const weft_region *region)
         }
     }
     return wf_round_up(end, part->granule);
+}
+
+/* No device of this process uses the region any more. */
+static void wait_for_devices(const registration *r)
+{
+    wf_device_wait(&r->device);
+    for (uint32_t i = 0; i < r->guests; i++) {
+        wf_device_wait(&r->guest[i]);
+    }
 }
 
 /* The functions below run in the context of r->device, under the lock. */
@@ -98,6 +109,9 @@ static weft_status register_until(registration *r, uint64_t end)
 {
     uint64_t from;
 
+    if (registered_end(r) > end) {
+        wait_for_devices(r);
+    }
     while (registered_end(r) > end) {
         piece_drop(r);
     }
@@ -129,6 +143,9 @@ static void registration_resized(wf_region_extra *extra, weft_region *region)
 
 static void registration_free(registration *r)
 {
+    for (uint32_t i = 0; i < r->guests; i++) {
+        wf_device_close(&r->guest[i]);
+    }
     wf_device_close(&r->device);
     pthread_mutex_destroy(&r->lock);
     wf_free(r);
@@ -142,6 +159,9 @@ static void registration_closing(wf_region_extra *extra, weft_region *region)
         wf_device_ours(&r->device) && wf_device_enter(&r->device) == WEFT_OK;
 
     (void)region;
+    if (r->pieces != NULL) {
+        wait_for_devices(r);
+    }
     while (r->pieces != NULL) {
         piece *p = r->pieces;
 
@@ -203,34 +223,73 @@ static weft_status ensure_registered(registration *r, uint64_t end)
 }
 
 /* Tensors on both sides are to have one address. */
-static weft_status check_address(const registration *r, int number)
+static weft_status check_address(const registration *r, const wf_device *device)
 {
     const wf_driver *driver = r->device.driver;
-    wf_device device = {0};
     wf_cu_address seen = 0;
-    weft_status st = wf_device_open(driver, number, &device);
+    weft_status st = wf_device_enter(device);
     int error;
 
     if (st != WEFT_OK) {
         return st;
     }
-    st = wf_device_enter(&device);
-    if (st == WEFT_OK) {
-        error = driver->cuMemHostGetDevicePointer(&seen, r->base, 0);
-        wf_device_leave(&device);
-        if (error != WF_CU_OK) {
-            st = wf_driver_fail(driver, error,
-                                "the address of a host region on CUDA device "
-                                "%d",
-                                number);
-        } else if (seen != (uintptr_t)r->base) {
-            st = wf_fail(WEFT_ERR_UNSUPPORTED,
+    error = driver->cuMemHostGetDevicePointer(&seen, r->base, 0);
+    wf_device_leave(device);
+    if (error != WF_CU_OK) {
+        return wf_driver_fail(driver, error,
+                              "the address of a host region on CUDA device %d",
+                              device->number);
+    }
+    return seen == (uintptr_t)r->base
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_UNSUPPORTED,
                          "CUDA device %d sees a host region at another address "
                          "than the processor",
-                         number);
+                         device->number);
+}
+
+static const wf_device *find_user(const registration *r, int number)
+{
+    for (uint32_t i = 0; i < r->guests; i++) {
+        if (r->guest[i].number == number) {
+            return &r->guest[i];
         }
     }
-    wf_device_close(&device);
+    return number == r->device.number ? &r->device : NULL;
+}
+
+static weft_status admit_guest(registration *r, int number)
+{
+    wf_device guest = {0};
+    weft_status st;
+
+    if (r->guests == WF_CUDA_GUESTS) {
+        return wf_fail(WEFT_ERR_UNSUPPORTED,
+                       "more than %d CUDA devices use a region",
+                       WF_CUDA_GUESTS);
+    }
+    st = wf_device_open(r->device.driver, number, &guest);
+    if (st == WEFT_OK) {
+        st = check_address(r, &guest);
+        if (st == WEFT_OK) {
+            r->guest[r->guests++] = guest;
+        } else {
+            wf_device_close(&guest);
+        }
+    }
+    return st;
+}
+
+/* Who is told the address is kept, so as to be waited for at the end. */
+static weft_status admit(registration *r, int number)
+{
+    const wf_device *user;
+    weft_status st;
+
+    pthread_mutex_lock(&r->lock);
+    user = find_user(r, number);
+    st = user != NULL ? check_address(r, user) : admit_guest(r, number);
+    pthread_mutex_unlock(&r->lock);
     return st;
 }
 
@@ -252,7 +311,7 @@ weft_status wf_region_register(weft_region *region, int32_t device)
     }
     if (st == WEFT_OK && end > 0) {
         st = ensure_registered(r, end);
-        st = st == WEFT_OK ? check_address(r, number) : st;
+        st = st == WEFT_OK ? admit(r, number) : st;
     }
     return st;
 }

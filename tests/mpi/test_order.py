@@ -15,7 +15,7 @@ from weft import mpi
 close = torch.testing.assert_close
 
 
-def random_graph(comm, seed):
+def random_graph(comm, seed, devices=("cpu",)):
     """The same communications on all ranks, whose results are used at random.
 
     Each rank makes its own graph around them: of everything that it has it
@@ -26,9 +26,10 @@ def random_graph(comm, seed):
     leaf = torch.ones(2, requires_grad=True)
     pool, ran, recorded = [leaf], [], []
     for number in range(same.randrange(3, 12)):
-        x = own.choice(pool)
+        device = own.choice(devices)
+        x = own.choice(pool).to(device)
         for _ in range(own.randrange(3)):
-            x = (x * own.choice(pool)).sin()
+            x = (x * own.choice(pool).to(device)).sin()
         kind = same.randrange(5)
         if kind == 0:
             y = comm.Allreduce(x)
@@ -47,15 +48,16 @@ def random_graph(comm, seed):
         node.register_prehook(lambda _, number=number: ran.append(number))
         if own.randrange(3):
             pool.append(y)
-    loss = sum((own.choice(pool).sum() for _ in range(own.randrange(3))), torch.zeros(()))
+    used = [own.choice(pool).sum().cpu() for _ in range(own.randrange(3))]
+    loss = sum(used, torch.zeros(()))
     mpi.backward(loss, comm)
     assert ran == recorded[::-1], (ran, recorded)
     assert comm.history == 0
 
 
-def fuzz(comm, first, count):
+def fuzz(comm, first, count, *devices):
     for seed in range(first, first + count):
-        random_graph(comm, seed)
+        random_graph(comm, seed, devices or ("cpu",))
 
 
 @pytest.mark.parametrize("size", (2, 3))

@@ -182,6 +182,11 @@ static void give(uint64_t rows, uint32_t ranks, uint64_t *part)
 
 weft_region *dr_create(weft_world *world, const dr_shape *shape)
 {
+    return dr_create_on(weft_world_comm(world), shape);
+}
+
+weft_region *dr_create_on(weft_comm *comm, const dr_shape *shape)
+{
     uint64_t dims[2] = {shape->rows, shape->width};
     uint64_t given[WT_MAX_RANKS] = {0};
     weft_region *region = NULL;
@@ -196,9 +201,8 @@ weft_region *dr_create(weft_world *world, const dr_shape *shape)
                                      : (shape->width + shape->gap) *
                                            weft_dtype_size(shape->type)};
 
-    give(shape->rows, weft_world_size(world), given);
-    WT_OK(weft_region_create(weft_world_comm(world), 2, dims, shape->type,
-                             &options, &region));
+    give(shape->rows, weft_comm_size(comm), given);
+    WT_OK(weft_region_create(comm, 2, dims, shape->type, &options, &region));
     dr_fill(region);
     WT_OK(weft_region_barrier(region, 0));
     return region;

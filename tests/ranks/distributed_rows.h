@@ -33,6 +33,7 @@ typedef struct dr_shape {
 
 /* Make one; each rank fills its own part. Returns behind a barrier. */
 weft_region *dr_create(weft_world *world, const dr_shape *shape);
+weft_region *dr_create_on(weft_comm *comm, const dr_shape *shape);
 /* Set the rows that this rank owns to dr_value. */
 void dr_fill(weft_region *region);
 /* Where a row lies that this rank owns; NULL for others. */

@@ -137,6 +137,40 @@ static void many_ids_are_asked_for_in_blocks(void **state)
     dr_run("aab", many_body);
 }
 
+/* Ranks of the region are not those of the job: their order is turned round,
+ * and the first rank of the job is not in it. */
+static void group_body(weft_world *world)
+{
+    int32_t rank = (int32_t)weft_world_rank(world);
+    weft_comm *comm = NULL;
+
+    WT_OK(weft_comm_split(weft_world_comm(world), rank == 0 ? -1 : 1, -rank,
+                          &comm));
+    for (unsigned i = 0; comm != NULL && i < REACHES; i++) {
+        dr_shape shape = {.rows = 37,
+                          .width = 5,
+                          .type = WEFT_I32,
+                          .reach = reaches[i],
+                          .partition = (weft_partition)i,
+                          .run = 2};
+        weft_region *region = dr_create_on(comm, &shape);
+
+        dr_check_all(region);
+        WT_OK(weft_region_barrier(region, 0));
+        weft_region_destroy(region);
+    }
+    weft_comm_destroy(comm);
+    WT_OK(weft_barrier(weft_world_comm(world)));
+}
+
+static void regions_of_a_group_find_their_ranks(void **state)
+{
+    (void)state;
+    dr_run("aab", group_body);
+    dr_run("abacb", group_body);
+    dr_run("aabbbcca", group_body);
+}
+
 /* --- views, conversion, bounds -------------------------------------------- */
 
 static void columns_body(weft_world *world)
@@ -401,6 +435,7 @@ int main(void)
         cmocka_unit_test(gather_finds_rows_on_all_nodes),
         cmocka_unit_test(rows_of_any_size_arrive_whole),
         cmocka_unit_test(many_ids_are_asked_for_in_blocks),
+        cmocka_unit_test(regions_of_a_group_find_their_ranks),
         cmocka_unit_test(views_and_conversions_work_between_nodes),
         cmocka_unit_test(ids_past_the_end_are_told_of_before_anything_moves),
         cmocka_unit_test(of_equal_ids_the_last_row_stays),

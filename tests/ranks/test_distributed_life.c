@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,6 +143,44 @@ static void an_owner_that_left_the_job_is_named(void **state)
 {
     (void)state;
     wt_run_job_both(&(wt_job){.ranks = 3, .bare = left_bare});
+}
+
+/* --- forked children ------------------------------------------------------ */
+
+/* A child has its rank's part and may let go of it; it asks nobody, and the
+ * ranks go on. */
+static void forked_body(weft_world *world)
+{
+    dr_shape shape = plain_by(WEFT_REACH_DISTRIBUTED);
+    weft_region *region = dr_create(world, &shape);
+    uint32_t rank = weft_world_rank(world);
+    int64_t own = row_of(region, rank);
+    int64_t other = row_of(region, rank == 0 ? 1 : 0);
+    int status = -1;
+    pid_t child;
+
+    dr_check_all(region);
+    child = fork();
+    WT_CHECK(child >= 0);
+    if (child == 0) {
+        WT_STATUS(gather_one(region, other), WEFT_ERR_CLOSED);
+        dr_check_gather(region, &own, 1);
+        weft_region_destroy(region);
+        _exit(0);
+    }
+    for (int i = 0; i < 20; i++) {
+        dr_check_all(region);
+    }
+    WT_CHECK(waitpid(child, &status, 0) == child && status == 0);
+    dr_check_all(region);
+    WT_OK(weft_region_barrier(region, 0));
+    weft_region_destroy(region);
+}
+
+static void a_forked_child_asks_nobody(void **state)
+{
+    (void)state;
+    wt_run(3, NULL, forked_body);
 }
 
 /* --- at once -------------------------------------------------------------- */
@@ -365,6 +404,7 @@ int main(void)
         cmocka_unit_test(owners_need_not_call_anything),
         cmocka_unit_test(an_owner_that_let_go_is_named),
         cmocka_unit_test(an_owner_that_left_the_job_is_named),
+        cmocka_unit_test(a_forked_child_asks_nobody),
         cmocka_unit_test(threads_and_regions_ask_at_once_in_both_directions),
         cmocka_unit_test(new_rows_can_be_asked_for_at_once),
         cmocka_unit_test(such_regions_are_saved_and_loaded),

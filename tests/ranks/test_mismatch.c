@@ -17,6 +17,7 @@ typedef struct one_call {
     weft_dtype type;
     weft_op op;
     uint32_t root;
+    uint64_t mark;
 } one_call;
 
 /* What the odd rank calls and what all others call, and the words that the
@@ -94,7 +95,9 @@ static weft_status run_into_it(weft_comm *comm, void *buf)
     weft_status st = WEFT_OK;
 
     for (unsigned i = 0; st == WEFT_OK && i < the.calls; i++) {
+        weft_comm_set_mark(comm, mine[i].mark);
         st = call(comm, &mine[i], buf);
+        weft_comm_set_mark(comm, 0);
     }
     for (unsigned i = 0; st == WEFT_OK && i < 3; i++) {
         st = weft_barrier(comm);
@@ -165,7 +168,7 @@ static void expect_mismatch(mismatch m)
 
 static one_call sum_of(size_t n, weft_dtype type)
 {
-    return (one_call){ALLREDUCE, n, type, WEFT_SUM, 0};
+    return (one_call){ALLREDUCE, n, type, WEFT_SUM, 0, 0};
 }
 
 static void another_operation_is_told_of(void **state)
@@ -193,6 +196,24 @@ static void another_count_is_told_of(void **state)
         (mismatch){.usual = {{.what = BROADCAST, .n = 50, .type = WEFT_U8}},
                    .odd = {{.what = BROADCAST, .n = 49, .type = WEFT_U8}},
                    .words = {"broadcast", "50", "49"}});
+}
+
+static void another_mark_is_told_of(void **state)
+{
+    one_call one = sum_of(10, WEFT_F32);
+    one_call other = sum_of(10, WEFT_F32);
+    one_call barrier = {.what = BARRIER, .mark = 7};
+
+    (void)state;
+    one.mark = 0x123456789;
+    other.mark = 0x12345678a;
+    expect_mismatch(
+        (mismatch){.usual = {one},
+                   .odd = {other},
+                   .words = {"mark 0x123456789", "mark 0x12345678a"}});
+    expect_mismatch((mismatch){.usual = {barrier},
+                               .odd = {{.what = BARRIER}},
+                               .words = {"barrier, mark 0x7"}});
 }
 
 /* The two would take different algorithms. */
@@ -529,6 +550,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(another_operation_is_told_of),
         cmocka_unit_test(another_count_is_told_of),
+        cmocka_unit_test(another_mark_is_told_of),
         cmocka_unit_test(a_small_and_a_large_count_are_told_of),
         cmocka_unit_test(another_type_is_told_of),
         cmocka_unit_test(another_reduction_is_told_of),

@@ -113,6 +113,41 @@ static void new_rows_are_registered_too(void **state)
     wt_run(2, NULL, resized_body);
 }
 
+static void expect_untouched(void)
+{
+    WT_CHECK(wf_double_count().torn == 0);
+    WT_CHECK(!wf_double_busy(0));
+    WT_CHECK(!wf_double_busy(1));
+    wf_double_launch(0);
+    wf_double_launch(1);
+}
+
+/* Also on a device that came later than the one that registered it. */
+static void waited_for_body(weft_world *world)
+{
+    weft_region *region = create(world, 3 * PAGE, 40 * PAGE);
+
+    WT_CHECK(weft_region_base_on(region, 0) != NULL);
+    WT_CHECK(weft_region_base_on(region, 1) != NULL);
+    wf_double_launch(0);
+    WT_OK(weft_region_resize(region, 30 * PAGE));
+    WT_CHECK(wf_double_busy(0));
+    wf_double_launch(1);
+    WT_OK(weft_region_resize(region, 2 * PAGE));
+    expect_untouched();
+    weft_region_destroy(region);
+    expect_untouched();
+    WT_CHECK(wf_double_count().contexts == 0);
+}
+
+static void memory_goes_when_the_devices_are_done_with_it(void **state)
+{
+    (void)state;
+    begin((wf_double_options){.devices = 2});
+    wt_run(1, NULL, waited_for_body);
+    wt_run(2, NULL, waited_for_body);
+}
+
 static void moved_body(weft_world *world)
 {
     weft_region *region = create(world, PAGE, 0);
@@ -203,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_region_is_registered_once_and_given_back),
         cmocka_unit_test(new_rows_are_registered_too),
+        cmocka_unit_test(memory_goes_when_the_devices_are_done_with_it),
         cmocka_unit_test(an_address_that_differs_is_refused),
         cmocka_unit_test(any_call_may_fail_and_be_repeated),
         cmocka_unit_test(an_empty_region_needs_no_registration),

@@ -142,6 +142,32 @@ static void entering_a_device_changes_nothing_for_good(void **state)
     assert_int_equal(wf_double_count().depth, 0);
 }
 
+static void waiting_is_for_one_device_and_changes_nothing(void **state)
+{
+    const wf_driver *driver = start(2);
+    wf_device device = {0};
+
+    (void)state;
+    wf_device_wait(&device);
+    assert_int_equal(wf_device_open(driver, 1, &device), WEFT_OK);
+    wf_double_launch(0);
+    wf_double_launch(1);
+    wf_device_wait(&device);
+    assert_true(wf_double_busy(0));
+    assert_false(wf_double_busy(1));
+    assert_int_equal(wf_double_count().depth, 0);
+    assert_int_equal(wf_double_count().capture_mode, 0);
+    /* A context that is broken: the wait ends, and nobody is told. */
+    for (unsigned nth = 1; nth <= 3; nth++) {
+        wf_double_fail_nth(nth, WF_CU_ILLEGAL_ADDRESS);
+        wf_device_wait(&device);
+        assert_int_equal(wf_double_fail_nth(0, 0), 0);
+        assert_int_equal(wf_double_count().depth, 0);
+        assert_int_equal(wf_double_count().capture_mode, 0);
+    }
+    wf_device_close(&device);
+}
+
 static void opening_survives_any_failed_call(void **state)
 {
     const wf_driver *driver = start(1);
@@ -224,6 +250,7 @@ int main(void)
         cmocka_unit_test(ranks_spread_over_the_devices),
         cmocka_unit_test(the_current_device_comes_before_that),
         cmocka_unit_test(entering_a_device_changes_nothing_for_good),
+        cmocka_unit_test(waiting_is_for_one_device_and_changes_nothing),
         cmocka_unit_test(opening_survives_any_failed_call),
         cmocka_unit_test(an_error_has_its_name),
         cmocka_unit_test(a_forked_child_is_kept_out),

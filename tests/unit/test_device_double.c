@@ -262,6 +262,41 @@ static void host_memory_is_registered_once(void **state)
     end();
 }
 
+/* What a test of waiting rests on: the double sees who does not wait. */
+static void memory_taken_from_a_kernel_is_counted(void **state)
+{
+    static char memory[16];
+    wf_cu_handle handle;
+    wf_cu_address at;
+
+    (void)state;
+    begin((wf_double_options){.devices = 2});
+    handle = make(0, PAGE);
+    at = reserve(PAGE);
+    assert_int_equal(cu->cuMemMap(at, PAGE, 0, handle, 0), WF_CU_OK);
+    wf_double_launch(1);
+    assert_int_equal(let(at, PAGE, 0, WF_CU_READWRITE), WF_CU_OK);
+    assert_int_equal(let(at, PAGE, 0, 0), WF_CU_OK);
+    assert_int_equal(wf_double_count().torn, 0);
+    wf_double_launch(0);
+    assert_int_equal(let(at, PAGE, 0, WF_CU_READWRITE), WF_CU_OK);
+    assert_int_equal(let(at, PAGE, 0, 0), WF_CU_OK);
+    assert_int_equal(wf_double_count().torn, 1);
+    assert_int_equal(let(at, PAGE, 0, WF_CU_READWRITE), WF_CU_OK);
+    assert_int_equal(cu->cuMemUnmap(at, PAGE), WF_CU_OK);
+    assert_int_equal(wf_double_count().torn, 2);
+    assert_int_equal(cu->cuCtxSynchronize(), WF_CU_OK);
+    assert_false(wf_double_busy(0));
+    assert_true(wf_double_busy(1));
+    assert_int_equal(cu->cuMemHostRegister(memory, 16, WF_CU_ALL_CONTEXTS),
+                     WF_CU_OK);
+    assert_int_equal(cu->cuMemHostUnregister(memory), WF_CU_OK);
+    assert_int_equal(wf_double_count().torn, 3);
+    assert_int_equal(cu->cuMemAddressFree(at, PAGE), WF_CU_OK);
+    assert_int_equal(cu->cuMemRelease(handle), WF_CU_OK);
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -272,6 +307,7 @@ int main(void)
         cmocka_unit_test(only_memory_of_a_device_is_imported),
         cmocka_unit_test(access_is_by_device),
         cmocka_unit_test(host_memory_is_registered_once),
+        cmocka_unit_test(memory_taken_from_a_kernel_is_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

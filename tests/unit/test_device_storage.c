@@ -494,6 +494,64 @@ static void a_forked_child_lets_go_of_its_own_only(void **state)
     expect_nothing_held();
 }
 
+/* Kernels run on both devices; nothing was taken from them. */
+static void expect_untouched(void)
+{
+    assert_int_equal(wf_double_count().torn, 0);
+    assert_false(wf_double_busy(0));
+    assert_false(wf_double_busy(1));
+    assert_int_equal(wf_double_count().capture_mode, 0);
+    wf_double_launch(0);
+    wf_double_launch(1);
+}
+
+static void memory_goes_when_the_devices_are_done_with_it(void **state)
+{
+    rank a;
+    rank b;
+    void *view = NULL;
+
+    (void)state;
+    begin((wf_double_options){.devices = 2});
+    pair_open(&a, &b);
+    assert_int_equal(wf_cuda_grant(a.state, 1), WEFT_OK);
+    assert_int_equal(wf_cuda_grant(b.state, 1), WEFT_OK);
+    assert_int_equal(cuda->view(a.state, PAGE, &view), WEFT_OK);
+    expect_untouched();
+    cuda->unview(a.state, view, PAGE);
+    expect_untouched();
+    assert_int_equal(cuda->access(a.state, 2 * PAGE), WEFT_OK);
+    expect_untouched();
+    cuda->truncate(a.state, 2 * PAGE);
+    expect_untouched();
+    cuda->close(b.state);
+    expect_untouched();
+    assert_int_equal(cuda->view(a.state, PAGE, &view), WEFT_OK);
+    cuda->close(a.state);
+    expect_untouched();
+    expect_nothing_held();
+}
+
+/* What grows or shows more takes nothing away, and waits for nobody. */
+static void kernels_run_on_while_memory_comes(void **state)
+{
+    rank a;
+    rank b;
+    void *view = NULL;
+
+    (void)state;
+    begin((wf_double_options){.devices = 2});
+    wf_double_launch(0);
+    pair_open(&a, &b);
+    assert_int_equal(wf_cuda_grant(a.state, 1), WEFT_OK);
+    assert_int_equal(cuda->view(a.state, PAGE, &view), WEFT_OK);
+    assert_true(wf_double_busy(0));
+    assert_int_equal(wf_double_count().torn, 0);
+    cuda->close(a.state);
+    cuda->close(b.state);
+    expect_nothing_held();
+}
+
 static void the_end_of_the_driver_is_no_error(void **state)
 {
     rank a;
@@ -530,6 +588,8 @@ int main(void)
         cmocka_unit_test(a_create_that_failed_can_be_repeated),
         cmocka_unit_test(any_allocation_may_fail_and_leaves_nothing),
         cmocka_unit_test(a_forked_child_lets_go_of_its_own_only),
+        cmocka_unit_test(memory_goes_when_the_devices_are_done_with_it),
+        cmocka_unit_test(kernels_run_on_while_memory_comes),
         cmocka_unit_test(the_end_of_the_driver_is_no_error),
     };
 

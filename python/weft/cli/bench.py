@@ -17,6 +17,9 @@ from ..bench import (
     gather_report,
     htmlpage,
     marks,
+    mpi_marks,
+    mpi_report,
+    mpi_run,
     plots,
     report,
     results,
@@ -79,6 +82,14 @@ BENCHES = {
         gather_report.rows,
         _gather_marks,
         gather_report.figures,
+    ),
+    "mpi": Bench(
+        mpi_run.OPERATIONS,
+        mpi_run.NAMES,
+        mpi_run.measure,
+        mpi_report.rows,
+        mpi_marks.mark_rows,
+        mpi_report.figures,
     ),
 }
 

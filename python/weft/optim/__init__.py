@@ -46,6 +46,7 @@ class Adagrad(SparseOptimizer):
         tables: Any,
         lr: float = 1e-2,
         lr_decay: float = 0.0,
+        *,
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
@@ -167,6 +168,7 @@ class LazyAdam(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        *,
         adam_w: bool = False,
     ) -> None:
         self.decoupled = adam_w

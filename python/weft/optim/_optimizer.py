@@ -54,9 +54,9 @@ class SparseOptimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Train further tables, with options of their own. Collective."""
         found = list(_tables(param_group["params"]))
+        if len(self._table_of) + len(found) > len({*self._table_of.values(), *found}):
+            raise InvalidError("a table is named twice")
         for table in found:
-            if table._anchor in self._table_of:
-                raise InvalidError("a table is named twice")
             _check(table)
         # torch's class wants tensors: the anchor stands for its table.
         super().add_param_group({**param_group, "params": [table._anchor for table in found]})

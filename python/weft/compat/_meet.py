@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How processes that only know their rank and their number find each other.
+
+    1. torch.distributed, where it is initialised
+    2. MASTER_ADDR and MASTER_PORT, by a torch store
+    3. a file in a folder that only this user can read, named after WEFT_JOB, or
+       after the parent process: rank 0 writes where it listens, and a secret
+
+A file that an earlier job has left names a listener that is gone, or one that
+does not know the secret; then the others go on looking until rank 0 writes its own.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from weft import _boot
+from weft._core import DeniedError, TimeoutError
+
+DEADLINE = 30.0  # seconds
+_PAUSE = 0.02
+
+
+class FolderMeeting:
+    """A meeting place for `weft.init(boot=...)`, kept by rank 0."""
+
+    def __init__(self, rank: int, size: int, seconds: float = DEADLINE) -> None:
+        self.rank, self.size = rank, size
+        self._end = time.monotonic() + seconds
+        self._seconds = seconds
+        self._key = _key()
+        self._file = folder() / f"{self._key}.json"
+        self._board = _boot.Board() if rank == 0 else None
+        if self._board is not None:
+            self._announce(self._board)
+            self._visitor = _boot.Visitor(self._board.where)
+        else:
+            self._visitor = self._find()
+
+    def set(self, key: str, value: bytes) -> None:
+        self._visitor.set(key, value)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        left = max(0.1, min(timeout, self._end - time.monotonic()))
+        try:
+            return self._visitor.get(key, left)
+        except builtin_timeout as error:
+            raise self._late(f"nobody has set {key}") from error
+
+    def close(self) -> None:
+        """Rank 0 serves until the others have left."""
+        self._visitor.close()
+        if self._board is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._file.unlink()
+            self._board.close()
+
+    def _announce(self, board: _boot.Board) -> None:
+        host, port, secret = board.where
+        text = json.dumps({"host": host, "port": port, "secret": secret.hex(), "size": self.size})
+        handle, name = tempfile.mkstemp(dir=self._file.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+        os.replace(name, self._file)
+
+    def _find(self) -> _boot.Visitor:
+        while time.monotonic() < self._end:
+            for visitor in self._try():
+                return visitor
+            time.sleep(_PAUSE)
+        raise self._late("rank 0 has not come")
+
+    def _try(self) -> Iterator[_boot.Visitor]:
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            about = json.loads(self._file.read_text())
+            where = (about["host"], about["port"], bytes.fromhex(about["secret"]))
+            visitor = _boot.Visitor(where)
+            try:
+                visitor.set(f"here-{self.rank}", b"")  # fails if the listener is not ours
+            except OSError:
+                visitor.close()
+                raise
+            yield visitor
+
+    def _late(self, what: str) -> Exception:
+        return TimeoutError(
+            f"rank {self.rank} of {self.size} waited {self._seconds:.0f} s for the others, and "
+            f"{what}. Ranks meet in {self._file}: those of one job need one parent process, or the "
+            "same WEFT_JOB in their environment; or set MASTER_ADDR and MASTER_PORT for all"
+        )
+
+
+builtin_timeout = __builtins__["TimeoutError"] if isinstance(__builtins__, dict) else OSError
+
+
+def folder() -> pathlib.Path:
+    """The folder of this user; nobody else may look into it."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    path = pathlib.Path(base) / f"weft-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    about = path.lstat()
+    if (
+        not stat.S_ISDIR(about.st_mode)
+        or about.st_uid != os.geteuid()
+        or stat.S_IMODE(about.st_mode) & 0o077
+    ):
+        raise DeniedError(
+            f"{path} is not a folder of this user alone (mode 0700): remove it, or set "
+            "XDG_RUNTIME_DIR, or MASTER_ADDR and MASTER_PORT"
+        )
+    return path
+
+
+def _key() -> str:
+    job = os.environ.get("WEFT_JOB")
+    if job is None:
+        return f"parent-{os.getppid()}"
+    return "job-" + "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in job)[:200]
+
+
+def torch_store(rank: int, size: int) -> Any:
+    """The store of MASTER_ADDR and MASTER_PORT, or of torch.distributed; None: neither is there."""
+    import datetime
+
+    import torch.distributed as dist
+
+    if not dist.is_available():
+        return None
+    if dist.is_initialized() and (dist.get_rank(), dist.get_world_size()) == (rank, size):
+        return dist.distributed_c10d._get_default_store()
+    host, port = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")
+    if not host or not port:
+        return None
+    patience = datetime.timedelta(seconds=DEADLINE)
+    # Under torchrun the agent has the store already.
+    serves = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    options: dict[str, Any] = {"timeout": patience, "wait_for_workers": False}
+    try:
+        store = dist.TCPStore(host, int(port), size, serves, multi_tenant=True, **options)
+    except RuntimeError as error:
+        raise TimeoutError(
+            f"rank {rank} of {size} cannot meet the others at MASTER_ADDR {host}, MASTER_PORT "
+            f"{port}: {error}. Rank 0 must run there, with the same values"
+        ) from error
+    return dist.PrefixStore("wholememory", store)
