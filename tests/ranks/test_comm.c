@@ -308,6 +308,9 @@ static void left_body(weft_world *world)
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
     weft_comm_set_timeout(comm, 0.5);
     WT_OK(weft_barrier(comm));
+    /* One that is still in it when another finds the communicator broken would
+     * fail, too. */
+    WT_OK(weft_barrier(weft_world_comm(world)));
     if (weft_world_rank(world) == 1) {
         weft_comm_destroy(comm);
     } else {
