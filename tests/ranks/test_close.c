@@ -95,6 +95,9 @@ static void gone_body(weft_world *world)
 
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
     WT_OK(weft_barrier(comm));
+    /* One that is still in it when another finds the communicator broken would
+     * fail, too. */
+    WT_OK(weft_barrier(weft_world_comm(world)));
     if (weft_comm_rank(comm) == 1) {
         weft_comm_destroy(comm);
     } else {
