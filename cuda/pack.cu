@@ -4,8 +4,9 @@
  * Moved word by word such rows are written in pieces that begin and end inside
  * of sectors. Here a thread has 16 aligned bytes of the result, wherever in a
  * row they are: it loads the two aligned vectors of the table that they lie in,
- * and shifts. Neighbours share a vector, which L1 has. Where one row ends and
- * the next begins a thread does this for both. */
+ * and shifts. Neighbours share a vector, which L1 has. The vectors in which one
+ * row ends and the next begins are done apart, by a few threads of each block:
+ * every warp has one, and all its lanes would wait for it. */
 #include "kernels.cuh"
 
 namespace weft
@@ -16,10 +17,13 @@ namespace
 
 constexpr int kFlight = 2;
 constexpr uint32_t kVector = sizeof(uint4);
-/* What the division by multiplication is exact for: numbers below 2^44 by
- * divisors up to 2^20. */
+constexpr uint32_t kBlockBytes = kThreads * kFlight * kVector;
+/* x / d is the upper half of x * magic while x * d is less than the number of
+ * values of x: 2^64 for all bytes, 2^32 for those of a block and a row. */
 constexpr uint64_t kBytesMax = uint64_t(1) << 44;
-constexpr uint64_t kRowMax = uint64_t(1) << 20;
+constexpr uint64_t kRowMax = uint64_t(1) << 15;
+/* A block has fewer lines than threads. */
+constexpr uint64_t kRowMin = 64;
 
 struct PackArgs {
     Lines table;
@@ -27,8 +31,9 @@ struct PackArgs {
     Ids ids;
     Bounds bounds;
     uint64_t n;
-    uint64_t bytes; /* of a row: as many as a vector has, or more */
-    uint64_t magic; /* x / bytes is the upper half of x * magic */
+    uint32_t bytes; /* of a row */
+    uint64_t magic;
+    uint32_t block_magic;
 };
 
 /* Two vectors, one behind the other, and where in them 16 bytes begin. */
@@ -114,87 +119,141 @@ __device__ inline void store_part(char *to, const uint4 &v, int from, int until)
     }
 }
 
-/* A vector of the result: the row it begins in and at which byte, and how many
- * of its bytes that row has. The next row, if the others are its. */
-struct Place {
+/* Where the bytes of a block begin: in which line, and at which byte of it. */
+struct Start {
     uint64_t line;
-    uint64_t at;
-    int own;
-    bool shared;
+    uint32_t at;
 };
 
-__device__ inline Place place_of(const PackArgs &args, uint64_t byte)
+__device__ inline Start start_of(const PackArgs &args)
 {
+    const uint64_t byte = uint64_t(blockIdx.x) * kBlockBytes;
     const uint64_t line = __umul64hi(byte, args.magic);
-    const uint64_t at = byte - line * args.bytes;
-    const uint64_t left = args.bytes - at;
-    const bool whole = left >= kVector;
 
-    return {line, at, whole ? int(kVector) : int(left),
-            !whole && line + 1 < args.n};
+    return {line, uint32_t(byte - line * args.bytes)};
 }
 
-__device__ inline void store_vector(char *to, const Place &place, bool first,
-                                    bool second, const uint4 &v)
+/* A vector of the result: where in the block it is, the line that it begins in,
+ * at which byte, and how many of its bytes that line has. */
+struct Place {
+    uint32_t to;
+    uint64_t line;
+    uint32_t at;
+    uint32_t own;
+};
+
+__device__ inline Place place_of(const PackArgs &args, const Start &start,
+                                 uint32_t to)
 {
-    if (first && (place.own == int(kVector) || second)) {
-        store_once(reinterpret_cast<uint4 *>(to), v);
-    } else if (first) {
-        store_part(to, v, 0, place.own);
-    } else if (second) {
-        store_part(to, v, place.own, int(kVector));
+    const uint32_t byte = start.at + to;
+    const uint32_t line = __umulhi(byte, args.block_magic);
+    const uint32_t at = byte - line * args.bytes;
+
+    return {to, start.line + line, at, min(args.bytes - at, kVector)};
+}
+
+/* The vector in which the i-th line of the block ends, `own` 0 if there is
+ * none, or none that needs a look: those that end with their line do not. */
+__device__ inline Place edge_of(const PackArgs &args, const Start &start,
+                                uint32_t i)
+{
+    const uint32_t end = (i + 1) * args.bytes - start.at;
+    const uint32_t own = end % kVector;
+    const uint32_t to = end - own;
+    const bool here = to < kBlockBytes && start.line + i < args.n;
+
+    return {to, start.line + i, args.bytes - own, here ? own : 0};
+}
+
+/* What is at an edge: the end of one row, the beginning of the next. */
+struct Edge {
+    int64_t row[2];
+    Window window[2];
+};
+
+template <typename Id>
+__device__ inline void load_edge_rows(const PackArgs &args, const Place &place,
+                                      Edge *edge)
+{
+    edge->row[0] = load_id<Id>(args.ids, place.line);
+    edge->row[1] =
+        place.line + 1 < args.n ? load_id<Id>(args.ids, place.line + 1) : -1;
+}
+
+__device__ inline void load_edge(const PackArgs &args, const Place &place,
+                                 Edge *edge)
+{
+    edge->row[0] = row_of(args.bounds, edge->row[0], place.line);
+    edge->row[1] = row_of(args.bounds, edge->row[1], place.line + 1);
+    if (edge->row[0] >= 0) {
+        edge->window[0] = load_window(args, edge->row[0], place.at);
+    }
+    if (edge->row[1] >= 0) {
+        edge->window[1] = load_window(args, edge->row[1], -int64_t(place.own));
     }
 }
 
+__device__ inline void store_edge(char *to, const Place &place,
+                                  const Edge &edge)
+{
+    const int own = int(place.own);
+
+    if (edge.row[0] >= 0 && edge.row[1] >= 0) {
+        store_once(reinterpret_cast<uint4 *>(to),
+                   join(shift(edge.window[0]), shift(edge.window[1]), own));
+    } else if (edge.row[0] >= 0) {
+        store_part(to, shift(edge.window[0]), 0, own);
+    } else if (edge.row[1] >= 0) {
+        store_part(to, shift(edge.window[1]), own, int(kVector));
+    }
+}
+
+/* The vectors that are of one line, and by the first threads of the block, one
+ * line each, those at the edges; all their loads are under way together. */
 template <typename Id>
 __global__ void __launch_bounds__(kThreads) pack_kernel(const PackArgs args)
 {
-    const uint64_t end = args.n * args.bytes;
-    const uint64_t begin =
-        (uint64_t(blockIdx.x) * kThreads * kFlight + threadIdx.x) * kVector;
+    const Start start = start_of(args);
+    char *out = args.out + uint64_t(blockIdx.x) * kBlockBytes;
+    const Place end = edge_of(args, start, threadIdx.x);
     Place place[kFlight];
-    int64_t row[kFlight][2];
-    Window window[kFlight][2];
+    int64_t row[kFlight];
+    Window window[kFlight];
+    Edge edge;
 
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-        const uint64_t byte = begin + k * kThreads * kVector;
-
-        place[k] = {};
-        row[k][0] = row[k][1] = -1;
-        if (byte < end) {
-            place[k] = place_of(args, byte);
-            row[k][0] = load_id<Id>(args.ids, place[k].line);
-            if (place[k].shared) {
-                row[k][1] = load_id<Id>(args.ids, place[k].line + 1);
-            }
-        }
+        place[k] =
+            place_of(args, start, (threadIdx.x + k * kThreads) * kVector);
+        row[k] = place[k].own == kVector && place[k].line < args.n
+                     ? load_id<Id>(args.ids, place[k].line)
+                     : -1;
+    }
+    if (end.own > 0) {
+        load_edge_rows<Id>(args, end, &edge);
     }
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-        row[k][0] = row_of(args.bounds, row[k][0], place[k].line);
-        row[k][1] = row_of(args.bounds, row[k][1], place[k].line + 1);
-        if (row[k][0] >= 0) {
-            window[k][0] = load_window(args, row[k][0], int64_t(place[k].at));
-        }
-        if (row[k][1] >= 0) {
-            window[k][1] = load_window(args, row[k][1], -place[k].own);
-        }
+        row[k] = row_of(args.bounds, row[k], place[k].line);
     }
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-        const bool first = row[k][0] >= 0;
-        const bool second = row[k][1] >= 0;
-        uint4 v = {};
-
-        if (first) {
-            v = shift(window[k][0]);
+        if (row[k] >= 0) {
+            window[k] = load_window(args, row[k], place[k].at);
         }
-        if (second) {
-            v = join(v, shift(window[k][1]), place[k].own);
+    }
+    if (end.own > 0) {
+        load_edge(args, end, &edge);
+    }
+#pragma unroll
+    for (int k = 0; k < kFlight; k++) {
+        if (row[k] >= 0) {
+            store_once(reinterpret_cast<uint4 *>(out + place[k].to),
+                       shift(window[k]));
         }
-        store_vector(args.out + begin + k * kThreads * kVector, place[k], first,
-                     second, v);
+    }
+    if (end.own > 0) {
+        store_edge(out + end.to, end, edge);
     }
 }
 
@@ -210,17 +269,17 @@ bool packs(const Move &move, uint64_t bytes)
     return move.gather && !move.on_host && move.ids.order == nullptr &&
            move.rows.pitch == bytes &&
            reinterpret_cast<uint64_t>(move.rows.at) % kVector == 0 &&
-           bytes >= (words ? 256 : 64) && bytes <= kRowMax &&
+           bytes >= (words ? 256 : kRowMin) && bytes <= kRowMax &&
            move.n < kBytesMax / bytes;
 }
 
 int pack_rows(const Move &move, uint64_t bytes)
 {
-    const uint64_t per_block = uint64_t(kThreads) * kFlight * kVector;
-    const uint64_t blocks = (move.n * bytes + per_block - 1) / per_block;
+    const uint64_t blocks = (move.n * bytes + kBlockBytes - 1) / kBlockBytes;
     const uint64_t magic = ~uint64_t(0) / bytes + 1;
-    const PackArgs args = {move.table, move.rows.at, move.ids, move.bounds,
-                           move.n,     bytes,        magic};
+    const uint32_t block_magic = uint32_t(~uint32_t(0) / bytes + 1);
+    const PackArgs args = {move.table, move.rows.at,    move.ids, move.bounds,
+                           move.n,     uint32_t(bytes), magic,    block_magic};
     auto kernel = move.ids.wide ? pack_kernel<int64_t> : pack_kernel<int32_t>;
 
     if (blocks > kBlocksMax) {

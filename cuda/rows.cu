@@ -6,8 +6,8 @@
  *   table on the host   rows of up to 512 bytes are visited page by page: each
  *                       page that is not the last one visited costs the bus
  *                       more than such a row does
- *   scatter             of equal ids all but the last are struck out; this
- *                       costs as much as moving 32 bytes for each id
+ *   scatter             of equal ids all but the last are struck out, which
+ *                       takes passes over the ids (order.cu)
  *   adding in order     ids are sorted, and each row added to by one thread */
 #include "kernels.cuh"
 

@@ -46,16 +46,22 @@ __device__ inline float square_of(const Rule &rule, const Part<W, kCount> &part)
 
 template <typename W, int kCount>
 __device__ inline void store_part(const UpdateArgs &args, int64_t row,
-                                  uint32_t chunk, float scale,
+                                  uint32_t chunk, float rate,
                                   Part<W, kCount> *part)
 {
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
         const float w = to_float(part->w.of[i]);
         const float g = part->g.of[i] + args.rule.decay * w;
-        part->w.of[i] = from_float<W>(w - args.rule.lr * (g / scale));
+        part->w.of[i] = from_float<W>(w - rate * g);
     }
     *chunk_of<W, kCount>(args.weights, row, chunk) = part->w;
+}
+
+/* One division for a row, and not one for each weight. */
+__device__ inline float rate_of(const Rule &rule, float s)
+{
+    return rule.lr / (sqrtf(s) + rule.eps);
 }
 
 /* The sum over a group of lanes, in all of them. */
@@ -112,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
             *line_of<float>(args.state[0], row[k]) = s;
         }
         if (mine) {
-            store_part(args, row[k], lane, sqrtf(s) + args.rule.eps, &part[k]);
+            store_part(args, row[k], lane, rate_of(args.rule, s), &part[k]);
         }
     }
 }
@@ -145,7 +151,7 @@ __global__ void __launch_bounds__(kThreads)
     }
     for (uint32_t c = lane; c < args.share.chunks; c += kWarp) {
         auto part = load_part<W, kCount>(args, row, at, c);
-        store_part(args, row, c, sqrtf(s) + args.rule.eps, &part);
+        store_part(args, row, c, rate_of(args.rule, s), &part);
     }
 }
 

@@ -72,7 +72,8 @@ typedef struct weft_rows_options {
 /**
  * out[i, :] = table[ids[i], :]. Table, ids and out are all in host memory, or
  * ids and out on the GPU and the table anywhere. `out` overlaps neither table
- * nor ids. Rows may have any size and lie at any address; ids are aligned.
+ * nor ids, which on the host is an error: WEFT_ERR_INVALID, also if the rows
+ * that are asked for are others (but other columns of the same rows will do). Rows may have any size and lie at any address; ids are aligned.
  *
  * Types may differ inside a class: floating to floating, through f32 as in
  * torch; integers and bool among each other, what is too large wrapping
@@ -92,7 +93,8 @@ WEFT_API weft_status weft_rows_gather(const weft_table *table,
 
 /** table[ids[i], :] = from[i, :], as weft_rows_gather. Of equal ids in a call
  * the last wins, whatever the threads; of ranks that write one row at once any
- * may win, in any part of it. The table's rows do not overlap. */
+ * may win, in any part of it. The table's rows do not overlap, and neither
+ * `from` nor ids lie in it. */
 WEFT_API weft_status weft_rows_scatter(const weft_table *table,
                                        const weft_ids *ids,
                                        const weft_rows *from,

@@ -144,6 +144,10 @@ static PyObject *region_locate(PyObject *object, PyObject *number)
     if (region == NULL || wfp_args_i64(number, "row", &row) < 0) {
         return NULL;
     }
+    if (row < 0) {
+        return wfp_fail(WEFT_ERR_INVALID, "row is %R; it cannot be negative",
+                        number);
+    }
     status = weft_region_locate(region, (uint64_t)row, &owner, &local);
     return status == WEFT_OK
                ? Py_BuildValue("(IK)", owner, (unsigned long long)local)
@@ -172,7 +176,7 @@ static int region_range(const weft_region *region, PyObject *rank,
         wfp_raise(status);
         return -1;
     }
-    *bytes = part.rows * info.row_pitch;
+    *bytes = info.row_bytes == 0 ? 0 : part.rows * info.row_pitch;
     *at = part.at;
     if (*at == NULL && *bytes != 0) {
         wfp_fail(WEFT_ERR_UNSUPPORTED,

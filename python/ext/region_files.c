@@ -50,12 +50,21 @@ static int files_open(files_call *call, PyObject *self, PyObject *comm,
                : 0;
 }
 
-static void files_set_progress(files_call *call, PyObject *function)
+static int files_set_progress(files_call *call, PyObject *function)
 {
-    if (function != NULL && function != Py_None) {
-        call->options.progress = files_progress;
-        call->options.progress_ctx = function;
+    if (function == NULL || function == Py_None) {
+        return 0;
     }
+    if (!PyCallable_Check(function)) {
+        PyErr_Format(PyExc_TypeError,
+                     "progress must be a function of the bytes done and all of "
+                     "them, not %R",
+                     function);
+        return -1;
+    }
+    call->options.progress = files_progress;
+    call->options.progress_ctx = function;
+    return 0;
 }
 
 static PyObject *files_run(files_call *call, files_function *function)
@@ -124,10 +133,10 @@ PyObject *wfp_region_save(PyObject *self, PyObject *const *args,
     PyObject *given[5];
 
     if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
-        files_open(&call, self, given[0], given[2], given[3]) < 0) {
+        files_open(&call, self, given[0], given[2], given[3]) < 0 ||
+        files_set_progress(&call, given[4]) < 0) {
         return NULL;
     }
-    files_set_progress(&call, given[4]);
     return files_with_path(&call, given[1], files_save);
 }
 
@@ -147,11 +156,10 @@ PyObject *wfp_region_load(PyObject *self, PyObject *const *args,
         return NULL;
     }
     verify = files_true(given[4], true);
-    if (verify < 0) {
+    if (verify < 0 || files_set_progress(&call, given[5]) < 0) {
         return NULL;
     }
     call.options.no_verify = !verify;
-    files_set_progress(&call, given[5]);
     return files_with_path(&call, given[1], files_load);
 }
 

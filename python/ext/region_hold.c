@@ -8,6 +8,17 @@
 
 static wfp_hold *holds; /* changed under the GIL only */
 
+/* The mappings themselves have gone with the region. */
+static void hold_free_views(wfp_hold *hold)
+{
+    while (hold->views != NULL) {
+        wfp_view *next = hold->views->next;
+
+        PyMem_Free(hold->views);
+        hold->views = next;
+    }
+}
+
 /* Free what is left of holds whose memory is gone. */
 static void hold_sweep(void)
 {
@@ -30,6 +41,7 @@ static void hold_sweep(void)
     while (over != NULL) {
         wfp_hold *next = over->next;
 
+        hold_free_views(over);
         Py_XDECREF(over->facts);
         Py_XDECREF((PyObject *)over->world);
         PyMem_Free(over);
@@ -141,30 +153,14 @@ static wfp_hold *hold_of_region(const weft_region *region)
     return NULL;
 }
 
-/* Does it lie in a mapping that the library does not know? */
-static bool hold_has(const wfp_hold *hold, uintptr_t address)
-{
-    weft_region_info info;
-
-    if (hold->region == NULL) {
-        return address - (uintptr_t)hold->at < hold->bytes;
-    }
-    if (hold->readonly == NULL) {
-        return false;
-    }
-    weft_region_describe(hold->region, &info);
-    return address - (uintptr_t)hold->readonly <
-           hold->readonly_rows * info.row_pitch;
-}
-
+/* Attached memory: the library does not know it. */
 static wfp_hold *hold_of_mapping(uintptr_t address)
 {
     for (wfp_hold *hold = holds; hold != NULL; hold = hold->next) {
-        if (hold_try_retain(hold)) {
-            if (hold_has(hold, address)) {
-                return hold;
-            }
-            wfp_hold_release(hold);
+        if (hold->region == NULL &&
+            address - (uintptr_t)hold->at < hold->bytes &&
+            hold_try_retain(hold)) {
+            return hold;
         }
     }
     return NULL;
@@ -239,19 +235,35 @@ void wfp_hold_leave(wfp_hold *hold)
 weft_status wfp_hold_readonly(wfp_hold *hold, char **out)
 {
     weft_region_info info;
-    void *view = NULL;
+    void *at = NULL;
+    wfp_view *view = hold->views;
+    weft_status status;
 
     weft_region_describe(hold->region, &info);
-    if (hold->readonly == NULL || hold->readonly_rows != info.shape[0]) {
-        /* Views of fewer rows stay: tensors may lie in them. */
-        weft_status status = weft_region_view_readonly(hold->region, &view);
-
+    if (view == NULL || view->rows != info.shape[0]) {
+        view = PyMem_Malloc(sizeof(*view));
+        if (view == NULL) {
+            return WEFT_ERR_NOMEM;
+        }
+        status = weft_region_view_readonly(hold->region, &at);
         if (status != WEFT_OK) {
+            PyMem_Free(view);
             return status;
         }
-        hold->readonly = view;
-        hold->readonly_rows = info.shape[0];
+        *view = (wfp_view){at, info.shape[0], info.shape[0] * info.row_pitch,
+                           hold->views};
+        hold->views = view;
     }
-    *out = hold->readonly;
+    *out = view->at;
     return WEFT_OK;
+}
+
+const wfp_view *wfp_hold_view(const wfp_hold *hold, const void *address)
+{
+    for (const wfp_view *v = hold->views; v != NULL; v = v->next) {
+        if ((uintptr_t)address - (uintptr_t)v->at < v->bytes) {
+            return v;
+        }
+    }
+    return NULL;
 }

@@ -13,6 +13,14 @@
 
 #include "comm.h"
 
+/* A mapping of a region that nobody can write to. */
+typedef struct wfp_view {
+    char *at;
+    uint64_t rows;
+    uint64_t bytes;
+    struct wfp_view *next;
+} wfp_view;
+
 typedef struct wfp_hold {
     atomic_size_t count;
     atomic_bool gone;    /* the memory was given back, this struct may follow */
@@ -22,8 +30,9 @@ typedef struct wfp_hold {
     int fd;
     uint64_t offset; /* of the mapping in that */
     bool writable;
-    char *readonly; /* the second mapping of a region, once it was asked for */
-    uint64_t readonly_rows;
+    /* The newest first; changed under the GIL. Older ones, of another number of
+     * rows, stay: tensors may lie in them. */
+    wfp_view *views;
     wfp_world *world; /* NULL where it is not known */
     PyObject *facts;  /* what weft._region wants to remember; NULL: nothing */
     struct wfp_hold *next;
@@ -52,5 +61,9 @@ void wfp_hold_leave(wfp_hold *hold);
 
 /* The mapping that nobody can write to, of all rows there are now. */
 weft_status wfp_hold_readonly(wfp_hold *hold, char **out);
+
+/* The read-only mapping of a region that `address` lies in; NULL if it is in
+ * none of them. */
+const wfp_view *wfp_hold_view(const wfp_hold *hold, const void *address);
 
 #endif

@@ -58,35 +58,69 @@ static int rows_open_region(rows_call *call, wfp_hold *hold)
 
 /* Is the table a range of rows and columns of a region? Then it is passed as
  * such, which counts the rows for its statistics and finds a host region's
- * addresses on a GPU. */
-static void rows_find_region(rows_call *call, int64_t pitch)
+ * addresses on a GPU. Else it is as any other memory. */
+static void rows_use_region(rows_call *call, weft_region *region,
+                            uint64_t pitch)
 {
-    wfp_hold *hold = wfp_hold_find(call->table.at);
+    const wfp_grid *table = &call->table;
+    uint64_t row_bytes = wfp_grid_count(table, 1) * table->item;
+    uint64_t rows = (uint64_t)table->shape[0];
+    const char *base = weft_region_base(region);
     weft_region_info info;
-    const char *base;
     uint64_t offset;
 
-    if (hold == NULL) {
+    weft_region_describe(region, &info);
+    if (base == NULL || !info.flat || pitch != info.row_pitch ||
+        info.place != table->place) {
+        return;
+    }
+    offset = (uint64_t)((uintptr_t)table->at - (uintptr_t)base);
+    if (offset / pitch + rows > info.shape[0] ||
+        offset % pitch + row_bytes > info.row_bytes) {
+        return; /* a read-only mapping, or rows across the region's own */
+    }
+    call->t.region = region;
+    call->t.first = offset / pitch;
+    call->t.limit = rows;
+    call->t.skip = offset % pitch;
+}
+
+/* May the table be written to, whatever its array says of itself? */
+static int rows_check_writable(const rows_call *call)
+{
+    const wfp_hold *hold = call->hold;
+    bool readonly = !hold->writable;
+    weft_region_info info;
+
+    if (hold->region != NULL) {
+        weft_region_describe(hold->region, &info);
+        readonly =
+            info.read_only || wfp_hold_view(hold, call->table.at) != NULL;
+    }
+    if (readonly) {
+        wfp_fail(WEFT_ERR_INVALID,
+                 "the table is a read-only view of shared memory, and would be "
+                 "written to");
+        return -1;
+    }
+    return 0;
+}
+
+/* Shared memory, if it is such. */
+static int rows_find_hold(rows_call *call, uint64_t pitch, bool writable)
+{
+    call->hold = wfp_hold_find(call->table.at);
+    if (call->hold == NULL) {
         PyErr_Clear();
-        return;
+        return 0;
     }
-    call->hold = hold;
-    base = hold->region == NULL ? NULL : weft_region_base(hold->region);
-    if (base == NULL) {
-        return;
+    if (writable && rows_check_writable(call) < 0) {
+        return -1;
     }
-    weft_region_describe(hold->region, &info);
-    offset = (uint64_t)((uintptr_t)call->table.at - (uintptr_t)base);
-    if (!info.flat || (uint64_t)pitch != info.row_pitch ||
-        info.place != call->table.place ||
-        offset / info.row_pitch + (uint64_t)call->table.shape[0] >
-            info.shape[0]) {
-        return; /* as any other memory, also a read-only mapping */
+    if (call->hold->region != NULL) {
+        rows_use_region(call, call->hold->region, pitch);
     }
-    call->t.region = hold->region;
-    call->t.first = offset / info.row_pitch;
-    call->t.limit = (uint64_t)call->table.shape[0];
-    call->t.skip = offset % info.row_pitch;
+    return 0;
 }
 
 static int rows_open_array(rows_call *call, PyObject *object, bool writable)
@@ -112,10 +146,9 @@ static int rows_open_array(rows_call *call, PyObject *object, bool writable)
                            .rows = (uint64_t)table->shape[0],
                            .pitch = (uint64_t)pitch,
                            .place = table->place};
-    if (wfp_grid_count(table, 0) != 0) {
-        rows_find_region(call, pitch);
-    }
-    return 0;
+    return wfp_grid_count(table, 0) == 0
+               ? 0
+               : rows_find_hold(call, (uint64_t)pitch, writable);
 }
 
 static int rows_open_ids(rows_call *call, PyObject *object)

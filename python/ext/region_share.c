@@ -35,9 +35,10 @@ PyObject *wfp_region_export(PyObject *self, PyObject *unused)
 }
 
 /* Which mapping of the hold is it in, and may that be written to? */
-static char *share_mapping(const wfp_hold *hold, uintptr_t address,
+static char *share_mapping(const wfp_hold *hold, const void *address,
                            bool *writable)
 {
+    const wfp_view *view = wfp_hold_view(hold, address);
     weft_region_info info;
 
     if (hold->region == NULL) {
@@ -45,28 +46,22 @@ static char *share_mapping(const wfp_hold *hold, uintptr_t address,
         return hold->at;
     }
     weft_region_describe(hold->region, &info);
-    *writable = !info.read_only;
-    if (hold->readonly != NULL && address - (uintptr_t)hold->readonly <
-                                      hold->readonly_rows * info.row_pitch) {
-        *writable = false;
-        return hold->readonly;
-    }
-    return weft_region_base(hold->region);
+    *writable = view == NULL && !info.read_only;
+    return view != NULL ? view->at : weft_region_base(hold->region);
 }
 
 PyObject *wfp_region_place_of(PyObject *self, PyObject *number)
 {
     const wfp_hold *hold = ((wfp_region *)self)->hold;
-    uintptr_t address = (uintptr_t)PyLong_AsVoidPtr(number);
+    const char *address = PyLong_AsVoidPtr(number);
     bool writable = false;
     const char *base;
 
-    if (address == 0 && PyErr_Occurred()) {
+    if (address == NULL && PyErr_Occurred()) {
         return NULL;
     }
     base = share_mapping(hold, address, &writable);
-    return Py_BuildValue("(KN)",
-                         (unsigned long long)(address - (uintptr_t)base),
+    return Py_BuildValue("(KN)", (unsigned long long)(address - base),
                          PyBool_FromLong(writable));
 }
 

@@ -87,8 +87,14 @@ PyObject *wfp_region_wait(PyObject *object, PyObject *const *args,
     if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
         wfp_args_i64(given[0], "value", &value) < 0 ||
         wfp_args_u32(given[1], "slot", &slot) < 0 ||
-        wfp_args_seconds(given[2], "timeout", &timeout) < 0 ||
-        wfp_hold_enter(hold) < 0) {
+        wfp_args_seconds(given[2], "timeout", &timeout) < 0) {
+        return NULL;
+    }
+    if (value < 0) {
+        return wfp_fail(WEFT_ERR_INVALID, "value is %R; it cannot be negative",
+                        given[0]);
+    }
+    if (wfp_hold_enter(hold) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Making shared tensors: weft.empty, zeros, full, from_file, and weft.table."""
+"""Making shared tensors: weft.empty, zeros, full, from_file, new_file, and weft.table."""
 
 import operator
 import os
@@ -11,6 +11,7 @@ from weft._core import Comm, InvalidError, RegionHandle
 from weft._region import PARTITIONS, REACHES, Facts, Region, device_number
 
 PAGES = ("default", "small", "huge")
+_NODES = 1 << 16  # more than any machine has
 
 _Partition = str | tuple[str, int] | Sequence[int]
 
@@ -42,7 +43,7 @@ def table(
     if number is not None and element.library != "torch":
         raise InvalidError(f"device is {device!r}; memory of a GPU needs torch")
     kind, rows, run = _dealt(partition)
-    ranks = comm or _job.init().comm
+    ranks = _ranks(comm)
     handle = _core.region_create(
         ranks,
         (*sizes, *element.tail),
@@ -56,8 +57,8 @@ def table(
         max_rows=max_rows or 0,
         pitch=row_pitch,
         pages=_word("pages", pages, PAGES),
-        numa=0 if numa is None else numa + 1,
-        aligned=int(aligned),
+        numa=_node(numa),
+        aligned=bool(aligned),
         timeout=timeout,
     )
     return _made(handle, Facts(element, sizes[1:], ranks))
@@ -117,7 +118,7 @@ def full(
     **more: Any,
 ) -> Any:
     """The same filled with `value`, by each rank its own part; all is written on return."""
-    kind = _type_of(value, more.get("like")) if dtype is None else dtype
+    kind = _type_of(value, dtype, more.get("like"))
     made = table(shape, kind, device, partition, comm, **more)
     whole = made.tensor
     for part in made.locals:
@@ -149,7 +150,7 @@ def from_file(
     element = known if dtype is None else _elements.element(dtype, like)
     if element.item != known.item or element.tail:
         raise InvalidError(f"dtype is {dtype!r}, but the file has elements of {known.item} bytes")
-    ranks = comm or _job.init().comm
+    ranks = _ranks(comm)
     if writable and not mmap:
         raise InvalidError("writable goes with mmap=True; else the tensor is a copy of the file")
     if mmap:
@@ -164,6 +165,39 @@ def from_file(
     else:
         made.load(path, threads=threads, verify=verify)
     return whole
+
+
+def new_file(
+    path: str | os.PathLike[str],
+    shape: int | Iterable[int],
+    dtype: Any = None,
+    *,
+    comm: Comm | None = None,
+    like: str | None = None,
+) -> Any:
+    """A new tensor of zeros whose memory is a file, in place of what was at `path`. Collective.
+
+    What ranks write is in the file; end with weft.region(t).sync(), which gives it
+    its checksums. weft.from_file reads it again.
+    """
+    sizes = _sizes(shape)
+    element = _elements.element(dtype, like)
+    ranks = _ranks(comm)
+    handle = _core.region_open_new(ranks, path, (*sizes, *element.tail), element.word)
+    return _made(handle, Facts(element, sizes[1:], ranks)).tensor
+
+
+def _ranks(comm: Comm | None) -> Comm:
+    return _job.init().comm if comm is None else comm
+
+
+def _node(numa: int | None) -> int:
+    """The C library's number of a NUMA node: 0 is that of the caller."""
+    if numa is None:
+        return 0
+    if not 0 <= operator.index(numa) < _NODES:
+        raise InvalidError(f"numa is {numa!r}; nodes are numbered from 0 on")
+    return numa + 1
 
 
 def _made(handle: RegionHandle, facts: Facts) -> Region:
@@ -204,13 +238,16 @@ def _word(name: str, value: Any, words: tuple[str, ...]) -> int:
     return words.index(value)
 
 
-def _type_of(value: Any, like: str | None) -> Any:
-    """The type that torch.full or numpy.full would choose."""
-    library = like if like is not None else _elements.element(None, None).library
-    if library == "torch":
+def _type_of(value: Any, dtype: Any, like: str | None) -> Any:
+    """`dtype`, which can hold `value`, or that which torch.full or numpy.full would choose.
+
+    It raises on all ranks alike, those that have nothing to fill included.
+    """
+    element = _elements.element(dtype, like)
+    if element.library == "torch":
         import torch
 
-        return torch.full((), value).dtype
+        return torch.full((), value, dtype=None if dtype is None else element.dtype).dtype
     import numpy
 
-    return numpy.asarray(value).dtype
+    return numpy.full((), value, None if dtype is None else element.dtype).dtype

@@ -6,6 +6,7 @@ not, and results are made where the caller has none.
 """
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from weft import _arrays, _core, _elements
@@ -100,7 +101,7 @@ def _done(by_c: bool) -> None:
 
 
 def _table(table: Any, name: str, write: bool) -> Any:
-    return table._handle if isinstance(table, Region) else _plain(table, name, write)
+    return table._handle if isinstance(table, Region) else _worded(_plain(table, name, write))
 
 
 def _plain(x: Any, name: str, write: bool) -> Any:
@@ -109,7 +110,7 @@ def _plain(x: Any, name: str, write: bool) -> Any:
     if library == "numpy":
         if write and not x.flags.writeable:
             raise InvalidError(f"{name} is read-only, and would be written to")
-        return x.view("u8") if x.dtype.kind in "mM" else x  # buffers have no word for dates
+        return x
     if library is None:
         raise TypeError(f"{name} must be a torch tensor or NumPy array, not {type(x).__name__}")
     torch = sys.modules["torch"]
@@ -126,6 +127,12 @@ def _plain(x: Any, name: str, write: bool) -> Any:
     if plain.is_conj() or plain.is_neg():
         raise InvalidError(f"{name} is lazily conjugated or negated: pass x.resolve_conj()")
     return plain.detach() if plain.requires_grad else plain
+
+
+def _worded(x: Any) -> Any:
+    """`x` as a type that a buffer has a word for, which it has not for dates."""
+    dates = _elements.library_of(x) == "numpy" and x.dtype.kind in "mM"
+    return x.view("u8") if dates else x
 
 
 def _ids(ids: Any) -> Any:
@@ -161,12 +168,19 @@ def _listed_ids(ids: Any) -> Any:
     """Numbers in a list, a range, or by themselves."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        found = torch.as_tensor(ids)
+        found = _converted(torch.as_tensor, ids)
         return _tensor_ids(torch, found if found.numel() else found.to(torch.int64))
     import numpy
 
-    array = numpy.asarray(ids)
+    array = _converted(numpy.asarray, ids)
     return _ids(array if array.size else array.astype(numpy.int64))
+
+
+def _converted(convert: Callable[[Any], Any], ids: Any) -> Any:
+    try:
+        return convert(ids)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise TypeError(f"ids must be whole numbers of at most 63 bits, not {ids!r:.60}") from error
 
 
 def _row_source(rows: Any, lead: int) -> Any:
@@ -187,7 +201,7 @@ def _spaced(rows: Any) -> bool:
 def _facing(table: Any, rows: Any, name: str) -> Any:
     """`rows` as what the elements of a Region are moved as, where that is another type."""
     if not isinstance(table, Region) or table._facts.element.exact:
-        return rows
+        return _worded(rows)
     element = table._facts.element
     if _elements.library_of(rows) != element.library or rows.dtype != element.dtype:
         raise TypeError(f"{name} has elements of type {rows.dtype}, but the table {element.dtype}")

@@ -8,7 +8,6 @@ carry tokens by themselves; weft.share makes one for any other way.
 """
 
 import contextlib
-import hmac
 import importlib
 import os
 import secrets
@@ -16,6 +15,7 @@ import socket
 import struct
 import sys
 import threading
+import time
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from weft._core import DeniedError, InvalidError, PeerError, UnsupportedError
 
 _TOKEN = 32  # bytes
 _SECONDS = 20.0  # for the other side of a conversation
+_PAUSE = 0.1  # seconds before the next try to let somebody in
 
 
 class Place(NamedTuple):
@@ -222,7 +223,8 @@ class _Keeper:
     """The descriptors that this process has shared, and the thread that hands them out."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # A tensor may be collected, and forgotten, while this thread has the lock.
+        self._lock = threading.RLock()
         self._kept: dict[bytes, tuple[int, bool]] = {}
         self._pid = os.getpid()
         self.address = b"\0weft-share-" + secrets.token_hex(16).encode()
@@ -256,20 +258,24 @@ class _Keeper:
         while True:
             try:
                 link, _ = self._listener.accept()
-            except OSError:
-                return
-            with link, contextlib.suppress(OSError):
-                link.settimeout(_SECONDS)
-                self._answer(link)
+                # Each by itself: one that says nothing does not hold up the others.
+                threading.Thread(target=self._answer, args=(link,), daemon=True).start()
+            except (OSError, RuntimeError):  # out of descriptors, or threads
+                time.sleep(_PAUSE)
 
     def _answer(self, link: socket.socket) -> None:
-        _check_user(link)
-        token = link.recv(_TOKEN, socket.MSG_WAITALL)
+        with link, contextlib.suppress(OSError):
+            link.settimeout(_SECONDS)
+            _check_user(link)
+            self._hand_out(link, link.recv(_TOKEN, socket.MSG_WAITALL))
+
+    def _hand_out(self, link: socket.socket, token: bytes) -> None:
         with self._lock:
-            found = next((t for t in self._kept if hmac.compare_digest(t, token)), None)
-            fd, once = self._kept[found] if found is not None else (-1, False)
-            if found is not None and once:
-                del self._kept[found]
+            # Tokens are found by a hash that nobody outside can guess, so that the
+            # time it takes tells nothing.
+            fd, once = self._kept.get(token, (-1, False))
+            if once:
+                del self._kept[token]
             elif fd >= 0:
                 fd = os.dup(fd)  # forget() may close ours meanwhile
         if fd < 0:

@@ -107,7 +107,9 @@ class Table(torch.nn.Module):
             return None
         ids, grads = found
         kept = ids >= 0
-        return torch.sparse_coo_tensor(ids[kept][None].long(), grads[kept], self.rows.shape)
+        return torch.sparse_coo_tensor(
+            ids[kept][None].long(), grads[kept], self.rows.shape, check_invariants=True
+        )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients that were collected."""
@@ -318,11 +320,19 @@ def set_own_rows(rows: Region, given: torch.Tensor) -> None:
         with torch.no_grad():
             for part, (first, after) in zip(rows.locals, rows.ranges(), strict=True):
                 part.copy_(given[first:after])
+        settle(rows)
         return
     ids = torch.arange(rows.shape[0])
     ids = ids[Dealing(rows).owner_of(ids) == rows.rank]
     values = given[ids.to(given.device)].to(rows.device, rows.dtype)
     _rows.scatter(rows, ids.to(rows.device), values.contiguous())
+    settle(rows)
+
+
+def settle(rows: Region) -> None:
+    """Wait for what this process has begun on a table in a GPU's memory."""
+    if rows.device != "cpu":
+        torch.cuda.current_stream(rows.device).synchronize()
 
 
 def _padding(padding_idx: int | None, rows: int) -> int | None:
@@ -346,13 +356,11 @@ def _fill(table: Table, init: Init) -> None:
         for part in rows.locals:
             if part.numel():
                 init(part)
-    table.comm.barrier()
     padding = table.padding_idx
     if padding is not None and rows.locate(padding)[0] == rows.rank:
         zero = torch.zeros((1, rows.shape[1]), dtype=rows.dtype, device=rows.device)
         _rows.scatter(rows, torch.tensor([padding], device=rows.device), zero)
-    if rows.device != "cpu":
-        torch.cuda.synchronize(rows.device)
+    settle(rows)
     table.comm.barrier()
 
 

@@ -146,7 +146,7 @@ static weft_status host_create(void *state, uint64_t at, uint64_t bytes,
         return st;
     }
     if (!h->spec->alone) {
-        sent = dup(own);
+        sent = fcntl(own, F_DUPFD_CLOEXEC, 0);
         if (sent < 0) {
             st = wf_fail_errno("a second descriptor of %s", h->spec->what);
         }

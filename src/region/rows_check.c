@@ -243,6 +243,80 @@ static weft_status check_alignment(const wf_rows_call *call)
     return WEFT_OK;
 }
 
+/* Bytes from an address on, in which rows lie `pitch` apart. */
+typedef struct stretch {
+    uintptr_t from;
+    uint64_t bytes;
+    uint64_t pitch; /* 0: no gaps that others may use */
+    uint64_t width; /* of each row */
+} stretch;
+
+static stretch stretch_of_rows(uintptr_t at, uint64_t rows, uint64_t pitch,
+                               uint64_t width)
+{
+    return (stretch){at, rows == 0 ? 0 : (rows - 1) * pitch + width, pitch,
+                     width};
+}
+
+static stretch stretch_of_table(const wf_rows_call *call)
+{
+    const weft_table *t = &call->table;
+
+    if (t->region != NULL && !wf_partition_is_flat(&t->region->part)) {
+        return (stretch){.from = (uintptr_t)t->at,
+                         .bytes = wf_partition_bytes(&t->region->part)};
+    }
+    return stretch_of_rows((uintptr_t)t->at + t->first * t->pitch + t->skip,
+                           call->limit, t->pitch, call->far_bytes);
+}
+
+/* Other columns of the same rows are apart, too. */
+static bool columns_are_apart(const stretch *a, const stretch *b)
+{
+    const stretch *low = a->from < b->from ? a : b;
+    const stretch *high = low == a ? b : a;
+    /* A row by itself has any pitch. */
+    uint64_t pitch = low->bytes > low->width ? low->pitch : high->pitch;
+    uint64_t step;
+
+    if (pitch == 0 || (high->bytes > high->width && high->pitch != pitch)) {
+        return false;
+    }
+    step = (high->from - low->from) % pitch;
+    return step >= low->width && step + high->width <= pitch;
+}
+
+static bool overlap(const stretch *a, const stretch *b)
+{
+    return a->bytes > 0 && b->bytes > 0 && a->from < b->from + b->bytes &&
+           b->from < a->from + a->bytes && !columns_are_apart(a, b);
+}
+
+/* On a GPU one memory may have several addresses, which tell nothing. */
+static weft_status check_apart(const wf_rows_call *call)
+{
+    bool gathers = call->op == WF_ROWS_GATHER;
+    stretch table = stretch_of_table(call);
+    stretch rows = stretch_of_rows((uintptr_t)call->rows.at, call->ids.n,
+                                   call->rows.pitch, call->near_bytes);
+    stretch ids = {.from = (uintptr_t)call->ids.at,
+                   .bytes = call->ids.n * wf_dtype_bytes(call->ids.type)};
+
+    if (call->ids.place == WEFT_CUDA) {
+        return WEFT_OK;
+    }
+    if (overlap(&table, &rows)) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "the table and the array of rows overlap in memory; "
+                       "use a copy");
+    }
+    return overlap(&ids, gathers ? &rows : &table)
+               ? wf_fail(WEFT_ERR_INVALID,
+                         "ids lie in memory that would be written to; use a "
+                         "copy")
+               : WEFT_OK;
+}
+
 static weft_status check_table(wf_rows_call *call)
 {
     bool writes = call->op != WF_ROWS_GATHER;
@@ -284,5 +358,6 @@ weft_status wf_rows_check(wf_rows_op op, const weft_table *table,
         (st = check_places(out)) != WEFT_OK) {
         return st;
     }
-    return check_alignment(out);
+    st = check_alignment(out);
+    return st == WEFT_OK ? check_apart(out) : st;
 }

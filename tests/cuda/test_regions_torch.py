@@ -62,11 +62,20 @@ def check_host_tensor(torch, weft):
 
 
 def check_views_keep_the_memory(torch, weft):
-    """A slice outlives the tensor that it was taken from."""
+    """A slice outlives the tensor that it was taken from, and so does a kernel's work on it."""
     t = weft.full((1000, 8), 5, torch.int32, "cuda")
     part = t[10:20]
     del t
-    assert int(part.sum()) == 5 * 80
+    torch.cuda._sleep(50_000_000)  # the sum begins long after the memory is let go
+    total = part.sum()
+    del part
+    assert int(total) == 5 * 80
+    host = weft.full((1000, 8), 5, torch.int32)
+    seen = weft.region(host).on("cuda")
+    torch.cuda._sleep(50_000_000)
+    total = seen.sum()
+    del host, seen
+    assert int(total) == 5 * 8000
 
 
 def check_too_big_is_an_exception(torch, weft):

@@ -100,6 +100,15 @@ def test_a_table_of_features_is_in_memory_once(size, tmp_path):
     assert charged < seen if size > 1 else charged >= seen
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_recommender_learns_in_shared_tables(size, tmp_path):
+    pytest.importorskip("torch")
+    text = on_ranks(size, tmp_path.name, "embeddings.py", "--steps", 40)
+    losses = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step")]
+    assert losses[-1] < 0.9 * losses[0]
+    assert f"{size} ranks, tables of" in text
+
+
 def test_the_c_program_compiles_and_adds_up_its_ranks(tmp_path):
     compiler = shutil.which("cc")
     if compiler is None:

@@ -425,6 +425,73 @@ static void bad_arguments_are_errors(void **state)
     assert_int_equal(weft_rows_gather(&t, &i, &r, &o), WEFT_OK);
 }
 
+/* 8 rows of 8 elements, and arrays of rows somewhere among them. */
+static weft_status
+move_inside(weft_status (*move)(const weft_table *, const weft_ids *,
+                                const weft_rows *, const weft_rows_options *),
+            int32_t *table, size_t at, size_t pitch)
+{
+    int64_t ids[2] = {0, 1};
+    weft_table t = {.at = table,
+                    .rows = 4,
+                    .pitch = 8 * sizeof(*table),
+                    .width = 4,
+                    .type = WEFT_I32};
+    weft_ids i = {ids, WEFT_I64, 2, WEFT_HOST};
+    weft_rows r = {table + at, pitch * sizeof(*table), WEFT_I32, WEFT_HOST};
+
+    return move(&t, &i, &r, NULL);
+}
+
+static void rows_that_lie_in_the_table_are_refused(void **state)
+{
+    static const struct {
+        size_t at;
+        size_t pitch;
+        weft_status expected;
+    } cases[] = {
+        {0, 8, WEFT_ERR_INVALID},  {16, 8, WEFT_ERR_INVALID},
+        {3, 8, WEFT_ERR_INVALID},  {5, 8, WEFT_ERR_INVALID},
+        {4, 16, WEFT_ERR_INVALID}, {4, 8, WEFT_OK},
+        {12, 8, WEFT_OK},          {28, 4, WEFT_OK},
+        {32, 8, WEFT_OK},          {27, 8, WEFT_ERR_INVALID},
+    };
+    int32_t table[64] = {0};
+
+    (void)state;
+    for (size_t k = 0; k < sizeof(cases) / sizeof(cases[0]); k++) {
+        assert_int_equal(
+            move_inside(weft_rows_gather, table, cases[k].at, cases[k].pitch),
+            cases[k].expected);
+        assert_int_equal(
+            move_inside(weft_rows_scatter, table, cases[k].at, cases[k].pitch),
+            cases[k].expected);
+        assert_int_equal(move_inside(weft_rows_scatter_add, table, cases[k].at,
+                                     cases[k].pitch),
+                         cases[k].expected);
+    }
+}
+
+static void ids_that_would_be_written_to_are_refused(void **state)
+{
+    int64_t memory[16] = {0};
+    int64_t other[16] = {0};
+    weft_table t = {
+        .at = other, .rows = 8, .pitch = 8, .width = 1, .type = WEFT_I64};
+    weft_ids i = {memory + 1, WEFT_I64, 4, WEFT_HOST};
+    weft_rows r = {memory, 8, WEFT_I64, WEFT_HOST};
+
+    (void)state;
+    assert_int_equal(weft_rows_gather(&t, &i, &r, NULL), WEFT_ERR_INVALID);
+    r.at = memory + 5;
+    assert_int_equal(weft_rows_gather(&t, &i, &r, NULL), WEFT_OK);
+    i.at = other + 7;
+    assert_int_equal(weft_rows_gather(&t, &i, &r, NULL), WEFT_OK);
+    assert_int_equal(weft_rows_scatter(&t, &i, &r, NULL), WEFT_ERR_INVALID);
+    i.at = other + 8;
+    assert_int_equal(weft_rows_scatter(&t, &i, &r, NULL), WEFT_OK);
+}
+
 /* --- conversions ---------------------------------------------------------- */
 
 static int64_t whole_of(weft_dtype type, const void *at)
@@ -764,6 +831,8 @@ int main(void)
         cmocka_unit_test(an_id_past_the_end_is_told_before_anything_is_written),
         cmocka_unit_test(ids_at_the_limits_of_their_types_are_compared_right),
         cmocka_unit_test(bad_arguments_are_errors),
+        cmocka_unit_test(rows_that_lie_in_the_table_are_refused),
+        cmocka_unit_test(ids_that_would_be_written_to_are_refused),
         cmocka_unit_test(types_convert_inside_their_class_only),
         cmocka_unit_test(sums_are_those_of_a_naive_loop),
         cmocka_unit_test(pairs_cannot_be_added),

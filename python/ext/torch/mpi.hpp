@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* MPI with gradients: what its parts know of each other.
  *
- *   mpi_module    what Python sees; checks arguments
- *   mpi_ops       the dispatcher's operations weft::*, and their derivatives
+ *   mpi_module    what Python sees
+ *   mpi_calls     the calls as users make them; checks arguments
+ *   mpi_autograd  the dispatcher's operations weft::*, and their derivatives
+ *   mpi_ops       what each operation is: its result, its adjoint
  *   mpi_job       one collective: tensors to memory, the library's call, back
+ *   mpi_halo      the exchange of halos
  *   mpi_message   sends and receives, which carry a header
  *   mpi_handle    operations that are started now and waited for later
  *   mpi_graph     the order of the backward pass

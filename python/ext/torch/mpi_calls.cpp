@@ -76,13 +76,14 @@ void check_counts_given(const Group &group, const Numbers &counts,
 Numbers exchanged(Group &group, const Numbers &own)
 {
     Numbers all(own.size() * size_t(group.size));
-    std::lock_guard<std::mutex> guard(group.lock);
+    std::unique_lock<std::mutex> guard(group.lock);
     weft_comm *comm = group.comm();
 
     weft_comm_set_mark(comm, uint64_t(group.next_mark(0)));
     weft_status status =
         weft_allgather(comm, own.data(), all.data(), own.size(), WEFT_I64);
     weft_comm_set_mark(comm, 0);
+    guard.unlock();
     check_mpi(status, "exchange of lengths");
     return all;
 }

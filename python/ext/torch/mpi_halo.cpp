@@ -101,16 +101,14 @@ void exchange(Group &group, int64_t mark, const Axis &a, const Slabs &give,
     if (a.above >= 0) {
         pass(at[size_t(a.above)], give.above, true);
     }
-    {
-        std::lock_guard<std::mutex> guard(group.lock);
-        weft_comm *comm = group.comm();
+    std::unique_lock<std::mutex> guard(group.lock);
+    weft_comm *comm = group.comm();
 
-        weft_comm_set_mark(comm, uint64_t(group.next_mark(mark)));
-        weft_status status =
-            weft_alltoallv(comm, src.data(), dst.data(), WEFT_U8);
-        weft_comm_set_mark(comm, 0);
-        check_mpi(status, "halo_exchange");
-    }
+    weft_comm_set_mark(comm, uint64_t(group.next_mark(mark)));
+    weft_status status = weft_alltoallv(comm, src.data(), dst.data(), WEFT_U8);
+    weft_comm_set_mark(comm, 0);
+    guard.unlock();
+    check_mpi(status, "halo_exchange");
     at = dst;
     if (a.above >= 0) {
         pass(at[size_t(a.above)], got.above, false);

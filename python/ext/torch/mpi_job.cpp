@@ -407,12 +407,13 @@ void Job::call(int64_t mark, weft_request **out)
 {
     bool backwards =
         (kind_ == Kind::Scan || kind_ == Kind::Exscan) && args_[1] != 0;
-    std::lock_guard<std::mutex> guard(group_.lock);
+    std::unique_lock<std::mutex> guard(group_.lock);
     weft_comm *comm = backwards ? group_.reversed() : group_.comm();
 
     weft_comm_set_mark(comm, uint64_t(group_.next_mark(mark)));
     weft_status status = dispatch(comm, out);
     weft_comm_set_mark(comm, 0);
+    guard.unlock(); /* an error needs Python, whose holder may want the lock */
     check_mpi(status, name_of(kind_));
 }
 

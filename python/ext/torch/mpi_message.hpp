@@ -36,8 +36,8 @@ class Letter : public Pending
     Letter(const Letter &) = delete;
     Letter &operator=(const Letter &) = delete;
 
-    /* `x` is plain, and kept. `number` is that of the message, or 0 to have the
-     * next one. */
+    /* The tensors are plain, and kept. The mark of what belongs to another
+     * message has that one's number; a message of its own gets the next. */
     void start_send(const Tensor &x, int64_t mark);
     void send(const Tensor &x, int64_t mark);
     void start_receive(const Tensor &out, int64_t mark);

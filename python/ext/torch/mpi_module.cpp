@@ -303,7 +303,8 @@ void bind_state(CommClass &cls)
              [](const Comm &self, size_t bytes) {
                  self.group()->memory->set_limit(bytes);
              })
-        .def("_close", [](const Comm &self) { self.group()->close(); });
+        .def(
+            "_close", [](const Comm &self) { self.group()->close(); }, NoGil());
 }
 
 /* For the fake kernels. */

@@ -68,8 +68,9 @@ def _gloo_goals(op: str) -> list[Goal]:
 
 
 def _large_goal(size: int) -> Goal:
+    """Not against one buffer in place, which a cache holds where it does not hold four."""
     case = _case("forward_backward", size)
-    return Goal("M2", case, 1.15, (Term(2, "core", case),))
+    return Goal("M2", case, 1.15, (Term(1, "kept", case),))
 
 
 def _recorded_goal(op: str, size: int, calls: int) -> Goal:

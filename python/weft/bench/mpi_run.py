@@ -2,7 +2,7 @@
 """`weft bench mpi`: communication with gradients, against mpi4py and torch.distributed.nn on gloo.
 
 The rounds are those of `collectives`. Two floors take part: torch's own `clone`, a node of the
-autograd graph in C++ that communicates nothing, and the same allreduce from C.
+autograd graph in C++ that communicates nothing, and weft's own allreduce without torch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ LARGE = 16 * _MIB
 RANKS = 2
 
 
-
-class Clone(System):
+class InWeft(System):
     """Runs in weft's ranks: the same process, with the same memory behind it."""
 
     @property
@@ -41,15 +40,17 @@ SYSTEMS = (
     System("gloo", "torch-mpi-gloo", about="torch.distributed.nn.functional"),
     # On one core its threads have to take turns; on a busy machine this serves them better.
     System("gloo-free", "torch-mpi-gloo", env={"BENCH_FREE": "1"}, about="the same, not pinned"),
-    Clone("clone", "torch-mpi-weft", about="torch's node that only clones"),
-    System("core", "weft", about="weft's allreduce from C"),
+    InWeft("clone", "torch-mpi-weft", about="torch's node that only clones"),
+    # What forward and backward have to touch: two sources and two results.
+    InWeft("kept", "torch-mpi-weft", about="two of the core's allreduces on four kept buffers"),
+    System("core", "weft", about="weft's allreduce from C, in place on one kept buffer"),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
 GLOOS = ("gloo", "gloo-free")
 
 # The bytes of a rank's tensor, and who takes part.
 OPERATIONS: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
-    "forward": ((4, 4 * _MIB, 64 * _MIB), NAMES),
+    "forward": ((4, 4 * _MIB, 64 * _MIB), tuple(name for name in NAMES if name != "kept")),
     "forward_backward": ((4, 4 * _MIB, 64 * _MIB), NAMES),
     "alltoall": ((8,), ("weft", "mpi4py")),
     "alltoall_grad": ((8,), ("weft",)),
@@ -120,8 +121,8 @@ def takes_case(system: System, case: Case, quick: bool) -> bool:
     if not quick or case.op not in CALLS_OF_CORE:
         return True
     if case.bytes > 4:
-        return case.op == "forward_backward" and system.name in ("weft", "core")
-    return system.name != "mpi4py"
+        return case.op == "forward_backward" and system.name in ("weft", "kept", "core")
+    return system.name not in ("mpi4py", "kept")
 
 
 def takes_turn(case: Case, turn: int) -> bool:
@@ -181,7 +182,8 @@ class MpiRunner(Runner):
         return list(setup.cases)
 
     def _words(self, system: System, case: Case) -> str:
-        op = {"core": "allreduce", "clone": f"clone_{case.op}"}.get(system.name, case.op)
+        op = "allreduce" if system.name == "core" else case.op
+        op = f"{system.name}_{op}" if isinstance(system, InWeft) else op
         return f"{op} {case.bytes} {system.pages}"
 
     def _takes(self, system: System, case: Case) -> bool:

@@ -11,6 +11,7 @@ does not know the secret; then the others go on looking until rank 0 writes its 
 """
 
 import contextlib
+import datetime
 import json
 import os
 import pathlib
@@ -27,15 +28,46 @@ DEADLINE = 30.0  # seconds
 _PAUSE = 0.02
 
 
+class Patience:
+    """How long a rank waits for the others, all in all."""
+
+    def __init__(self) -> None:
+        self.seconds = DEADLINE
+        self.end = time.monotonic() + self.seconds
+
+    def left(self, most: float) -> float:
+        """Seconds to wait for the next thing."""
+        return max(0.1, min(most, self.end - time.monotonic()))
+
+
+class StoreMeeting(_boot.TorchStore):
+    """A torch store, with our deadline."""
+
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._patience = Patience()
+        super().__init__(store, rank, size)
+
+    def get(self, key: str, timeout: float) -> bytes:
+        return super().get(key, self._patience.left(timeout))
+
+    def close(self) -> None:
+        """The store is its owner's."""
+
+    def late(self, what: str) -> Exception:
+        """What to raise when the others do not come."""
+        return TimeoutError(
+            f"rank {self.rank} of {self.size} waited {self._patience.seconds:.0f} s for others: "
+            f"{what}. All must have the same MASTER_ADDR and MASTER_PORT"
+        )
+
+
 class FolderMeeting:
     """A meeting place for `weft.init(boot=...)`, kept by rank 0."""
 
-    def __init__(self, rank: int, size: int, seconds: float = DEADLINE) -> None:
+    def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
-        self._end = time.monotonic() + seconds
-        self._seconds = seconds
-        self._key = _key()
-        self._file = folder() / f"{self._key}.json"
+        self._patience = Patience()
+        self._file = folder() / f"{_key()}.json"
         self._board = _boot.Board() if rank == 0 else None
         if self._board is not None:
             self._announce(self._board)
@@ -47,11 +79,7 @@ class FolderMeeting:
         self._visitor.set(key, value)
 
     def get(self, key: str, timeout: float) -> bytes:
-        left = max(0.1, min(timeout, self._end - time.monotonic()))
-        try:
-            return self._visitor.get(key, left)
-        except builtin_timeout as error:
-            raise self._late(f"nobody has set {key}") from error
+        return self._visitor.get(key, self._patience.left(timeout))
 
     def close(self) -> None:
         """Rank 0 serves until the others have left."""
@@ -70,11 +98,11 @@ class FolderMeeting:
         os.replace(name, self._file)
 
     def _find(self) -> _boot.Visitor:
-        while time.monotonic() < self._end:
+        while time.monotonic() < self._patience.end:
             for visitor in self._try():
                 return visitor
             time.sleep(_PAUSE)
-        raise self._late("rank 0 has not come")
+        raise self.late("rank 0 has not come")
 
     def _try(self) -> Iterator[_boot.Visitor]:
         with contextlib.suppress(OSError, ValueError, KeyError):
@@ -88,15 +116,13 @@ class FolderMeeting:
                 raise
             yield visitor
 
-    def _late(self, what: str) -> Exception:
+    def late(self, what: str) -> Exception:
+        """What to raise when the others do not come."""
         return TimeoutError(
-            f"rank {self.rank} of {self.size} waited {self._seconds:.0f} s for the others, and "
+            f"rank {self.rank} of {self.size} waited {self._patience.seconds:.0f} s for others: "
             f"{what}. Ranks meet in {self._file}: those of one job need one parent process, or the "
             "same WEFT_JOB in their environment; or set MASTER_ADDR and MASTER_PORT for all"
         )
-
-
-builtin_timeout = __builtins__["TimeoutError"] if isinstance(__builtins__, dict) else OSError
 
 
 def folder() -> pathlib.Path:
@@ -127,8 +153,6 @@ def _key() -> str:
 
 def torch_store(rank: int, size: int) -> Any:
     """The store of MASTER_ADDR and MASTER_PORT, or of torch.distributed; None: neither is there."""
-    import datetime
-
     import torch.distributed as dist
 
     if not dist.is_available():

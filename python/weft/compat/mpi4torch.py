@@ -177,7 +177,7 @@ def _alltoall(comm: mpi.Comm, x: Tensor, gatheraxis: int, scatteraxis: int, nume
     wanted, lengths, there = told.T.tolist()
     if any(n != sum(wanted) for n in there):
         raise ValueError(
-            f"mpi4torch Alltoall: ranks want {wanted} slices, but have {there} along the scatter axis"
+            f"mpi4torch Alltoall: ranks want {wanted} slices, but have {there} along axis {cut}"
         )
     return comm.Alltoallv(x, wanted, lengths, to, cut)
 
@@ -212,6 +212,8 @@ _numbers = itertools.count(1)
 class WaitHandle:
     """An Isend or Irecv under way; for Wait, JoinDummiesHandle, and `dummy`."""
 
+    _started: Any  # where it was made in Python; no attribute for scripts
+
     def __init__(self, dummy: Tensor, number: int):
         self._dummy = dummy
         self._number = number
@@ -224,6 +226,8 @@ class WaitHandle:
 
 class MPI_Communicator:
     """A communicator of mpi4torch; made by comm_from_mpi4py, or COMM_WORLD."""
+
+    _weft: Any  # the weft.mpi.Comm; no attribute for scripts
 
     def __init__(self, number: int, rank: int, size: int):
         self._number = number
@@ -345,7 +349,7 @@ def _dummy_of(comm: mpi.Comm) -> Tensor:
 
 def _handle_of(started: _Started) -> WaitHandle:
     handle = WaitHandle(_dummy_of(started.comm), 0)
-    handle._started = started  # type: ignore[attr-defined]  not an attribute for scripts
+    handle._started = started
     return handle
 
 
@@ -357,9 +361,7 @@ def _started_of(handle: WaitHandle) -> _Started:
 def _with_dummies(handle: WaitHandle, dummies: List[Tensor]) -> WaitHandle:  # noqa: UP006
     started = _started_of(handle)
     other = WaitHandle(_join(handle.dummy, dummies), 0)
-    other._started = replace(  # type: ignore[attr-defined]
-        started, dummies=[*started.dummies, *dummies]
-    )
+    other._started = replace(started, dummies=[*started.dummies, *dummies])
     return other
 
 
@@ -419,7 +421,7 @@ _library = _register()
 
 def _wrap(comm: mpi.Comm) -> MPI_Communicator:
     wrapped = MPI_Communicator(comm._id, comm.rank, comm.size)
-    wrapped._weft = comm  # type: ignore[attr-defined]  not an attribute for scripts
+    wrapped._weft = comm
     _comms[comm._id] = comm
     return wrapped
 
@@ -443,7 +445,7 @@ COMM_WORLD: MPI_Communicator
 
 def _get_world() -> MPI_Communicator:
     global _world
-    if _world is None or _world._weft is not mpi.COMM_WORLD:  # type: ignore[attr-defined]
+    if _world is None or _world._weft is not mpi.COMM_WORLD:
         _world = _wrap(mpi.COMM_WORLD)
     return _world
 

@@ -50,15 +50,17 @@ def of_this_rank(table: Table) -> Gradients:
 
 
 def to_owners(table: Table, dealing: Dealing) -> Gradients | None:
-    """All steps: the gradients of the rows that this rank owns, on the host.
+    """All steps: the gradients of the rows that this rank owns.
 
     Collective; None, on all ranks, if none of them has any. When it returns, all
     ranks have come here, so that nobody reads rows of before the step any more.
     """
     comm = table.comm
-    own = Gradients(*(part.cpu() for part in of_this_rank(table)))
+    own = of_this_rank(table)
     if comm.size == 1:
         return own if own.ids.numel() else None
+    # Between ranks it goes through the host.
+    own = Gradients(own.ids.cpu(), own.sums.cpu())
     ids, sums, counts = _by_owner(own, dealing, comm.size)
     plan = torch.empty((comm.size, comm.size), dtype=torch.int64)
     comm.allgather(counts, plan)

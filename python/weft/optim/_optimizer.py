@@ -13,7 +13,7 @@ from weft import _core, _create
 from weft._core import InvalidError, UnsupportedError
 from weft._dealing import Dealing
 from weft._region import Region
-from weft.nn import Table, all_rows, set_own_rows, tables
+from weft.nn import Table, all_rows, set_own_rows, settle, tables
 from weft.optim import _exchange
 
 
@@ -111,13 +111,13 @@ class SparseOptimizer(torch.optim.Optimizer):
         table, state = self._table_of[anchor], self.state[anchor]
         if table.cache is not None:
             table.cache.flush()
+        settle(table.rows)
         self._follow_size(anchor)
         found = _exchange.to_owners(table, self._dealings[anchor])
         if found is not None:
             state["step"] += 1
             self._update(anchor, found, self.rule(group, state["step"]))
-            if table.rows.device != "cpu":
-                torch.cuda.current_stream(table.rows.device).synchronize()
+        settle(table.rows)
         table.comm.barrier()
         if table.cache is not None:
             table.cache.drop()
@@ -146,8 +146,8 @@ class SparseOptimizer(torch.optim.Optimizer):
         states = [self.state[anchor][state.name].locals for state in self.states]
         for piece in self._dealings[anchor].own_pieces(found.ids):
             _core.rows_update(
-                weights[piece.index],
-                tuple(state[piece.index] for state in states),
+                weights[piece.part],
+                tuple(state[piece.part] for state in states),
                 piece.rows.to(rows.device),
                 found.sums[piece.begin : piece.end].to(rows.device),
                 numbers,
