@@ -52,7 +52,7 @@ from weft._core import (
     premul_sum,
     version,
 )
-from weft._create import empty, from_file, full, new_file, table, zeros
+from weft._create import empty, from_file, full, new_file, table, verify_file, zeros
 from weft._job import dump, finalize, init, rank, size, world
 from weft._region import Region, region
 from weft._rows import check_rows, gather, scatter, scatter_add
@@ -115,6 +115,7 @@ __all__ = [
     "share",
     "size",
     "table",
+    "verify_file",
     "version",
     "world",
     "zeros",

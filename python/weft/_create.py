@@ -142,8 +142,9 @@ def from_file(
     """The tensor in a file of Region.save, or in a .npy. Collective.
 
     It is read into memory, by each rank its own part; with `mmap` the file itself
-    is the memory, which with `writable` takes what is written. `dtype` names the
-    type where the file can tell only its size (float8, uint16, ...).
+    is the memory, which with `writable` takes what is written, and of which
+    verify_file compares the checksums. `dtype` names the type where the file can
+    tell only its size (float8, uint16, ...).
     """
     about = _core.file_describe(path)
     known = _elements.element_of(about["type"], like or _elements.element(None, None).library)
@@ -185,6 +186,11 @@ def new_file(
     ranks = _ranks(comm)
     handle = _core.region_open_new(ranks, path, (*sizes, *element.tail), element.word)
     return _made(handle, Facts(element, sizes[1:], ranks)).tensor
+
+
+def verify_file(path: str | os.PathLike[str]) -> None:
+    """Compare all of a file of Region.save with its checksums. Not collective; needs no job."""
+    _core.file_verify(path)
 
 
 def _ranks(comm: Comm | None) -> Comm:

@@ -28,16 +28,18 @@ TIMEOUT = 60.0
 FULL = os.environ.get("WT_FULL") == "1"
 SIZES = (1, 2, 3, 5, 7) if FULL else (1, 2, 3, 5)
 
-_context = multiprocessing.get_context("fork")
+FORK = multiprocessing.get_context("fork")
+# For bodies that use a GPU: the engine's threads for it do not survive a fork.
+SPAWN = multiprocessing.get_context("spawn")
 
 # What these import when they are first used, ranks would import each.
 torch.testing.assert_close(torch.ones(1), torch.ones(1))
 torch.vmap(torch.func.grad(lambda x: x.sum()))(torch.ones(2, 2))
 
 
-def run(size, body, *args, timeout=TIMEOUT):
+def run(size, body, *args, timeout=TIMEOUT, context=FORK):
     """Run `body(comm, *args)` on `size` ranks; return what each returned."""
-    ended = start(size, body, *args, timeout=timeout)
+    ended = start(size, body, *args, timeout=timeout, context=context)
     problems = [f"rank {i}: {error}" for i, (_, error) in enumerate(ended) if error]
     assert not problems, "\n".join(problems)
     return [value for value, _ in ended]
@@ -48,15 +50,15 @@ def errors(size, body, *args, timeout=10.0):
     return [error for _, error in start(size, body, *args, timeout=timeout)]
 
 
-def start(size, body, *args, timeout=TIMEOUT):
+def start(size, body, *args, timeout=TIMEOUT, context=FORK):
     """The same, but tell how each rank ended: (value, error)."""
     sys.stdout.flush()
     with tempfile.TemporaryDirectory() as folder:
         ranks = []
         for rank in range(size):
-            ours, theirs = _context.Pipe(duplex=False)
+            ours, theirs = context.Pipe(duplex=False)
             place = (os.path.join(folder, "store"), rank, size, timeout)
-            process = _context.Process(target=_child, args=(theirs, place, body, args))
+            process = context.Process(target=_child, args=(theirs, place, body, args))
             process.start()
             theirs.close()
             ranks.append((process, ours))

@@ -195,6 +195,19 @@ def handles(_):
     assert x.grad.item() == 7 and buffer.grad.item() == 0
 
 
+def nothing_recorded(_):
+    """Without gradients nothing waits for a backward."""
+    comm = world(_)
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    receive = comm.Irecv(torch.empty(2), left, 0)
+    send = comm.Isend(torch.ones(2), right, 0)
+    assert not receive.dummy.requires_grad
+    received = comm.Wait(mpi4torch.JoinDummiesHandle(receive, [send.dummy]))
+    comm.Wait(mpi4torch.JoinDummiesHandle(send, [received]))
+    assert received.tolist() == [1, 1] and not received.requires_grad
+    assert mpi.COMM_WORLD.history == 0
+
+
 def dummies(_):
     x, y = torch.ones(2, requires_grad=True), torch.ones(3, requires_grad=True)
     assert mpi4torch.JoinDummies(x, [torch.ones(1)]) is x
@@ -253,6 +266,9 @@ def wider(_):
     for function in functions:
         y, tangent = torch.func.jvp(function, (x,), (2 * x,))
         assert_close(tangent, 2 * y)
+    gradient = torch.func.grad(lambda t: comm.Bcast_(t, 0).square().sum())(x.clone())
+    first = 2 * comm.size * of_rank(0, 3)
+    assert_close(gradient, first if comm.rank == 0 else torch.zeros_like(x))
     batch = torch.stack([x, 2 * x])
     for function in functions[:3]:
         assert_close(torch.vmap(function)(batch)[1], 2 * function(x))
@@ -274,7 +290,7 @@ def one_rank_only(_):
 
 BODIES = (
     *(reductions, moves, transposes, in_place, saved_values),
-    *(handles, dummies, scripts, wider, pickles),
+    *(handles, nothing_recorded, dummies, scripts, wider, pickles),
 )
 
 
@@ -309,7 +325,7 @@ def growth(_):
     buffer = torch.empty(50_000)
     marks = []
     for _half in range(2):
-        for _step in range(60):
+        for _step in range(5000 if jobs.FULL else 100):
             ring(comm, x, buffer).sum().backward()
             x.grad = None
         marks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

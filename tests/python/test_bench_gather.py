@@ -104,6 +104,16 @@ def test_figures_and_rows_tell_rates():
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_a_quick_run_makes_no_table_when_its_time_is_over(monkeypatch):
+    monkeypatch.setattr(gather, "QUICK_SECONDS", -1.0)
+    monkeypatch.setattr(gather, "Rank", None)
+    options = Options(quick=True, ops=gather.NAMES, families=frozenset(gather.SYSTEMS))
+    outcome = gather.measure(options)
+    assert not outcome.blocks
+    assert not outcome.failed
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 def test_a_tiny_run(monkeypatch):
     monkeypatch.setattr(gather, "TABLE", 4 << 20)
     ops = ("gather-4k",) if len(os.sched_getaffinity(0)) < 2 else ("gather-4k", SHARED)

@@ -68,6 +68,11 @@ def test_full_takes_the_type_of_its_value(alone):
         x = weft.full(4, value, like="numpy")
         assert x.dtype == np.asarray(value).dtype and (x == value).all()
     assert weft.full(2, 7, torch.bfloat16).dtype is torch.bfloat16
+    # Also where there is nothing to fill.
+    with pytest.raises((RuntimeError, OverflowError)):
+        weft.full(0, 300, torch.uint8)
+    with pytest.raises(ValueError):
+        weft.full(0, "many", "i4", like="numpy")
 
 
 def test_wrong_arguments_are_told(alone):
@@ -89,6 +94,8 @@ def test_wrong_arguments_are_told(alone):
         ({"max_rows": -1}, "negative"),
         ({"row_pitch": 3}, "pitch"),
         ({"timeout": -1}, "more than 0"),
+        ({"numa": -1}, "from 0 on"),
+        ({"numa": 1 << 40}, "from 0 on"),
     ):
         with pytest.raises(weft.InvalidError, match=text):
             weft.empty(**{"shape": (4, 2), "dtype": "f4", "like": "numpy", **bad})
@@ -98,6 +105,10 @@ def test_wrong_arguments_are_told(alone):
         weft.empty(2.5)
     with pytest.raises(TypeError, match=r"weft\.Comm"):
         weft.empty(2, comm="world")
+    with pytest.raises(TypeError, match=r"weft\.Comm"):
+        weft.empty(2, comm=0)
+    with pytest.raises(TypeError, match="integer"):
+        weft.empty(2, numa="one")
     with pytest.raises(TypeError, match="pointers"):
         weft.empty(2, object, like="numpy")
     with pytest.raises(weft.NoMemError, match="MiB"):
@@ -110,6 +121,11 @@ def test_wrong_arguments_are_told(alone):
         weft.region(np.ones(3))
     with pytest.raises(TypeError):
         weft.region([1])
+    found = weft.table(3, "f4", like="numpy")
+    with pytest.raises(weft.InvalidError, match="negative"):
+        found.locate(-1)
+    with pytest.raises(weft.InvalidError, match="negative"):
+        found.wait(-1)
     assert not alone.broken
 
 
@@ -328,6 +344,19 @@ def test_all_ranks_see_what_each_wrote_to_its_part(size):
     ranks.run(size, matrix)
 
 
+def rows_without_bytes():
+    comm = weft.init().comm
+    for reach in ("auto", "distributed", "hierarchy"):
+        t = weft.empty((30, 0), "u1", row_pitch=6, reach=reach, like="numpy")
+        found = weft.region(t)
+        assert t.shape == (30, 0) and found.part(comm.size - 1).shape == (30 // comm.size, 0)
+        assert weft.gather(found, [3, 29]).shape == (2, 0)
+
+
+def test_rows_without_bytes_are_a_tensor_wherever_they_are():
+    ranks.run(3, rows_without_bytes)
+
+
 def torch_matrix():
     import torch
 
@@ -529,7 +558,8 @@ def under_torchrun():
 
     t = weft.full((10, 2), 3.0)
     assert isinstance(t, torch.Tensor)
-    print(f"rank {weft.rank()} of {weft.region(t).ranks}: {t.sum():.0f}", flush=True)
+    line = f"rank {weft.rank()} of {weft.region(t).ranks}: {t.sum():.0f}\n"
+    os.write(1, line.encode())  # print would write the end of the line by itself
 
 
 def test_it_works_under_torchrun_at_once():

@@ -86,6 +86,36 @@ def test_a_file_can_be_the_memory(tmp_path):
     weft.finalize()
 
 
+def made(path):
+    comm = weft.init().comm
+    t = weft.new_file(path, SHAPE, "i4", like="numpy")
+    found = weft.region(t)
+    assert not t.any()
+    comm.barrier()
+    found.local[...] = expected()[found.start : found.stop]
+    found.sync()
+    assert (t == expected()).all()
+    with pytest.raises(weft.Error):
+        weft.new_file(path + "/beside", 3, "f4", like="numpy")
+    with pytest.raises(weft.UnsupportedError):
+        found.resize(1)
+    comm.barrier()
+
+
+def test_a_new_file_can_be_the_memory(tmp_path):
+    path = str(tmp_path / "table.weft")
+    ranks.run(3, made, path)
+    ranks.run(2, load, path)
+
+
+def test_types_without_a_word_can_be_in_a_new_file(alone, tmp_path):
+    kind = np.dtype([("a", "i4"), ("b", "f8")])
+    t = weft.new_file(tmp_path / "f", 5, kind, like="numpy")
+    t["b"] = 2.5
+    weft.region(t).sync()
+    assert (np.fromfile(tmp_path / "f", "u1")[-60:].view(kind)["b"] == 2.5).all()
+
+
 def test_numpy_files_and_raw_ones(alone, tmp_path):
     np.save(tmp_path / "a.npy", expected())
     t = weft.from_file(tmp_path / "a.npy", like="numpy")
@@ -117,15 +147,20 @@ def test_types_that_a_file_has_no_word_for_are_named_by_the_reader(alone, tmp_pa
 def test_bad_files_are_told(alone, tmp_path):
     with pytest.raises(weft.Error, match="nothing"):
         weft.from_file(tmp_path / "nothing")
+    with pytest.raises(TypeError, match="progress"):
+        weft.table(3, "f4", like="numpy").save(tmp_path / "f", progress=3)
     (tmp_path / "text").write_text("no table at all" * 100)
     with pytest.raises(weft.Error):
         weft.from_file(tmp_path / "text")
     found = weft.table((1000, 4), "f8", like="numpy")
     found.tensor[...] = 1
     found.save(tmp_path / "good")
+    weft.verify_file(tmp_path / "good")
     data = bytearray((tmp_path / "good").read_bytes())
     data[data.index(np.ones(40).tobytes()) + 100] ^= 1
     (tmp_path / "bad").write_bytes(data)
+    with pytest.raises(weft.Error, match="checksum"):
+        weft.verify_file(tmp_path / "bad")
     with pytest.raises(weft.Error, match="checksum"):
         weft.from_file(tmp_path / "bad", like="numpy")
     assert weft.from_file(tmp_path / "bad", verify=False, like="numpy").shape == (1000, 4)

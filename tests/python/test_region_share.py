@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared tensors sent to processes that are no ranks: the memory goes, not a copy."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
 import pathlib
 import pickle
+import socket
 import subprocess
 import sys
+import threading
 import traceback
 
 import numpy as np
@@ -172,6 +175,39 @@ def test_tickets_are_checked(alone, tmp_path):
         weft.attach(weft.Shared(place._replace(address=b"\0weft-share-nobody")))
     ticket.close()
     ticket.close()
+
+
+def test_a_view_of_fewer_rows_can_be_shared(alone):
+    t = weft.full((4, 2), 3.0, like="numpy", max_rows=100_000)
+    found = weft.region(t)
+    old = found.readonly()
+    found.resize(100_000)
+    new = found.readonly()
+    for view in (old, new):
+        with weft.share(view[1:]) as ticket:
+            x = weft.attach(ticket)
+        assert x.shape == view[1:].shape and (x[:3] == 3).all() and not x.flags.writeable
+
+
+def test_one_who_says_nothing_does_not_hold_up_the_others(alone):
+    with weft.share(weft.zeros(3, "f4", like="numpy")) as ticket, contextlib.ExitStack() as stack:
+        for _ in range(3):
+            silent = stack.enter_context(socket.socket(socket.AF_UNIX))
+            silent.connect(ticket._place.address)
+        assert weft.attach(ticket).shape == (3,)
+
+
+def test_a_ticket_may_be_collected_at_any_moment(alone):
+    ticket = weft.share(weft.zeros(3, "f4", like="numpy"))
+    closed = threading.Event()
+
+    def collect():
+        with ticket._keeper._lock:  # as if in the middle of sharing
+            ticket.close()
+        closed.set()
+
+    threading.Thread(target=collect, daemon=True).start()
+    assert closed.wait(SECONDS)
 
 
 def between_ranks():

@@ -34,6 +34,10 @@ class System:
         self.rank, self.ranks = rank, ranks
         self.left, self.right = (rank - 1) % ranks, (rank + 1) % ranks
 
+    def divisible(self, count: int) -> int:
+        """At least `count`, and as many for each rank."""
+        return -(-count // self.ranks) * self.ranks
+
     def tidy(self) -> None:
         """After a block."""
 
@@ -145,7 +149,7 @@ class Weft(_Torch):
         return once, is_right
 
     def alltoall(self, count: int, seed: int, grad: bool = False) -> tuple[Once, Any]:
-        comm = self._comm
+        comm, count = self._comm, self.divisible(count)
         x = self.values(count, seed, self.rank).requires_grad_(grad)
 
         def is_right() -> bool:
@@ -240,6 +244,7 @@ class Mpi4py(System):
         return self._reduce(count, seed, 2)
 
     def alltoall(self, count: int, seed: int) -> tuple[Once, Any]:
+        count = self.divisible(count)
         _x, y, send, receive = self._buffers(count, seed)
         alltoall = self._comm.Alltoall
 

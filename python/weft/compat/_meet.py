@@ -15,6 +15,7 @@ import datetime
 import json
 import os
 import pathlib
+import socket
 import stat
 import tempfile
 import time
@@ -26,6 +27,7 @@ from weft._core import DeniedError, TimeoutError
 
 DEADLINE = 30.0  # seconds
 _PAUSE = 0.02
+_PROBE = 2.0
 
 
 class Patience:
@@ -108,13 +110,8 @@ class FolderMeeting:
         with contextlib.suppress(OSError, ValueError, KeyError):
             about = json.loads(self._file.read_text())
             where = (about["host"], about["port"], bytes.fromhex(about["secret"]))
-            visitor = _boot.Visitor(where)
-            try:
-                visitor.set(f"here-{self.rank}", b"")  # fails if the listener is not ours
-            except OSError:
-                visitor.close()
-                raise
-            yield visitor
+            if _answers(where):
+                yield _boot.Visitor(where)
 
     def late(self, what: str) -> Exception:
         """What to raise when the others do not come."""
@@ -125,10 +122,22 @@ class FolderMeeting:
         )
 
 
+def _answers(where: tuple[str, int, bytes]) -> bool:
+    """Is there a board that knows the secret? Who listens there now may be anybody."""
+    host, port, secret = where
+    key = b"here"
+    question = secret + _boot._HEADER.pack(b"S", len(key), 0, 1.0) + key
+    near = "localhost" if host == socket.gethostname() else host
+    with socket.create_connection((near, port), timeout=_PROBE) as line:
+        line.sendall(question)
+        return line.recv(1) == b"Y"
+
+
 def folder() -> pathlib.Path:
     """The folder of this user; nobody else may look into it."""
-    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
-    path = pathlib.Path(base) / f"weft-{os.geteuid()}"
+    base = os.environ.get("XDG_RUNTIME_DIR", "")
+    place = pathlib.Path(base if os.path.isdir(base) else tempfile.gettempdir())
+    path = place / f"weft-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
     about = path.lstat()

@@ -93,8 +93,12 @@ class _InPlaceOf(torch.autograd.Function):
     """The value, in the memory of `place`, which must not require grad."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, place: Tensor) -> Tensor:
+    def forward(value: Tensor, place: Tensor) -> Tensor:
         return place.copy_(value).detach()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -221,7 +225,10 @@ class WaitHandle:
     @property
     def dummy(self) -> Tensor:
         """A tensor that depends on what was started, for JoinDummies."""
-        return self._dummy
+        if torch.jit.is_scripting():
+            return self._dummy
+        else:
+            return _join(_dummy_of(_started_of(self)), [self._dummy])
 
 
 class MPI_Communicator:
@@ -342,13 +349,16 @@ def JoinDummiesHandle(handle: WaitHandle, dummies: List[Tensor]) -> WaitHandle: 
         return _with_dummies(handle, dummies)
 
 
-def _dummy_of(comm: mpi.Comm) -> Tensor:
-    """Depends on all communications so far."""
-    return comm.join(torch.zeros(()))
+def _dummy_of(started: _Started) -> Tensor:
+    """Of a send that is recorded: depends on all communications so far. Else on the tensor."""
+    nothing, tensor = torch.zeros(()), started.tensor
+    if tensor.requires_grad and not started.receives:
+        return started.comm.join(nothing)
+    return _join(nothing, [tensor])
 
 
 def _handle_of(started: _Started) -> WaitHandle:
-    handle = WaitHandle(_dummy_of(started.comm), 0)
+    handle = WaitHandle(torch.zeros(()), 0)
     handle._started = started
     return handle
 
@@ -360,7 +370,7 @@ def _started_of(handle: WaitHandle) -> _Started:
 
 def _with_dummies(handle: WaitHandle, dummies: List[Tensor]) -> WaitHandle:  # noqa: UP006
     started = _started_of(handle)
-    other = WaitHandle(_join(handle.dummy, dummies), 0)
+    other = WaitHandle(_join(handle._dummy, dummies), 0)
     other._started = replace(started, dummies=[*started.dummies, *dummies])
     return other
 
@@ -376,7 +386,7 @@ def _taken(number: int) -> _Started:
 def _put(started: _Started) -> tuple[int, Tensor]:
     number = next(_numbers)
     _in_scripts[number] = started
-    return number, _dummy_of(started.comm)
+    return number, _dummy_of(started)
 
 
 def _add_dummies(number: int, dummy: Tensor, dummies: List[Tensor]) -> None:  # noqa: UP006

@@ -328,16 +328,21 @@ static unsigned char *piece_of(const wf_coll_op *op, const shm_state *s,
     return shm_slot_of(s, from, p->base + chunk) + lane_at(op, from, rank);
 }
 
+/* Lines go back and forth between two members, and claiming them pays. Among
+ * more their writer mostly finds them elsewhere again, and it does not. */
+static bool claims(const wf_coll_op *op)
+{
+    return op->op.comm->size == 2;
+}
+
 static void take_from(const wf_coll_op *op, const shm_state *s, uint32_t from,
                       size_t bytes)
 {
     const wf_shm_progress *p = &op->state.shm;
     unsigned char *to = shm_target(op, from) + p->out * p->chunk;
     unsigned char *piece = piece_of(op, s, from, p->out);
-    /* Are we the only one who reads these lines? */
-    bool alone = op->op.comm->size == 2 || shm_has_lanes(op->op.call.kind);
 
-    if (alone && shared_source(op, s, from) == NULL) {
+    if (claims(op) && shared_source(op, s, from) == NULL) {
         shm_take(to, piece, bytes, p->stream);
     } else {
         copy(to, piece, bytes, p->stream);
@@ -360,7 +365,7 @@ static void fold_own(wf_coll_op *op, shm_state *s)
     }
     op->reducer.fold(&op->reducer, &dst, 1, s->src, comm->size,
                      bytes / op->reducer.elem);
-    for (uint32_t r = 0; r < comm->size; r++) {
+    for (uint32_t r = 0; r < comm->size && claims(op); r++) {
         if (r != comm->rank && shared_source(op, s, r) == NULL) {
             shm_claim(piece_of(op, s, r, p->out), bytes);
         }

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA tensors: the same values and gradients, and the same order over devices.
 
-All ranks use the first GPU. The parent asks nothing of CUDA, because ranks are
-forked from it.
+All ranks use the first GPU, and are started anew rather than forked.
 """
 
 import pathlib
@@ -39,9 +38,9 @@ def gradients(comm):
 
 @pytest.mark.parametrize("size", (1, 3))
 def test_gradients_of_every_operation(size):
-    jobs.run(size, gradients)
+    jobs.run(size, gradients, context=jobs.SPAWN)
 
 
 def test_order_over_two_devices():
-    jobs.run(2, fuzz, 900, 50, "cpu", "cuda")
-    jobs.run(2, fuzz, 950, 20, "cuda")
+    jobs.run(2, fuzz, 900, 50, "cpu", "cuda", context=jobs.SPAWN)
+    jobs.run(2, fuzz, 950, 20, "cuda", context=jobs.SPAWN)
