@@ -534,7 +534,7 @@ def _marks(
     fused = [
         (f"{kind} {size} B", ratio, UPDATE_GOAL, "bytes at copy speed")
         for (kind, size), ratio in ratios.items()
-        if kind in ("adagrad", "adam", "lazy_adam")
+        if kind in ("adagrad", "adam")
     ]
     rows = [_mark("G3a", copy, ">="), _mark("G3b", [*peers, *odd], ">=")]
     rows += [_mark("G4", host_, ">="), _mark("G5", fused, "<=")]
