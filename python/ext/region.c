@@ -310,12 +310,6 @@ static PyObject *region_get_attached(PyObject *object, void *unused)
     return PyBool_FromLong(((wfp_region *)object)->hold->region == NULL);
 }
 
-static PyObject *region_get_id(PyObject *object, void *unused)
-{
-    (void)unused;
-    return PyLong_FromVoidPtr(((wfp_region *)object)->hold);
-}
-
 static PyMethodDef region_methods[] = {
     {"describe", region_describe, METH_NOARGS,
      "describe($self, /)\n--\n\nWhat there is to know of it, by name."},
@@ -372,7 +366,6 @@ static PyGetSetDef region_getset[] = {
      "What weft._region remembers of it.", NULL},
     {"attached", region_get_attached, NULL,
      "True if this process is none of its ranks.", NULL},
-    {"id", region_get_id, NULL, "The same for all handles of a region.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -11,17 +11,6 @@ typedef weft_status cuda_fn(const weft_table *table, const weft_ids *ids,
                             const weft_rows *rows,
                             const weft_rows_options *options);
 
-static weft_status remote_call(const wf_rows_call *call)
-{
-    if (wf_rows_remote == NULL) {
-        return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "rank %u: rows of this region lie on other nodes, or "
-                       "are not mapped here, and this build cannot fetch them",
-                       call->table.region->rank);
-    }
-    return wf_rows_remote(call);
-}
-
 static void count_call(const wf_rows_call *call)
 {
     weft_region *region = call->table.region;
@@ -60,7 +49,7 @@ static weft_status rows_call(wf_rows_op op, cuda_fn *cuda,
         return cuda(&call.table, &call.ids, &call.rows, &call.options);
     }
     if (call.table.region != NULL && !wf_region_maps_all(call.table.region)) {
-        return remote_call(&call);
+        return wf_rows_remote(&call);
     }
     return host_call(&call);
 }

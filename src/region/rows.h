@@ -47,8 +47,8 @@ void wf_rows_run(const wf_rows_call *call);
 /* Threads that a call may use. */
 uint32_t wf_rows_threads(const wf_rows_call *call);
 
-/* Rows of a region whose parts are not all mapped here; not surveyed yet. It is
- * defined where rows of other nodes are; NULL in a library without that. */
-weft_status wf_rows_remote(const wf_rows_call *call) __attribute__((weak));
+/* Rows of a region whose parts are not all mapped here; not surveyed yet. In
+ * distributed.c. */
+weft_status wf_rows_remote(const wf_rows_call *call);
 
 #endif

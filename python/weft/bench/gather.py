@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from . import gather_gpu
 from .build import BuildError, find_library
@@ -145,7 +146,7 @@ class Runner:
             here = [op for op in ops if op in OPERATIONS and OPERATIONS[op].huge == huge]
             if here:
                 pages = "huge pages" if huge else "4 KiB pages"
-                self._guard(pages, lambda h=huge, o=here: self._private(path, h, o))
+                self._guard(pages, partial(self._private, path, huge, here))
 
     def _guard(self, what: str, part: Callable[[], None]) -> None:
         if time.monotonic() > self._end:

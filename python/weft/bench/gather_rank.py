@@ -158,7 +158,7 @@ class Rank:
         argument = gather.next_rows if system == "copy" else gather.next_ids
         time.sleep(_PAUSE)
         call(argument())
-        times = []
+        times: list[int] = []
         end = time.perf_counter() + ms / 1000
         while len(times) < 3 or time.perf_counter() < end:
             given = argument()
