@@ -408,17 +408,22 @@ def measure(options: Options) -> Outcome:
     return run_setups(Runner(options), plan(options, cores_here(options.cores)))
 
 
+@contextmanager
+def interruptible(outcome: Outcome) -> Iterator[None]:
+    """What was measured until Ctrl-C or SIGTERM is worth having."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        outcome.interrupted = True
+        outcome.notes.append("interrupted: these are the turns until then")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def run_setups(runner: Runner, setups: list[Setup]) -> Outcome:
     """Run them, with a bar that shows how far it is, and leave nothing behind."""
     runner.prepare()
-    # So that SIGTERM, too, ends the jobs and leaves nothing behind.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        with _progress(runner.total(setups)) as advance:
-            runner.run_all(setups, advance)
-    except KeyboardInterrupt:  # what was measured is worth having
-        runner.outcome.interrupted = True
-        runner.outcome.notes.append("interrupted: these are the turns until then")
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with interruptible(runner.outcome), _progress(runner.total(setups)) as advance:
+        runner.run_all(setups, advance)
     return runner.outcome

@@ -23,7 +23,14 @@ from functools import partial
 
 from . import gather_gpu
 from .build import BuildError, find_library
-from .collectives import Options, Outcome, _available_memory, _progress, cores_here
+from .collectives import (
+    Options,
+    Outcome,
+    _available_memory,
+    _progress,
+    cores_here,
+    interruptible,
+)
 from .results import Block, Case
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -263,9 +270,10 @@ def measure(options: Options) -> Outcome:
     with _progress(_total(options, len(cores_here(options.cores)))) as advance:
         runner = Runner(options, advance)
         try:
-            runner.run()
+            with interruptible(runner.outcome):
+                runner.run()
         except BuildError as error:
             runner.outcome.missing["weft"] = str(error)
-    if options.ops is None:
+    if options.ops is None and not runner.outcome.interrupted:
         runner.outcome.ready = gather_gpu.run(options.quick)
     return runner.outcome
