@@ -123,6 +123,8 @@ def quiet_environment():
 
 
 def _child(file, name, args):
+    # A job that a shell runs in the background is started with it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     path = pathlib.Path(file)
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(path.stem, path)
