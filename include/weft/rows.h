@@ -73,7 +73,8 @@ typedef struct weft_rows_options {
  * out[i, :] = table[ids[i], :]. Table, ids and out are all in host memory, or
  * ids and out on the GPU and the table anywhere. `out` overlaps neither table
  * nor ids, which on the host is an error: WEFT_ERR_INVALID, also if the rows
- * that are asked for are others (but other columns of the same rows will do). Rows may have any size and lie at any address; ids are aligned.
+ * that are asked for are others (but other columns of the same rows will do).
+ * Rows may have any size and lie at any address; ids are aligned.
  *
  * Types may differ inside a class: floating to floating, through f32 as in
  * torch; integers and bool among each other, what is too large wrapping

@@ -11,6 +11,7 @@ typedef struct files_call {
     wfp_comm *comm;
     const char **paths;
     size_t count;
+    const char *path; /* where there is one only, `paths` points here */
     weft_file_options options;
 } files_call;
 
@@ -108,16 +109,15 @@ static PyObject *files_with_path(files_call *call, PyObject *path,
                                  files_function *function)
 {
     PyObject *bytes = NULL;
-    const char *text;
     PyObject *result = NULL;
 
     if (!PyUnicode_FSConverter(path, &bytes)) {
         return NULL;
     }
-    text = PyBytes_AsString(bytes);
-    call->paths = &text;
+    call->path = PyBytes_AsString(bytes);
+    call->paths = &call->path;
     call->count = 1;
-    if (text != NULL) {
+    if (call->path != NULL) {
         result = files_run(call, function);
     }
     Py_DECREF(bytes);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region/cuda_rows.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -112,9 +113,11 @@ static weft_status map_memory(const wf_cuda_functions *cuda,
 /* What kernels load at once: complex numbers are two others. */
 static uint64_t alignment_of(weft_dtype type)
 {
-    uint64_t bytes = wf_dtype_bytes(type);
+    bool complex_number = type == WEFT_C64 || type == WEFT_C128;
+    uint64_t unit = wf_dtype_bytes(type) / (complex_number ? 2 : 1);
 
-    return type == WEFT_C64 || type == WEFT_C128 ? bytes / 2 : bytes;
+    assert(unit > 0);
+    return unit;
 }
 
 /* Kernels load whole elements; copying rows of one type takes any bytes. */
@@ -204,7 +207,7 @@ weft_status wf_cuda_scatter_add(const weft_table *table, const weft_ids *ids,
 weft_status wf_cuda_rows_check(void *stream)
 {
     const wf_cuda_functions *cuda;
-    wf_cuda_bad bad;
+    wf_cuda_bad bad = {0};
     weft_status st = wf_cuda_library(&cuda);
 
     if (st == WEFT_OK) {

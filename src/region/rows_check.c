@@ -3,6 +3,7 @@
  * languages, so any number may be in them. */
 #include "region/rows.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -233,6 +234,7 @@ static weft_status check_alignment(const wf_rows_call *call)
     if (t->type == WEFT_C64 || t->type == WEFT_C128) {
         part /= 2;
     }
+    assert(part > 0);
     if (call->op == WF_ROWS_ADD &&
         (((uintptr_t)t->at + t->skip) % part != 0 || t->pitch % part != 0)) {
         return wf_fail(WEFT_ERR_INVALID,

@@ -11,6 +11,7 @@
  * run of ids at a time. Or by row, where the order of equal ids matters: each
  * looks through all ids and takes those rows that a hash gives it, so that one
  * row is touched by one thread, in the order of the ids. */
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -267,6 +268,7 @@ static void choose_work(rows_job *job, const wf_rows_call *call)
         job->copy = choose_copy(call, kernels);
         return;
     }
+    assert(wf_dtype_bytes(far) > 0);
     job->elements = call->far_bytes / wf_dtype_bytes(far);
     job->widen = kernels->widen[job->far_to ? near : far];
     job->narrow = kernels->narrow[job->far_to ? far : near];

@@ -2,6 +2,7 @@
 /* Arguments of sparse optimizers, and who does the work. */
 #include "region/update.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -82,6 +83,7 @@ static weft_status check_place(const weft_table *t, const char *what)
                        "mapped here; update the part of each rank there",
                        what);
     }
+    assert(wf_dtype_bytes(t->type) > 0);
     if (bits % wf_dtype_bytes(t->type) != 0) {
         return wf_fail(WEFT_ERR_INVALID,
                        "rows_update: elements of %s are not aligned to their "
@@ -212,6 +214,7 @@ static weft_status check_sums(const wf_rows_call *rows, const void *out_ids,
                        : out_ids == NULL ? "out_ids"
                                          : "out_grads");
     }
+    assert(wf_dtype_bytes(rows->ids.type) > 0);
     if ((uintptr_t)out_ids % wf_dtype_bytes(rows->ids.type) != 0 ||
         (uintptr_t)out->at % sizeof(float) != 0 ||
         out->pitch % sizeof(float) != 0 ||

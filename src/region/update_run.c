@@ -4,6 +4,7 @@
 #include "region/kernel/rows.h"
 #include "region/pool.h"
 #include "region/update.h"
+#include <assert.h>
 
 #define PIECE 512u /* elements */
 #define SPAN_BYTES (128u << 10)
@@ -87,9 +88,11 @@ static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
     if (rule->kind == WEFT_LAZY_ADAM) {
         int32_t *steps = (int32_t *)(void *)row_at(call->has[2], row);
 
-        wf_rule_count(rule, (uint64_t)++ * steps);
+        *steps += 1;
+        wf_rule_count(rule, (uint64_t)*steps);
     }
     if (rowwise) {
+        assert(s[0] != NULL);
         count_squares(job, weights, g, s[0]);
     }
     for (uint64_t at = 0; at < t->width; at += PIECE) {

@@ -33,6 +33,7 @@ CONVERSION(f32_to_f64, double, float, (double)x)
 
 CONVERSION(i64_from_bool, int64_t, uint8_t, x != 0)
 CONVERSION(i64_from_u8, int64_t, uint8_t, x)
+/* NOLINTNEXTLINE(bugprone-signed-char-misuse): it is a number. */
 CONVERSION(i64_from_i8, int64_t, int8_t, x)
 CONVERSION(i64_from_i16, int64_t, int16_t, x)
 CONVERSION(i64_from_i32, int64_t, int32_t, x)
