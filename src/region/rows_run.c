@@ -241,6 +241,7 @@ static wf_copy_fn *choose_copy(const wf_rows_call *call,
     unsigned class = wf_row_class(call->far_bytes);
 
     if (call->op != WF_ROWS_GATHER) {
+        /* cppcheck-suppress CastIntegerToAddressAtReturn; it is no integer */
         return kernels->put[class];
     }
     return is_streamed(call) ? kernels->stream[class] : kernels->fetch[class];
