@@ -3,6 +3,8 @@
 
 #include <numeric>
 
+#include "tensors.hpp"
+
 namespace weft_torch::mpi
 {
 
@@ -106,48 +108,13 @@ Tensor plain(const Tensor &x)
 
 weft_dtype reduced_type(at::ScalarType type, weft_op_kind op)
 {
-    bool sign_counts =
+    bool sign_matters =
         op == WEFT_OP_MIN || op == WEFT_OP_MAX || op == WEFT_OP_AVG;
+    std::optional<weft_dtype> found = type_of(type, sign_matters);
 
-    switch (type) {
-    case at::kBool:
-        return WEFT_BOOL;
-    case at::kByte:
-        return WEFT_U8;
-    case at::kChar:
-        return WEFT_I8;
-    case at::kShort:
-        return WEFT_I16;
-    case at::kInt:
-        return WEFT_I32;
-    case at::kLong:
-        return WEFT_I64;
-    case at::kHalf:
-        return WEFT_F16;
-    case at::kBFloat16:
-        return WEFT_BF16;
-    case at::kFloat:
-        return WEFT_F32;
-    case at::kDouble:
-        return WEFT_F64;
-    case at::kComplexFloat:
-        return WEFT_C64;
-    case at::kComplexDouble:
-        return WEFT_C128;
-    case at::kUInt16:
-    case at::kUInt32:
-    case at::kUInt64:
-        if (!sign_counts) {
-            return type == at::kUInt16   ? WEFT_I16
-                   : type == at::kUInt32 ? WEFT_I32
-                                         : WEFT_I64;
-        }
-        break;
-    default:
-        break;
-    }
-    TORCH_CHECK_TYPE(false, "weft.mpi: tensors of ", type,
+    TORCH_CHECK_TYPE(found, "weft.mpi: tensors of ", type,
                      " can be moved, but not reduced by ", weft_op_name(op));
+    return *found;
 }
 
 Job::Job(Kind kind, const Tensor &x, Group &group, IntArrayRef args)

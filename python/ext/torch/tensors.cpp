@@ -16,6 +16,27 @@ bool sign_matters(const c10d::ReduceOp &op)
            op == c10d::ReduceOp::AVG;
 }
 
+double premul_factor(const c10d::ReduceOp &op)
+{
+    const auto *factor =
+        dynamic_cast<const PremulFactor *>(op.supplement_.get());
+
+    TORCH_CHECK_VALUE(factor != nullptr, "weft: PREMUL_SUM without a factor");
+    return factor->tensor_factor.defined()
+               ? factor->tensor_factor.item<double>()
+               : factor->double_factor;
+}
+
+void check_plain(const at::Tensor &t)
+{
+    TORCH_CHECK_VALUE(t.defined(), "weft: a tensor is undefined");
+    TORCH_CHECK_VALUE(
+        t.layout() == at::kStrided,
+        "weft: only all_reduce takes sparse tensors; this one is ", t.layout());
+}
+
+} // namespace
+
 std::optional<weft_dtype> type_of(at::ScalarType type, bool sign_matters)
 {
     switch (type) {
@@ -53,27 +74,6 @@ std::optional<weft_dtype> type_of(at::ScalarType type, bool sign_matters)
         return std::nullopt;
     }
 }
-
-double premul_factor(const c10d::ReduceOp &op)
-{
-    const auto *factor =
-        dynamic_cast<const PremulFactor *>(op.supplement_.get());
-
-    TORCH_CHECK_VALUE(factor != nullptr, "weft: PREMUL_SUM without a factor");
-    return factor->tensor_factor.defined()
-               ? factor->tensor_factor.item<double>()
-               : factor->double_factor;
-}
-
-void check_plain(const at::Tensor &t)
-{
-    TORCH_CHECK_VALUE(t.defined(), "weft: a tensor is undefined");
-    TORCH_CHECK_VALUE(
-        t.layout() == at::kStrided,
-        "weft: only all_reduce takes sparse tensors; this one is ", t.layout());
-}
-
-} // namespace
 
 weft_dtype reduced_type(const at::Tensor &t, const c10d::ReduceOp &op)
 {

@@ -14,6 +14,11 @@ namespace weft_torch
 
 using Tensors = std::vector<at::Tensor>;
 
+/* The library's name of a type in reductions, if it has one. Of unsigned
+ * numbers it has the signed ones', which will do where the sign does not
+ * matter. */
+std::optional<weft_dtype> type_of(at::ScalarType type, bool sign_matters);
+
 /* What to call the elements of `t` in a reduction by `op`; throws where the
  * library cannot reduce them. */
 weft_dtype reduced_type(const at::Tensor &t, const c10d::ReduceOp &op);
