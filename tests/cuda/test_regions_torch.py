@@ -9,9 +9,9 @@ running. Exit code 1: one failed. 77: cannot run here.
 
 import os
 import secrets
-import subprocess
 import sys
-import time
+
+import checks
 
 RANKS = (1, 2, 4)
 DEADLINE = 60.0  # seconds for the ranks of one check
@@ -113,28 +113,10 @@ def rank_main(name):
 
 def run_check(name, ranks):
     """Its ranks as processes; the output of those that failed, or nothing."""
-    job = secrets.token_hex(8)
-    end = time.monotonic() + DEADLINE
-    processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--rank", name],
-            env={**os.environ, "WEFT_RANK": str(r), "WEFT_RANKS": str(ranks), "WEFT_JOB": job},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for r in range(ranks)
-    ]
-    bad = []
-    for number, process in enumerate(processes):
-        try:
-            text, _ = process.communicate(timeout=max(1.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            text = process.communicate()[0] + "\nkilled: it took too long"
-        if process.returncode != 0:
-            bad.append(f"rank {number}:\n{text}")
-    return "\n".join(bad)
+    place = {"WEFT_RANKS": str(ranks), "WEFT_JOB": secrets.token_hex(8)}
+    command = [sys.executable, __file__, "--rank", name]
+    commands = [(command, {**os.environ, **place, "WEFT_RANK": str(rank)}) for rank in range(ranks)]
+    return checks.run_ranks(commands, DEADLINE)
 
 
 # In a process of its own, so that CUDA does not start here.
@@ -154,23 +136,7 @@ def main():
     if sys.argv[1:2] == ["--rank"]:
         rank_main(sys.argv[2])
         return 0
-    probe = subprocess.run(
-        [sys.executable, "-c", PROBE], check=False, capture_output=True, text=True
-    )
-    if probe.returncode != 0:
-        print(probe.stderr.strip() or "skipped: torch or weft does not load")
-        return 77
-    failed = 0
-    for name in CHECKS:
-        for ranks in RANKS:
-            start = time.monotonic()
-            output = run_check(name, ranks)
-            failed += bool(output)
-            verdict = "FAILED" if output else "ok"
-            print(f"{verdict:6} {name}, {ranks} ranks, {time.monotonic() - start:.1f} s")
-            if output:
-                print(output)
-    return 1 if failed else 0
+    return checks.run_all(CHECKS, RANKS, run_check, PROBE)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ running. Exit code 1: one failed. 77: cannot run here.
 
 import os
 import pathlib
-import subprocess
 import sys
-import time
+
+import checks
 
 RANKS = (1, 2)
 DEADLINE = 90.0  # seconds for the ranks of one check
@@ -157,29 +157,12 @@ CHECKS = {
 
 def run_check(name, ranks):
     """Its ranks as processes, which meet by this parent; the output of those that failed."""
-    end = time.monotonic() + DEADLINE
     path = os.pathsep.join([str(COMPAT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MASTER_", "WEFT_JOB"))}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--rank", name, str(rank), str(ranks)],
-            env={**kept, "PYTHONPATH": path},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    bad = []
-    for number, process in enumerate(processes):
-        try:
-            text, _ = process.communicate(timeout=max(1.0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            text = process.communicate()[0] + "\nkilled: it took too long"
-        if process.returncode != 0:
-            bad.append(f"rank {number}:\n{text}")
-    return "\n".join(bad)
+    env = {**kept, "PYTHONPATH": path}
+    command = [sys.executable, __file__, "--rank", name]
+    commands = [([*command, str(rank), str(ranks)], env) for rank in range(ranks)]
+    return checks.run_ranks(commands, DEADLINE)
 
 
 # In a process of its own, so that CUDA does not start here.
@@ -200,23 +183,7 @@ def main():
 
         CHECKS[sys.argv[2]](torch, int(sys.argv[3]), int(sys.argv[4]))
         return 0
-    probe = subprocess.run(
-        [sys.executable, "-c", PROBE], check=False, capture_output=True, text=True
-    )
-    if probe.returncode != 0:
-        print(probe.stderr.strip() or "skipped: torch or weft does not load")
-        return 77
-    failed = 0
-    for name in CHECKS:
-        for ranks in RANKS:
-            start = time.monotonic()
-            output = run_check(name, ranks)
-            failed += bool(output)
-            verdict = "FAILED" if output else "ok"
-            print(f"{verdict:6} {name}, {ranks} ranks, {time.monotonic() - start:.1f} s")
-            if output:
-                print(output)
-    return 1 if failed else 0
+    return checks.run_all(CHECKS, RANKS, run_check, PROBE)
 
 
 if __name__ == "__main__":
