@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One list of jobs under one lock. A job lies on its caller's stack; a helper
- * enters it under the lock and leaves it under the lock, and the caller takes
- * it off the list before it waits for the last helper to leave. */
+/* A few desks, on which callers lay their jobs, and helpers that look at all of
+ * them. Entering and leaving a job is one atomic operation on the desk's gate:
+ * with a lock for it, sixteen threads took longer to pass it than to copy four
+ * thousand rows.
+ *
+ * A caller without a free desk does its work alone. One that has a desk closes
+ * the gate when no part is left, and waits until the last helper has gone: only
+ * then may what the job speaks of go away. The desks themselves stay. */
 #include "region/pool.h"
 
+#include <limits.h>
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "base/settings.h"
@@ -19,118 +29,164 @@
 #define POLL_NS 50000u
 /* The clock is looked at once in so many polls. */
 #define POLLS 32u
+/* Sleepers that one thread wakes; those wake others. */
+#define WAKES 2
+#define DESKS 8
+#define LINE 64
 
-typedef struct job {
+/* The gate: is it open, does the caller sleep until all have left, how many
+ * helpers may still enter, and how many are inside. */
+#define GATE_OPEN (1u << 31)
+#define GATE_SLEEP (1u << 30)
+#define GATE_WANTED (1u << 12)
+#define GATE_INSIDE_MASK (GATE_WANTED - 1)
+#define GATE_WANTED_MASK (GATE_SLEEP - GATE_WANTED)
+
+typedef struct desk {
+    _Alignas(LINE) _Atomic uint32_t gate;
+    _Atomic bool taken; /* by a caller */
     wf_pool_fn *fn;
     void *ctx;
     uint32_t parts;
-    _Atomic uint32_t next;    /* the first part that nobody has taken */
-    _Atomic uint32_t helpers; /* inside; changed under the lock */
-    uint32_t wanted;          /* helpers that may still enter */
-    struct job *link;
-} job;
+    _Alignas(LINE) _Atomic uint32_t next; /* the first part nobody has taken */
+} desk;
 
 static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t posted;
-    pthread_cond_t left;
-    job *jobs;
-    _Atomic uint32_t posts; /* counts jobs, for helpers that poll */
-    uint32_t sleepers;
-    uint32_t count;
-    bool ending;
+    desk desks[DESKS];
+    _Alignas(LINE) _Atomic uint32_t posts; /* counts jobs; helpers wait on it */
+    _Alignas(LINE) _Atomic uint32_t sleepers;
+    _Atomic uint32_t count;
+    _Atomic bool ending;
+    pthread_mutex_t lock; /* while helpers are made */
     pthread_t thread[WF_POOL_MAX];
-} pool = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-    .posted = PTHREAD_COND_INITIALIZER,
-    .left = PTHREAD_COND_INITIALIZER,
-};
+} pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static uint32_t threads_by_default;
 
-static void job_work(job *j)
+static void futex_wait(_Atomic uint32_t *word, uint32_t value)
 {
-    uint32_t part;
-
-    while ((part = atomic_fetch_add_explicit(
-                &j->next, 1, memory_order_relaxed)) < j->parts) {
-        j->fn(j->ctx, part);
-    }
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
 }
 
-/* A job that wants a helper, entered. */
-static job *job_enter(void)
+static void futex_wake(_Atomic uint32_t *word, int threads)
 {
-    for (job *j = pool.jobs; j != NULL; j = j->link) {
-        if (j->wanted > 0 &&
-            atomic_load_explicit(&j->next, memory_order_relaxed) < j->parts) {
-            j->wanted--;
-            atomic_fetch_add_explicit(&j->helpers, 1, memory_order_relaxed);
-            return j;
-        }
-    }
-    return NULL;
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, threads, NULL, NULL, 0);
 }
 
-/* The job may be gone as soon as the count is down. The release pairs with the
- * acquire in job_wait: what the parts wrote is seen by the caller. */
-static void job_leave(job *j)
-{
-    if (atomic_fetch_sub_explicit(&j->helpers, 1, memory_order_release) == 1) {
-        pthread_cond_broadcast(&pool.left);
-    }
-}
-
-/* Without the lock: poll until the count of jobs changes. */
-static void helper_poll(uint32_t seen)
+/* Poll until the word, as far as the mask shows it, is `value`, or is not;
+ * false if that took too long. */
+static bool poll_until(_Atomic uint32_t *word, uint32_t mask, bool is,
+                       uint32_t value)
 {
     uint64_t end = wf_now_ns() + POLL_NS;
 
     do {
         for (unsigned i = 0; i < POLLS; i++) {
-            if (atomic_load_explicit(&pool.posts, memory_order_relaxed) !=
-                seen) {
-                return;
+            uint32_t now = atomic_load_explicit(word, memory_order_acquire);
+
+            if (((now & mask) == value) == is) {
+                return true;
             }
             wf_cpu_relax();
         }
     } while (wf_now_ns() < end);
+    return false;
 }
 
-/* Called and returns with the lock. */
-static void helper_rest(void)
-{
-    uint32_t seen = atomic_load_explicit(&pool.posts, memory_order_relaxed);
+/* --- jobs ---------------------------------------------------------------- */
 
-    pthread_mutex_unlock(&pool.lock);
-    helper_poll(seen);
-    pthread_mutex_lock(&pool.lock);
-    if (!pool.ending &&
-        atomic_load_explicit(&pool.posts, memory_order_relaxed) == seen) {
-        pool.sleepers++;
-        pthread_cond_wait(&pool.posted, &pool.lock);
-        pool.sleepers--;
+static void job_work(desk *d)
+{
+    uint32_t part;
+
+    while ((part = atomic_fetch_add_explicit(
+                &d->next, 1, memory_order_relaxed)) < d->parts) {
+        d->fn(d->ctx, part);
     }
+}
+
+/* The acquire pairs with the release in job_post: what the caller wrote of the
+ * job is seen. A gate that was closed and opened again meanwhile is as good. */
+static bool job_enter(desk *d)
+{
+    uint32_t gate = atomic_load_explicit(&d->gate, memory_order_relaxed);
+
+    while ((gate & GATE_OPEN) != 0 && (gate & GATE_WANTED_MASK) != 0) {
+        if (atomic_compare_exchange_weak_explicit(
+                &d->gate, &gate, gate - GATE_WANTED + 1, memory_order_acquire,
+                memory_order_relaxed)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The release pairs with the acquire in job_wait: what the parts wrote is seen
+ * by the caller. */
+static void job_leave(desk *d)
+{
+    uint32_t before =
+        atomic_fetch_sub_explicit(&d->gate, 1, memory_order_release);
+
+    if ((before & GATE_INSIDE_MASK) == 1 && (before & GATE_SLEEP) != 0) {
+        futex_wake(&d->gate, 1);
+    }
+}
+
+static void sleepers_wake(void)
+{
+    if (atomic_load(&pool.sleepers) > 0) {
+        futex_wake(&pool.posts, WAKES);
+    }
+}
+
+/* --- helpers ------------------------------------------------------------- */
+
+/* The count of sleepers goes up before the kernel compares the posts, and a
+ * caller looks at it after it has added a post: one of the two sees the
+ * other. */
+static void helper_sleep(uint32_t seen)
+{
+    atomic_fetch_add(&pool.sleepers, 1);
+    futex_wait(&pool.posts, seen);
+    atomic_fetch_sub(&pool.sleepers, 1);
+}
+
+/* Help with what is there; false if nothing was. One that has just been woken
+ * wakes others first. */
+static bool helper_work(bool woken)
+{
+    for (int i = 0; i < DESKS; i++) {
+        desk *d = &pool.desks[i];
+
+        if (job_enter(d)) {
+            if (woken) {
+                sleepers_wake();
+            }
+            job_work(d);
+            job_leave(d);
+            return true;
+        }
+    }
+    return false;
 }
 
 static void *helper_main(void *arg)
 {
-    (void)arg;
-    pthread_mutex_lock(&pool.lock);
-    while (!pool.ending) {
-        job *j = job_enter();
+    bool woken = false;
 
-        if (j == NULL) {
-            helper_rest();
-            continue;
+    (void)arg;
+    while (!atomic_load_explicit(&pool.ending, memory_order_acquire)) {
+        uint32_t seen = atomic_load_explicit(&pool.posts, memory_order_acquire);
+
+        if (helper_work(woken)) {
+            woken = false;
+        } else if (!poll_until(&pool.posts, UINT32_MAX, false, seen)) {
+            helper_sleep(seen);
+            woken = true;
         }
-        pthread_mutex_unlock(&pool.lock);
-        job_work(j);
-        pthread_mutex_lock(&pool.lock);
-        job_leave(j);
     }
-    pthread_mutex_unlock(&pool.lock);
     return NULL;
 }
 
@@ -153,12 +209,14 @@ static bool helper_start(pthread_t *thread)
 
 static void pool_grow(uint32_t helpers)
 {
+    pthread_mutex_lock(&pool.lock);
     while (!pool.ending && pool.count < helpers && pool.count < WF_POOL_MAX) {
         if (!helper_start(&pool.thread[pool.count])) {
-            return;
+            break;
         }
         pool.count++;
     }
+    pthread_mutex_unlock(&pool.lock);
 }
 
 static void before_fork(void)
@@ -175,9 +233,7 @@ static void after_in_parent(void)
 static void after_in_child(void)
 {
     pthread_mutex_init(&pool.lock, NULL);
-    pthread_cond_init(&pool.posted, NULL);
-    pthread_cond_init(&pool.left, NULL);
-    pool.jobs = NULL;
+    memset(pool.desks, 0, sizeof(pool.desks));
     pool.sleepers = 0;
     pool.count = 0;
 }
@@ -214,77 +270,62 @@ __attribute__((destructor)) static void pool_end(void)
     pool.ending = true;
     count = pool.count;
     pool.count = 0;
-    atomic_fetch_add_explicit(&pool.posts, 1, memory_order_relaxed);
-    pthread_cond_broadcast(&pool.posted);
     pthread_mutex_unlock(&pool.lock);
+    atomic_fetch_add(&pool.posts, 1);
+    futex_wake(&pool.posts, INT_MAX);
     for (uint32_t i = 0; i < count; i++) {
         pthread_join(pool.thread[i], NULL);
     }
 }
 
-static void job_post(job *j, uint32_t helpers)
+/* --- callers ------------------------------------------------------------- */
+
+static desk *desk_take(void)
 {
-    pthread_mutex_lock(&pool.lock);
-    pool_grow(helpers);
-    j->wanted = helpers;
-    j->link = pool.jobs;
-    pool.jobs = j;
-    atomic_fetch_add_explicit(&pool.posts, 1, memory_order_relaxed);
-    for (uint32_t i = 0; i < helpers && i < pool.sleepers; i++) {
-        pthread_cond_signal(&pool.posted);
-    }
-    pthread_mutex_unlock(&pool.lock);
-}
-
-static void job_unlink(job *j)
-{
-    job **at = &pool.jobs;
-
-    while (*at != NULL && *at != j) {
-        at = &(*at)->link;
-    }
-    if (*at == j) {
-        *at = j->link;
-    }
-}
-
-static bool job_is_left(job *j)
-{
-    return atomic_load_explicit(&j->helpers, memory_order_acquire) == 0;
-}
-
-static void job_wait(job *j)
-{
-    uint64_t end;
-
-    pthread_mutex_lock(&pool.lock);
-    job_unlink(j);
-    pthread_mutex_unlock(&pool.lock);
-    if (job_is_left(j)) {
-        return;
-    }
-    end = wf_now_ns() + POLL_NS;
-    while (wf_now_ns() < end) {
-        for (unsigned i = 0; i < POLLS; i++) {
-            if (job_is_left(j)) {
-                return;
-            }
-            wf_cpu_relax();
+    for (int i = 0; i < DESKS; i++) {
+        if (!atomic_exchange_explicit(&pool.desks[i].taken, true,
+                                      memory_order_acquire)) {
+            return &pool.desks[i];
         }
     }
-    pthread_mutex_lock(&pool.lock);
-    while (!job_is_left(j)) {
-        pthread_cond_wait(&pool.left, &pool.lock);
+    return NULL;
+}
+
+static void job_post(desk *d, uint32_t helpers)
+{
+    if (atomic_load_explicit(&pool.count, memory_order_relaxed) < helpers) {
+        pool_grow(helpers);
     }
-    pthread_mutex_unlock(&pool.lock);
+    atomic_store_explicit(&d->next, 0, memory_order_relaxed);
+    atomic_store_explicit(&d->gate, GATE_OPEN | helpers * GATE_WANTED,
+                          memory_order_release);
+    atomic_fetch_add(&pool.posts, 1);
+    sleepers_wake();
+}
+
+/* Close the gate, and wait until nobody is inside. */
+static void job_wait(desk *d)
+{
+    uint32_t gate;
+
+    atomic_fetch_and_explicit(&d->gate, GATE_INSIDE_MASK, memory_order_relaxed);
+    if (poll_until(&d->gate, GATE_INSIDE_MASK, true, 0)) {
+        return;
+    }
+    gate = GATE_SLEEP |
+           atomic_fetch_or_explicit(&d->gate, GATE_SLEEP, memory_order_acquire);
+    while ((gate & GATE_INSIDE_MASK) != 0) {
+        futex_wait(&d->gate, gate);
+        gate = atomic_load_explicit(&d->gate, memory_order_acquire);
+    }
 }
 
 void wf_pool_run(uint32_t threads, uint32_t parts, wf_pool_fn *fn, void *ctx)
 {
-    job j = {.fn = fn, .ctx = ctx, .parts = parts};
     uint32_t helpers = threads < parts ? threads : parts;
+    desk *d = helpers < 2 ? NULL : desk_take();
 
-    if (helpers < 2) {
+    if (d == NULL) {
         for (uint32_t part = 0; part < parts; part++) {
             fn(ctx, part);
         }
@@ -292,9 +333,13 @@ void wf_pool_run(uint32_t threads, uint32_t parts, wf_pool_fn *fn, void *ctx)
     }
     pthread_once(&once, pool_init);
     helpers = helpers > WF_POOL_MAX ? WF_POOL_MAX : helpers;
-    job_post(&j, helpers - 1);
-    job_work(&j);
-    job_wait(&j);
+    d->fn = fn;
+    d->ctx = ctx;
+    d->parts = parts;
+    job_post(d, helpers - 1);
+    job_work(d);
+    job_wait(d);
+    atomic_store_explicit(&d->taken, false, memory_order_release);
 }
 
 uint32_t wf_pool_threads(void)
@@ -305,10 +350,5 @@ uint32_t wf_pool_threads(void)
 
 uint32_t wf_pool_count(void)
 {
-    uint32_t count;
-
-    pthread_mutex_lock(&pool.lock);
-    count = pool.count;
-    pthread_mutex_unlock(&pool.lock);
-    return count;
+    return atomic_load_explicit(&pool.count, memory_order_relaxed);
 }

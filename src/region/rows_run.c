@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ids become moves, a block at a time, and kernels make the moves.
+/* Ids become moves, a block at a time, and kernels make the moves; a gather
+ * from a flat table is one kernel's work.
  *
  * A block of moves lies in front of those that are asked for ahead of their
  * turn, so that rows are on their way whenever a kernel runs:
@@ -27,6 +28,7 @@
 #define PIECE 256u           /* elements converted at a time */
 #define CACHE_MIN (1u << 20) /* no machine has less */
 #define CACHE_USUAL (32u << 20)
+#define CACHE_SHARE (16u << 20) /* of one thread */
 
 /* Bytes of rows that a thread takes at a time. */
 #define SPAN_BYTES (32u << 10)
@@ -50,7 +52,10 @@ typedef struct rows_job {
     char *near;
     uint64_t near_pitch;
 
-    /* What is done with a move; one of copy, add and (widen, narrow). */
+    /* What is done: pick is set, and there are no moves, or with each move
+     * one of copy, add and (widen, narrow). */
+    wf_pick_fn *pick;
+    wf_pick picked;
     size_t bytes; /* on the far side */
     size_t elements;
     wf_copy_fn *copy;
@@ -186,11 +191,14 @@ static void part_run(void *ctx, uint32_t part)
     const rows_job *job = ctx;
     uint64_t n = job->call->ids.n;
     uint64_t at = part * job->span;
+    uint64_t end = n - at < job->span ? n : at + job->span;
 
-    if (job->shares > 1) {
+    if (job->pick != NULL) {
+        job->pick(&job->picked, at, end);
+    } else if (job->shares > 1) {
         span_run(job, 0, n, part);
     } else {
-        span_run(job, at, n - at < job->span ? n : at + job->span, 0);
+        span_run(job, at, end, 0);
     }
 }
 
@@ -226,25 +234,42 @@ static uint64_t cache_bytes(void)
     return bytes;
 }
 
-/* An output that the caches cannot hold goes past them. */
-static bool is_streamed(const wf_rows_call *call)
+/* An output that the caches cannot hold goes past them. One thread's share of
+ * the last cache counts, too: a core alone was twice as fast past a cache of
+ * 300 MiB that many cores share. */
+static bool is_streamed(const wf_rows_call *call, uint32_t threads)
 {
-    return call->ids.n * call->near_bytes > CACHE_MIN &&
+    uint64_t bytes = call->ids.n * call->near_bytes;
+
+    return bytes > CACHE_MIN &&
            wf_rows_streamable(call->rows.at, call->rows.pitch,
                               call->near_bytes) &&
-           call->ids.n * call->near_bytes > cache_bytes();
+           (bytes > (uint64_t)threads * CACHE_SHARE || bytes > cache_bytes());
 }
 
-static wf_copy_fn *choose_copy(const wf_rows_call *call,
-                               const wf_row_kernels *kernels)
+/* A gather whose rows all lie at `base` + row * pitch. */
+static void choose_pick(rows_job *job, const wf_rows_call *call,
+                        const wf_row_kernels *kernels, uint32_t threads)
 {
     unsigned class = wf_row_class(call->far_bytes);
+    bool wide = job->ids64 != NULL;
 
-    if (call->op != WF_ROWS_GATHER) {
-        /* cppcheck-suppress CastIntegerToAddressAtReturn; it is no integer */
-        return kernels->put[class];
+    if (is_streamed(call, threads)) {
+        job->pick =
+            wide ? kernels->stream_i64[class] : kernels->stream_i32[class];
+    } else {
+        job->pick = wide ? kernels->pick_i64[class] : kernels->pick_i32[class];
     }
-    return is_streamed(call) ? kernels->stream[class] : kernels->fetch[class];
+    job->picked = (wf_pick){
+        .table = job->base,
+        .pitch = job->pitch,
+        .rows = job->limit,
+        .ids = call->ids.at,
+        .to = job->near,
+        .to_pitch = job->near_pitch,
+        .bytes = job->bytes,
+        .ahead = job->ahead,
+    };
 }
 
 static weft_dtype part_type(weft_dtype type)
@@ -252,7 +277,8 @@ static weft_dtype part_type(weft_dtype type)
     return type == WEFT_C64 ? WEFT_F32 : type == WEFT_C128 ? WEFT_F64 : type;
 }
 
-static void choose_work(rows_job *job, const wf_rows_call *call)
+static void choose_work(rows_job *job, const wf_rows_call *call,
+                        uint32_t threads)
 {
     const wf_row_kernels *kernels = wf_row_kernels_of(wf_cpu_level_used());
     weft_dtype far = part_type(call->table.type);
@@ -266,7 +292,12 @@ static void choose_work(rows_job *job, const wf_rows_call *call)
         return;
     }
     if (call->table.type == call->rows.type) {
-        job->copy = choose_copy(call, kernels);
+        unsigned class = wf_row_class(call->far_bytes);
+
+        job->copy = job->far_to ? kernels->put[class] : kernels->fetch[class];
+        if (!job->far_to && job->part == NULL) {
+            choose_pick(job, call, kernels, threads);
+        }
         return;
     }
     assert(wf_dtype_bytes(far) > 0);
@@ -358,7 +389,7 @@ void wf_rows_run(const wf_rows_call *call)
     job.limit = call->options.bounds == WEFT_BOUNDS_UNCHECKED ? 1ull << 63
                                                               : call->limit;
     choose_place(&job, call);
-    choose_work(&job, call);
+    choose_work(&job, call, threads);
     job.shares = ordered ? threads : 1;
     job.span = choose_span(call, threads);
     wf_pool_run(threads,

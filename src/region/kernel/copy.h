@@ -152,7 +152,7 @@ WF_INLINE void ask(const char *row, size_t bytes, bool to_write)
 }
 
 WF_INLINE void copy_rows(const wf_move *moves, size_t n, size_t ahead,
-                         size_t bytes, bool far_to, store_kind kind)
+                         size_t bytes, bool far_to)
 {
     for (size_t i = 0; i < n; i++) {
         const wf_move *next = &moves[i + ahead];
@@ -160,10 +160,47 @@ WF_INLINE void copy_rows(const wf_move *moves, size_t n, size_t ahead,
         if (ahead != 0) {
             ask(far_to ? next->to : next->from, bytes, far_to);
         }
+        copy_usual(moves[i].to, moves[i].from, bytes);
+    }
+}
+
+WF_INLINE uint64_t id_of(const wf_pick *pick, bool wide, uint64_t i)
+{
+    return (uint64_t)(wide ? ((const int64_t *)pick->ids)[i]
+                           : ((const int32_t *)pick->ids)[i]);
+}
+
+/* Not a pointer until the id is known to be good: any address may be asked
+ * for. */
+WF_INLINE uintptr_t row_of(const wf_pick *pick, uint64_t id)
+{
+    return (uintptr_t)pick->table + id * pick->pitch;
+}
+
+WF_INLINE void pick_rows(const wf_pick *given, uint64_t at, uint64_t end,
+                         size_t bytes, bool wide, store_kind kind)
+{
+    wf_pick pick = *given; /* rows are stored to memory that might be it */
+
+    for (uint64_t i = at; i < end && i < at + pick.ahead; i++) {
+        ask((const char *)row_of(&pick, id_of(&pick, wide, i)), bytes, false);
+    }
+    for (uint64_t i = at; i < end; i++) {
+        uint64_t id = id_of(&pick, wide, i);
+        char *to = pick.to + i * pick.to_pitch;
+
+        if (i + pick.ahead < end) {
+            uint64_t next = id_of(&pick, wide, i + pick.ahead);
+
+            ask((const char *)row_of(&pick, next), bytes, false);
+        }
+        if (id >= pick.rows) {
+            continue;
+        }
         if (kind == STORE_STREAM) {
-            copy_stream(moves[i].to, moves[i].from, bytes);
+            copy_stream(to, (const char *)row_of(&pick, id), bytes);
         } else {
-            copy_usual(moves[i].to, moves[i].from, bytes);
+            copy_usual(to, (const char *)row_of(&pick, id), bytes);
         }
     }
     if (kind == STORE_STREAM) {

@@ -8,25 +8,30 @@
 #include "region/kernel/copy.h"
 #include "region/kernel/survey.h"
 
-#define COPIES(name, size)                                                     \
-    static void fetch_##name(const wf_move *moves, size_t n, size_t ahead,     \
-                             size_t bytes)                                     \
-    {                                                                          \
-        (void)bytes;                                                           \
-        copy_rows(moves, n, ahead, size, false, STORE_USUAL);                  \
-    }                                                                          \
-    static void stream_##name(const wf_move *moves, size_t n, size_t ahead,    \
+#define MOVES(kind, name, size, far_to)                                        \
+    static void kind##_##name(const wf_move *moves, size_t n, size_t ahead,    \
                               size_t bytes)                                    \
     {                                                                          \
         (void)bytes;                                                           \
-        copy_rows(moves, n, ahead, size, false, STORE_STREAM);                 \
-    }                                                                          \
-    static void put_##name(const wf_move *moves, size_t n, size_t ahead,       \
-                           size_t bytes)                                       \
-    {                                                                          \
-        (void)bytes;                                                           \
-        copy_rows(moves, n, ahead, size, true, STORE_USUAL);                   \
+        copy_rows(moves, n, ahead, size, far_to);                              \
     }
+
+#define PICKS(kind, name, size, wide, store_kind)                              \
+    static void kind##_##name(const wf_pick *pick, uint64_t at, uint64_t end)  \
+    {                                                                          \
+        size_t bytes = pick->bytes;                                            \
+                                                                               \
+        (void)bytes;                                                           \
+        pick_rows(pick, at, end, size, wide, store_kind);                      \
+    }
+
+#define COPIES(name, size)                                                     \
+    MOVES(fetch, name, size, false)                                            \
+    MOVES(put, name, size, true)                                               \
+    PICKS(pick_i32, name, size, false, STORE_USUAL)                            \
+    PICKS(pick_i64, name, size, true, STORE_USUAL)                             \
+    PICKS(stream_i32, name, size, false, STORE_STREAM)                         \
+    PICKS(stream_i64, name, size, true, STORE_STREAM)
 
 COPIES(1, 1)
 COPIES(2, 2)
@@ -48,8 +53,11 @@ COPIES(any, bytes)
 
 const wf_row_kernels WF_ROW_KERNELS = {
     .fetch = CLASSES(fetch),
-    .stream = CLASSES(stream),
     .put = CLASSES(put),
+    .pick_i32 = CLASSES(pick_i32),
+    .pick_i64 = CLASSES(pick_i64),
+    .stream_i32 = CLASSES(stream_i32),
+    .stream_i64 = CLASSES(stream_i64),
     .widen =
         {
             [WEFT_BOOL] = i64_from_bool,

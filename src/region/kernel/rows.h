@@ -2,10 +2,13 @@
 /* The kernels of row operations, for each level of the CPU. All levels give the
  * same bits; only their speed differs.
  *
- * A kernel knows nothing of regions, ids and threads. It gets moves: where a
- * row goes and where it comes from. One side of a move is near, the dense array
- * of the caller, which the CPU's own prefetcher follows; the other is far,
- * somewhere in a table, and is asked for some moves ahead of its turn. */
+ * A kernel knows nothing of regions and threads. It gets moves: where a row
+ * goes and where it comes from. One side of a move is near, the dense array of
+ * the caller, which the CPU's own prefetcher follows; the other is far,
+ * somewhere in a table, and is asked for some moves ahead of its turn. For the
+ * most frequent call, a gather from a flat table, there are kernels that take
+ * the ids themselves: making a list of moves first keeps memory idle meanwhile.
+ */
 #ifndef WF_REGION_KERNEL_ROWS_H
 #define WF_REGION_KERNEL_ROWS_H
 
@@ -30,6 +33,22 @@ typedef struct wf_move {
 typedef void wf_copy_fn(const wf_move *moves, size_t n, size_t ahead,
                         size_t bytes);
 
+/* Rows of a flat table, picked by their numbers into a dense array. A number
+ * that is negative, or `rows` or more, leaves its row of the array as it is. */
+typedef struct wf_pick {
+    const char *table;
+    uint64_t pitch;
+    uint64_t rows;
+    const void *ids;
+    char *to;
+    uint64_t to_pitch;
+    size_t bytes;
+    size_t ahead; /* how far a row is asked for ahead of its turn */
+} wf_pick;
+
+/* Copy the rows that ids `at` to `end` name. */
+typedef void wf_pick_fn(const wf_pick *pick, uint64_t at, uint64_t end);
+
 /* Copies that are compiled for one size: 1 << class bytes. */
 enum { WF_ROW_SIZES = 10, WF_ROW_ANY = WF_ROW_SIZES, WF_ROW_CLASSES };
 
@@ -53,9 +72,12 @@ typedef void wf_survey_fn(const void *ids, size_t n, int64_t rows, int64_t low,
                           int64_t high, wf_survey *out);
 
 typedef struct wf_row_kernels {
-    wf_copy_fn *fetch[WF_ROW_CLASSES];  /* `from` is far */
-    wf_copy_fn *stream[WF_ROW_CLASSES]; /* the same, past the caches */
-    wf_copy_fn *put[WF_ROW_CLASSES];    /* `to` is far */
+    wf_copy_fn *fetch[WF_ROW_CLASSES]; /* `from` is far */
+    wf_copy_fn *put[WF_ROW_CLASSES];   /* `to` is far */
+    wf_pick_fn *pick_i32[WF_ROW_CLASSES];
+    wf_pick_fn *pick_i64[WF_ROW_CLASSES];
+    wf_pick_fn *stream_i32[WF_ROW_CLASSES]; /* the same, past the caches */
+    wf_pick_fn *stream_i64[WF_ROW_CLASSES];
     wf_widen_fn *widen[WF_DTYPE_COUNT];
     wf_widen_fn *narrow[WF_DTYPE_COUNT];
     wf_add_fn *add[WF_DTYPE_COUNT];
@@ -72,7 +94,7 @@ extern const wf_row_kernels wf_row_kernels_avx512;
 /* The kernels of `level`, which must be one that this CPU can do. */
 const wf_row_kernels *wf_row_kernels_of(wf_cpu_level level);
 
-/* Index into fetch, stream and put for rows of `bytes`. */
+/* Index into fetch, put and the others for rows of `bytes`. */
 unsigned wf_row_class(size_t bytes);
 
 /* How many moves ahead of its turn a row of `bytes` should be asked for. */
