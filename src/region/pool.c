@@ -4,6 +4,9 @@
  * with a lock for it, sixteen threads took longer to pass it than to copy four
  * thousand rows.
  *
+ * A job's parts are dealt to seats. A helper takes the seat of its own number
+ * first, then what is left of the others'.
+ *
  * A caller without a free desk does its work alone. One that has a desk closes
  * the gate when no part is left, and waits until the last helper has gone: only
  * then may what the job speaks of go away. The desks themselves stay. */
@@ -42,13 +45,18 @@
 #define GATE_INSIDE_MASK (GATE_WANTED - 1)
 #define GATE_WANTED_MASK (GATE_SLEEP - GATE_WANTED)
 
+typedef struct seat {
+    _Alignas(LINE) _Atomic uint32_t next; /* the first part nobody has taken */
+    uint32_t end;
+} seat;
+
 typedef struct desk {
     _Alignas(LINE) _Atomic uint32_t gate;
     _Atomic bool taken; /* by a caller */
     wf_pool_fn *fn;
     void *ctx;
-    uint32_t parts;
-    _Alignas(LINE) _Atomic uint32_t next; /* the first part nobody has taken */
+    seat *seats; /* on the caller's stack */
+    uint32_t count;
 } desk;
 
 static struct {
@@ -96,13 +104,16 @@ static bool poll_until(_Atomic uint32_t *word, uint32_t mask, bool is,
 
 /* --- jobs ---------------------------------------------------------------- */
 
-static void job_work(desk *d)
+static void job_work(const desk *d, uint32_t number)
 {
-    uint32_t part;
+    for (uint32_t i = 0; i < d->count; i++) {
+        seat *from = &d->seats[(number + i) % d->count];
+        uint32_t part;
 
-    while ((part = atomic_fetch_add_explicit(
-                &d->next, 1, memory_order_relaxed)) < d->parts) {
-        d->fn(d->ctx, part);
+        while ((part = atomic_fetch_add_explicit(
+                    &from->next, 1, memory_order_relaxed)) < from->end) {
+            d->fn(d->ctx, part);
+        }
     }
 }
 
@@ -155,7 +166,7 @@ static void helper_sleep(uint32_t seen)
 
 /* Help with what is there; false if nothing was. One that has just been woken
  * wakes others first. */
-static bool helper_work(bool woken)
+static bool helper_work(uint32_t number, bool woken)
 {
     for (int i = 0; i < DESKS; i++) {
         desk *d = &pool.desks[i];
@@ -164,7 +175,7 @@ static bool helper_work(bool woken)
             if (woken) {
                 sleepers_wake();
             }
-            job_work(d);
+            job_work(d, number);
             job_leave(d);
             return true;
         }
@@ -174,13 +185,13 @@ static bool helper_work(bool woken)
 
 static void *helper_main(void *arg)
 {
+    uint32_t number = (uint32_t)(uintptr_t)arg;
     bool woken = false;
 
-    (void)arg;
     while (!atomic_load_explicit(&pool.ending, memory_order_acquire)) {
         uint32_t seen = atomic_load_explicit(&pool.posts, memory_order_acquire);
 
-        if (helper_work(woken)) {
+        if (helper_work(number, woken)) {
             woken = false;
         } else if (!poll_until(&pool.posts, UINT32_MAX, false, seen)) {
             helper_sleep(seen);
@@ -191,7 +202,7 @@ static void *helper_main(void *arg)
 }
 
 /* Signals are for the program's own threads. */
-static bool helper_start(pthread_t *thread)
+static bool helper_start(pthread_t *thread, uint32_t number)
 {
     sigset_t all;
     sigset_t before;
@@ -199,7 +210,8 @@ static bool helper_start(pthread_t *thread)
 
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    error = pthread_create(thread, NULL, helper_main, NULL);
+    error =
+        pthread_create(thread, NULL, helper_main, (void *)(uintptr_t)number);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (error != 0) {
         wf_log(WEFT_LOG_DEBUG, "no thread for row operations: error %d", error);
@@ -211,7 +223,7 @@ static void pool_grow(uint32_t helpers)
 {
     pthread_mutex_lock(&pool.lock);
     while (!pool.ending && pool.count < helpers && pool.count < WF_POOL_MAX) {
-        if (!helper_start(&pool.thread[pool.count])) {
+        if (!helper_start(&pool.thread[pool.count], pool.count + 1)) {
             break;
         }
         pool.count++;
@@ -296,7 +308,6 @@ static void job_post(desk *d, uint32_t helpers)
     if (atomic_load_explicit(&pool.count, memory_order_relaxed) < helpers) {
         pool_grow(helpers);
     }
-    atomic_store_explicit(&d->next, 0, memory_order_relaxed);
     atomic_store_explicit(&d->gate, GATE_OPEN | helpers * GATE_WANTED,
                           memory_order_release);
     atomic_fetch_add(&pool.posts, 1);
@@ -320,11 +331,35 @@ static void job_wait(desk *d)
     }
 }
 
+static void seats_deal(seat *seats, uint32_t count, uint32_t parts)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        seats[i].next = (uint32_t)((uint64_t)parts * i / count);
+        seats[i].end = (uint32_t)((uint64_t)parts * (i + 1) / count);
+    }
+}
+
+/* The caller has seat 0. */
+static void job_run(desk *d, uint32_t threads, uint32_t parts)
+{
+    seat seats[WF_POOL_MAX];
+
+    seats_deal(seats, threads, parts);
+    d->seats = seats;
+    d->count = threads;
+    job_post(d, threads - 1);
+    job_work(d, 0);
+    job_wait(d);
+    d->seats = NULL;
+}
+
 void wf_pool_run(uint32_t threads, uint32_t parts, wf_pool_fn *fn, void *ctx)
 {
-    uint32_t helpers = threads < parts ? threads : parts;
-    desk *d = helpers < 2 ? NULL : desk_take();
+    desk *d;
 
+    threads = threads < parts ? threads : parts;
+    threads = threads < WF_POOL_MAX ? threads : WF_POOL_MAX;
+    d = threads < 2 ? NULL : desk_take();
     if (d == NULL) {
         for (uint32_t part = 0; part < parts; part++) {
             fn(ctx, part);
@@ -332,13 +367,9 @@ void wf_pool_run(uint32_t threads, uint32_t parts, wf_pool_fn *fn, void *ctx)
         return;
     }
     pthread_once(&once, pool_init);
-    helpers = helpers > WF_POOL_MAX ? WF_POOL_MAX : helpers;
     d->fn = fn;
     d->ctx = ctx;
-    d->parts = parts;
-    job_post(d, helpers - 1);
-    job_work(d);
-    job_wait(d);
+    job_run(d, threads, parts);
     atomic_store_explicit(&d->taken, false, memory_order_release);
 }
 

@@ -253,8 +253,9 @@ static void choose_pick(rows_job *job, const wf_rows_call *call,
 {
     unsigned class = wf_row_class(call->far_bytes);
     bool wide = job->ids64 != NULL;
+    bool streamed = is_streamed(call, threads);
 
-    if (is_streamed(call, threads)) {
+    if (streamed) {
         job->pick =
             wide ? kernels->stream_i64[class] : kernels->stream_i32[class];
     } else {
@@ -269,6 +270,7 @@ static void choose_pick(rows_job *job, const wf_rows_call *call,
         .to_pitch = job->near_pitch,
         .bytes = job->bytes,
         .ahead = job->ahead,
+        .asked = streamed ? job->bytes : wf_rows_asked(job->bytes),
     };
 }
 

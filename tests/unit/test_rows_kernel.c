@@ -73,6 +73,7 @@ static void check_pick(wf_pick_fn *pick, const void *ids, const int64_t *wide,
         .to_pitch = pitch,
         .bytes = bytes,
         .ahead = 3,
+        .asked = wf_rows_asked(bytes),
     };
 
     memset(result, 0x5a, room);
@@ -135,6 +136,7 @@ static void sizes_have_their_classes(void **state)
     assert_int_equal(wf_row_class((size_t)1 << 40), WF_ROW_ANY);
     for (size_t bytes = 0; bytes < 100000; bytes += 37) {
         assert_in_range(wf_rows_ahead(bytes), 1, WF_ROWS_AHEAD_MAX);
+        assert_true(wf_rows_asked(bytes) <= bytes);
     }
 }
 

@@ -181,9 +181,10 @@ WF_INLINE void pick_rows(const wf_pick *given, uint64_t at, uint64_t end,
                          size_t bytes, bool wide, store_kind kind)
 {
     wf_pick pick = *given; /* rows are stored to memory that might be it */
+    size_t asked = bytes <= 2 * LINE ? bytes : pick.asked;
 
     for (uint64_t i = at; i < end && i < at + pick.ahead; i++) {
-        ask((const char *)row_of(&pick, id_of(&pick, wide, i)), bytes, false);
+        ask((const char *)row_of(&pick, id_of(&pick, wide, i)), asked, false);
     }
     for (uint64_t i = at; i < end; i++) {
         uint64_t id = id_of(&pick, wide, i);
@@ -192,7 +193,7 @@ WF_INLINE void pick_rows(const wf_pick *given, uint64_t at, uint64_t end,
         if (i + pick.ahead < end) {
             uint64_t next = id_of(&pick, wide, i + pick.ahead);
 
-            ask((const char *)row_of(&pick, next), bytes, false);
+            ask((const char *)row_of(&pick, next), asked, false);
         }
         if (id >= pick.rows) {
             continue;

@@ -44,6 +44,7 @@ typedef struct wf_pick {
     uint64_t to_pitch;
     size_t bytes;
     size_t ahead; /* how far a row is asked for ahead of its turn */
+    size_t asked; /* and how much of it; rows of two lines: all */
 } wf_pick;
 
 /* Copy the rows that ids `at` to `end` name. */
@@ -100,6 +101,10 @@ unsigned wf_row_class(size_t bytes);
 /* How many moves ahead of its turn a row of `bytes` should be asked for. */
 enum { WF_ROWS_AHEAD_MAX = 32 };
 size_t wf_rows_ahead(size_t bytes);
+
+/* How many bytes of it should be, if the row is stored as usual: the processor
+ * may see to the others itself. */
+size_t wf_rows_asked(size_t bytes);
 
 /* Are streaming stores of such rows whole cache lines, or nearly so? */
 bool wf_rows_streamable(const void *to, size_t pitch, size_t bytes);
