@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adding scatter: by atomic additions in no order, or run by run in theirs. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "floats.cuh"
 #include "kernels.cuh"
 
 namespace weft
@@ -75,12 +73,12 @@ template <> __device__ inline bool sum_of(bool a, bool b)
 }
 template <> __device__ inline __half sum_of(__half a, __half b)
 {
-    return __float2half_rn(__half2float(a) + __half2float(b));
+    return from_float<__half>(to_float(a) + to_float(b));
 }
 template <>
 __device__ inline __nv_bfloat16 sum_of(__nv_bfloat16 a, __nv_bfloat16 b)
 {
-    return __float2bfloat16_rn(__bfloat162float(a) + __bfloat162float(b));
+    return from_float<__nv_bfloat16>(to_float(a) + to_float(b));
 }
 
 /* Elements of one or two bytes: exchange the word that they are in. */
@@ -110,12 +108,6 @@ template <typename T> struct AddNarrow {
     }
 };
 
-template <typename Chunk>
-__device__ inline Chunk *chunk_at(const Lines &lines, uint64_t line, uint32_t i)
-{
-    return reinterpret_cast<Chunk *>(lines.at + line * lines.pitch) + i;
-}
-
 template <typename Adder>
 __global__ void __launch_bounds__(kThreads) add_kernel(const AddArgs args)
 {
@@ -128,13 +120,8 @@ __global__ void __launch_bounds__(kThreads) add_kernel(const AddArgs args)
         int64_t row[kFlight];
         Chunk chunk[kFlight];
 
-        if (args.ids.wide) {
-            load_turn<int64_t>(args.share, args.ids, args.bounds, first, j,
-                               items, item, row);
-        } else {
-            load_turn<int32_t>(args.share, args.ids, args.bounds, first, j,
-                               items, item, row);
-        }
+        load_turn(args.share, args.ids, args.bounds, first, j, items, item,
+                  row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
@@ -160,14 +147,9 @@ template <typename Adder> int launch(const Move &move, uint64_t bytes)
         return WF_CUDA_UNSUPPORTED;
     }
     const Share share = share_of(move.n, uint32_t(chunks), kThreads * kFlight);
-    const uint64_t blocks = blocks_of(share);
     const AddArgs args = {move.table, move.rows, move.ids, move.bounds, share};
 
-    if (blocks > kBlocksMax) {
-        return WF_CUDA_UNSUPPORTED;
-    }
-    add_kernel<Adder><<<uint32_t(blocks), kThreads, 0, move.stream>>>(args);
-    return last_error();
+    return launch_share(add_kernel<Adder>, args, move.stream);
 }
 
 struct RunArgs {
@@ -181,15 +163,11 @@ struct RunArgs {
 /* One element of one run after the other; the sum is rounded as often as there
  * are additions, as if they came one by one. */
 template <typename T>
-__global__ void __launch_bounds__(kThreads) add_runs_kernel(RunArgs args)
+__global__ void __launch_bounds__(kThreads) add_runs_kernel(const RunArgs args)
 {
     const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
+    const uint32_t items = items_of_runs(args.runs, args.share, first);
 
-    args.share.n = *args.runs.count;
-    if (first >= args.share.n) {
-        return;
-    }
-    const uint32_t items = items_here(args.share, first);
     for (uint32_t j = threadIdx.x; j < items; j += kThreads) {
         const Item item = item_of(args.share, first, j);
         uint32_t k = args.runs.starts[item.at];
@@ -213,14 +191,9 @@ template <typename T> int launch_runs(const Move &move, const Runs &runs)
         return WF_CUDA_UNSUPPORTED;
     }
     const Share share = share_of(move.n, uint32_t(move.width), kThreads);
-    const uint64_t blocks = blocks_of(share);
     const RunArgs args = {move.table, move.rows, move.ids, runs, share};
 
-    if (blocks > kBlocksMax) {
-        return WF_CUDA_UNSUPPORTED;
-    }
-    add_runs_kernel<T><<<uint32_t(blocks), kThreads, 0, move.stream>>>(args);
-    return last_error();
+    return launch_share(add_runs_kernel<T>, args, move.stream);
 }
 
 /* Can chunks of 16 bytes be added, in the GPU's own memory? */

@@ -54,12 +54,6 @@ template <> struct Convert<double, __nv_bfloat16> {
     }
 };
 
-template <typename T>
-__device__ inline T *element_at(const Lines &lines, uint64_t line, uint32_t i)
-{
-    return reinterpret_cast<T *>(lines.at + line * lines.pitch) + i;
-}
-
 template <typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
     convert_kernel(const ConvertArgs args)
@@ -72,17 +66,12 @@ __global__ void __launch_bounds__(kThreads)
         int64_t row[kFlight];
         From value[kFlight];
 
-        if (args.ids.wide) {
-            load_turn<int64_t>(args.share, args.ids, args.bounds, first, j,
-                               items, item, row);
-        } else {
-            load_turn<int32_t>(args.share, args.ids, args.bounds, first, j,
-                               items, item, row);
-        }
+        load_turn(args.share, args.ids, args.bounds, first, j, items, item,
+                  row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
-                value[k] = *element_at<const From>(
+                value[k] = *chunk_at<const From>(
                     args.from, args.gather ? row[k] : item[k].at,
                     item[k].chunk);
             }
@@ -90,9 +79,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
-                *element_at<To>(args.to, args.gather ? item[k].at : row[k],
-                                item[k].chunk) =
-                    Convert<To, From>::of(value[k]);
+                *chunk_at<To>(args.to, args.gather ? item[k].at : row[k],
+                              item[k].chunk) = Convert<To, From>::of(value[k]);
             }
         }
     }
@@ -105,7 +93,6 @@ template <typename From, typename To> int launch(const Move &move)
     }
     const Share share =
         share_of(move.n, uint32_t(move.width), kThreads * kFlight);
-    const uint64_t blocks = blocks_of(share);
     const ConvertArgs args = {move.gather ? move.table : move.rows,
                               move.gather ? move.rows : move.table,
                               move.gather,
@@ -113,12 +100,7 @@ template <typename From, typename To> int launch(const Move &move)
                               move.bounds,
                               share};
 
-    if (blocks > kBlocksMax) {
-        return WF_CUDA_UNSUPPORTED;
-    }
-    convert_kernel<From, To>
-        <<<uint32_t(blocks), kThreads, 0, move.stream>>>(args);
-    return last_error();
+    return launch_share(convert_kernel<From, To>, args, move.stream);
 }
 
 template <typename From> int from_float(const Move &move, weft_dtype to)

@@ -22,12 +22,6 @@ struct CopyArgs {
     uint32_t words; /* of a row */
 };
 
-template <typename V>
-__device__ inline V *word_at(const Lines &lines, uint64_t line, uint32_t word)
-{
-    return reinterpret_cast<V *>(lines.at + line * lines.pitch) + word;
-}
-
 template <typename V, typename Id, bool kGather, int kFlight, int kWords>
 __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
 {
@@ -49,8 +43,8 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
                       items, item, row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
-            const V *at = word_at<const V>(from, kGather ? row[k] : item[k].at,
-                                           item[k].chunk);
+            const V *at = chunk_at<const V>(from, kGather ? row[k] : item[k].at,
+                                            item[k].chunk);
 #pragma unroll
             for (int i = 0; i < kWords; i++) {
                 const uint32_t ahead = i * args.share.chunks;
@@ -63,7 +57,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             V *at =
-                word_at<V>(to, kGather ? item[k].at : row[k], item[k].chunk);
+                chunk_at<V>(to, kGather ? item[k].at : row[k], item[k].chunk);
 #pragma unroll
             for (int i = 0; i < kWords; i++) {
                 const uint32_t ahead = i * args.share.chunks;

@@ -16,6 +16,13 @@ struct Lines {
     uint64_t pitch;
 };
 
+/* The i-th T of a line. */
+template <typename T>
+__device__ inline T *chunk_at(const Lines &lines, uint64_t line, uint32_t i)
+{
+    return reinterpret_cast<T *>(lines.at + line * lines.pitch) + i;
+}
+
 /* Rows of `table`, by their numbers, and `rows`, by their place in the ids. */
 struct Move {
     Lines table;
@@ -49,6 +56,15 @@ struct Runs {
     const uint32_t *starts;
     const uint32_t *count; /* of the runs */
 };
+
+/* Chunks of runs that this block has. The share was made for as many runs as
+ * there may be at most. */
+__device__ inline uint32_t items_of_runs(const Runs &runs, Share share,
+                                         uint64_t first)
+{
+    share.n = *runs.count;
+    return first < share.n ? items_here(share, first) : 0;
+}
 
 /* Add to rows of the table `to`, equal ids in their order; ids stay those of
  * the call. */
@@ -91,6 +107,19 @@ int trim(void *stream);
 inline int last_error()
 {
     return cudaGetLastError();
+}
+
+/* All blocks of args.share. */
+template <typename Args>
+int launch_share(void (*kernel)(Args), const Args &args, cudaStream_t stream)
+{
+    const uint64_t blocks = blocks_of(args.share);
+
+    if (blocks > kBlocksMax) {
+        return WF_CUDA_UNSUPPORTED;
+    }
+    kernel<<<uint32_t(blocks), kThreads, 0, stream>>>(args);
+    return last_error();
 }
 
 } // namespace weft

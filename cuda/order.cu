@@ -213,11 +213,6 @@ uint64_t bit_words(uint64_t n, uint64_t rows)
     return worth ? (rows + 31) / 32 : 0;
 }
 
-uint32_t blocks_for(uint64_t n)
-{
-    return uint32_t((n + kThreads - 1) / kThreads);
-}
-
 } // namespace
 
 size_t addresses_room(uint64_t n)

@@ -62,6 +62,12 @@ inline uint64_t blocks_of(const Share &share)
 
 constexpr uint64_t kBlocksMax = (uint64_t(1) << 31) - 1;
 
+/* Blocks for a thread to each of `n`. */
+inline uint32_t blocks_for(uint64_t n)
+{
+    return uint32_t((n + kThreads - 1) / kThreads);
+}
+
 template <typename Id>
 __device__ inline int64_t load_id(const Ids &ids, uint64_t at)
 {
@@ -149,6 +155,20 @@ __device__ inline void load_turn(const Share &share, const Ids &ids,
     for (int k = 0; k < kFlight; k++) {
         row[k] =
             j + k * kThreads < items ? row_of(bounds, row[k], item[k].at) : -1;
+    }
+}
+
+/* Where one kernel is for both kinds of ids. */
+template <int kFlight>
+__device__ inline void load_turn(const Share &share, const Ids &ids,
+                                 const Bounds &bounds, uint64_t first_row,
+                                 uint32_t j, uint32_t items,
+                                 Item (&item)[kFlight], int64_t (&row)[kFlight])
+{
+    if (ids.wide) {
+        load_turn<int64_t>(share, ids, bounds, first_row, j, items, item, row);
+    } else {
+        load_turn<int32_t>(share, ids, bounds, first_row, j, items, item, row);
     }
 }
 

@@ -27,8 +27,19 @@ template <typename W, int kCount>
 __device__ inline Part<W, kCount> load_part(const UpdateArgs &args, int64_t row,
                                             uint64_t at, uint32_t chunk)
 {
-    return {*chunk_of<W, kCount>(args.weights, row, chunk),
-            *chunk_of<float, kCount>(args.grads, at, chunk)};
+    return {*chunk_at<Vector<W, kCount>>(args.weights, row, chunk),
+            *chunk_at<Vector<float, kCount>>(args.grads, at, chunk)};
+}
+
+/* One that is not read again. */
+template <typename W, int kCount>
+__device__ inline Part<W, kCount> load_passing_part(const UpdateArgs &args,
+                                                    int64_t row, uint64_t at,
+                                                    uint32_t chunk)
+{
+    return {
+        load_passing(chunk_at<Vector<W, kCount>>(args.weights, row, chunk)),
+        load_passing(chunk_at<Vector<float, kCount>>(args.grads, at, chunk))};
 }
 
 template <typename W, int kCount>
@@ -44,18 +55,20 @@ __device__ inline float square_of(const Rule &rule, const Part<W, kCount> &part)
     return sum;
 }
 
+/* The new weights. */
 template <typename W, int kCount>
-__device__ inline void store_part(const UpdateArgs &args, int64_t row,
-                                  uint32_t chunk, float rate,
-                                  Part<W, kCount> *part)
+__device__ inline Vector<W, kCount> step_part(const Rule &rule, float rate,
+                                              const Part<W, kCount> &part)
 {
+    Vector<W, kCount> out;
+
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
-        const float w = to_float(part->w.of[i]);
-        const float g = part->g.of[i] + args.rule.decay * w;
-        part->w.of[i] = from_float<W>(w - rate * g);
+        const float w = to_float(part.w.of[i]);
+        const float g = part.g.of[i] + rule.decay * w;
+        out.of[i] = from_float<W>(w - rate * g);
     }
-    *chunk_of<W, kCount>(args.weights, row, chunk) = part->w;
+    return out;
 }
 
 /* One division for a row, and not one for each weight. */
@@ -74,6 +87,19 @@ template <int kLanes> __device__ inline float sum_over(float sum)
     return sum;
 }
 
+/* The numbers of every `apart`-th place from `first` on, of which the type is
+ * asked once: the loads are under way together. Behind the end it is the last
+ * one's. */
+template <typename Id>
+__device__ inline void load_ids(const UpdateArgs &args, uint64_t first,
+                                uint32_t apart, int64_t (&id)[kRows])
+{
+#pragma unroll
+    for (int k = 0; k < kRows; k++) {
+        id[k] = load_id<Id>(args.ids, min(first + k * apart, args.share.n - 1));
+    }
+}
+
 /* All lanes of a warp stay to the end, rows or not: they sum together. */
 template <typename W, int kCount, int kLanes>
 __global__ void __launch_bounds__(kThreads)
@@ -88,22 +114,22 @@ __global__ void __launch_bounds__(kThreads)
     float state[kRows];
     Part<W, kCount> part[kRows];
 
-#pragma unroll
-    for (int k = 0; k < kRows; k++) {
-        const uint64_t at = first + k * groups;
-        row[k] = at < args.share.n ? load_id(args.ids, at) : -1;
+    if (args.ids.wide) {
+        load_ids<int64_t>(args, first, groups, row);
+    } else {
+        load_ids<int32_t>(args, first, groups, row);
     }
 #pragma unroll
     for (int k = 0; k < kRows; k++) {
         const uint64_t at = first + k * groups;
 
-        row[k] = row_of(args.bounds, row[k], at);
+        row[k] = at < args.share.n ? row_of(args.bounds, row[k], at) : -1;
         state[k] = 0;
         if (row[k] >= 0 && lane == 0) {
-            state[k] = *line_of<float>(args.state[0], row[k]);
+            state[k] = *chunk_at<float>(args.state[0], row[k], 0);
         }
         if (row[k] >= 0 && has_chunk) {
-            part[k] = load_part<W, kCount>(args, row[k], at, lane);
+            part[k] = load_passing_part<W, kCount>(args, row[k], at, lane);
         }
     }
 #pragma unroll
@@ -115,10 +141,12 @@ __global__ void __launch_bounds__(kThreads)
             __shfl_sync(kAll, state[k], 0, kLanes) + sum / float(args.width);
 
         if (row[k] >= 0 && lane == 0) {
-            *line_of<float>(args.state[0], row[k]) = s;
+            *chunk_at<float>(args.state[0], row[k], 0) = s;
         }
         if (mine) {
-            store_part(args, row[k], lane, rate_of(args.rule, s), &part[k]);
+            store_passing(
+                chunk_at<Vector<W, kCount>>(args.weights, row[k], lane),
+                step_part(args.rule, rate_of(args.rule, s), part[k]));
         }
     }
 }
@@ -140,7 +168,7 @@ __global__ void __launch_bounds__(kThreads)
     if (row < 0) {
         return;
     }
-    float *state = line_of<float>(args.state[0], row);
+    float *state = chunk_at<float>(args.state[0], row, 0);
     float s = lane == 0 ? *state : 0.0f;
     for (uint32_t c = lane; c < args.share.chunks; c += kWarp) {
         sum += square_of(args.rule, load_part<W, kCount>(args, row, at, c));
@@ -150,8 +178,9 @@ __global__ void __launch_bounds__(kThreads)
         *state = s;
     }
     for (uint32_t c = lane; c < args.share.chunks; c += kWarp) {
-        auto part = load_part<W, kCount>(args, row, at, c);
-        store_part(args, row, c, rate_of(args.rule, s), &part);
+        *chunk_at<Vector<W, kCount>>(args.weights, row, c) =
+            step_part(args.rule, rate_of(args.rule, s),
+                      load_part<W, kCount>(args, row, at, c));
     }
 }
 

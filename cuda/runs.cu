@@ -15,11 +15,6 @@ namespace
 
 constexpr uint64_t kPage = 4096;
 
-uint32_t blocks_for(uint64_t n)
-{
-    return uint32_t((n + kThreads - 1) / kThreads);
-}
-
 /* Bits of the numbers from 0 to `most`. */
 int bits_of(uint64_t most)
 {

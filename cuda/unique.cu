@@ -2,9 +2,7 @@
 /* Sum the gradients of equal ids: sort, then add run by run, so that the order
  * of additions depends on the ids alone. A long run would keep one thread busy
  * for ever; it is noted, and a whole block then shares it. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "floats.cuh"
 #include "kernels.cuh"
 
 namespace weft
@@ -30,25 +28,6 @@ struct SumArgs {
     uint32_t *long_runs;
     uint32_t *long_count;
 };
-
-__device__ inline float to_float(float v)
-{
-    return v;
-}
-__device__ inline float to_float(__half v)
-{
-    return __half2float(v);
-}
-__device__ inline float to_float(__nv_bfloat16 v)
-{
-    return __bfloat162float(v);
-}
-
-template <typename T>
-__device__ inline T *element_at(const Lines &lines, uint64_t line, uint32_t i)
-{
-    return reinterpret_cast<T *>(lines.at + line * lines.pitch) + i;
-}
 
 /* The number of each run, and -1 behind the last. */
 __global__ void __launch_bounds__(kThreads) id_kernel(const SumArgs args)
@@ -76,15 +55,11 @@ __global__ void __launch_bounds__(kThreads) id_kernel(const SumArgs args)
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) short_kernel(SumArgs args)
+__global__ void __launch_bounds__(kThreads) short_kernel(const SumArgs args)
 {
     const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
+    const uint32_t items = items_of_runs(args.runs, args.share, first);
 
-    args.share.n = *args.runs.count;
-    if (first >= args.share.n) {
-        return;
-    }
-    const uint32_t items = items_here(args.share, first);
     for (uint32_t j = threadIdx.x; j < items; j += kThreads) {
         const Item item = item_of(args.share, first, j);
         const uint32_t begin = args.runs.starts[item.at];
@@ -96,10 +71,10 @@ __global__ void __launch_bounds__(kThreads) short_kernel(SumArgs args)
         }
 #pragma unroll 4
         for (uint32_t k = begin; k < end; k++) {
-            sum += to_float(*element_at<const T>(
-                args.grads, args.runs.places[k], item.chunk));
+            sum += to_float(*chunk_at<const T>(args.grads, args.runs.places[k],
+                                               item.chunk));
         }
-        *element_at<float>(args.sums, item.at, item.chunk) = sum;
+        *chunk_at<float>(args.sums, item.at, item.chunk) = sum;
     }
 }
 
@@ -125,7 +100,7 @@ __global__ void __launch_bounds__(kThreads) long_kernel(const SumArgs args)
 #pragma unroll 8
             for (uint32_t k = args.runs.starts[run] + warp; k < end;
                  k += kWarps) {
-                sum += to_float(*element_at<const T>(
+                sum += to_float(*chunk_at<const T>(
                     args.grads, args.runs.places[k], column));
             }
         }
@@ -135,7 +110,7 @@ __global__ void __launch_bounds__(kThreads) long_kernel(const SumArgs args)
             for (uint32_t w = 1; w < kWarps; w++) {
                 sum += part[w][lane];
             }
-            *element_at<float>(args.sums, run, column) = sum;
+            *chunk_at<float>(args.sums, run, column) = sum;
         }
         __syncthreads();
     }
@@ -148,8 +123,7 @@ template <typename T> int launch(const SumArgs &args, cudaStream_t stream)
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;
     }
-    id_kernel<<<uint32_t((args.ids_n + kThreads - 1) / kThreads), kThreads, 0,
-                stream>>>(args);
+    id_kernel<<<blocks_for(args.ids_n), kThreads, 0, stream>>>(args);
     if (blocks > 0) {
         short_kernel<T><<<uint32_t(blocks), kThreads, 0, stream>>>(args);
         long_kernel<T><<<kLongBlocks, kThreads, 0, stream>>>(args);

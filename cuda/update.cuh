@@ -3,9 +3,7 @@
 #ifndef WEFT_CUDA_UPDATE_CUH
 #define WEFT_CUDA_UPDATE_CUH
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "floats.cuh"
 #include "kernels.cuh"
 
 namespace weft
@@ -37,58 +35,46 @@ struct UpdateArgs {
     Rule rule;
 };
 
-/* kCount elements that are loaded and stored at once, as float. */
-template <typename T, int kCount> struct Vector {
+/* kCount elements that are loaded and stored at once. */
+template <typename T, int kCount> struct alignas(kCount * sizeof(T)) Vector {
     T of[kCount];
 };
-template <> struct alignas(16) Vector<float, 4> {
-    float of[4];
+
+/* An unsigned word of as many bytes. */
+template <size_t kBytes> struct Word;
+template <> struct Word<2> {
+    using type = unsigned short;
 };
-template <> struct alignas(8) Vector<__half, 4> {
-    __half of[4];
+template <> struct Word<4> {
+    using type = unsigned;
 };
-template <> struct alignas(8) Vector<__nv_bfloat16, 4> {
-    __nv_bfloat16 of[4];
+template <> struct Word<8> {
+    using type = uint2;
+};
+template <> struct Word<16> {
+    using type = uint4;
 };
 
-__device__ inline float to_float(float v)
+/* Gradients, weights and states of elements pass through once. They may leave
+ * L2 first: a sector of what rows have one number of is wanted by eight rows,
+ * and each access to memory for four bytes costs as much as one for 100. */
+template <typename V> __device__ inline V load_passing(const V *p)
 {
+    using Raw = typename Word<sizeof(V)>::type;
+    const Raw raw = __ldcs(reinterpret_cast<const Raw *>(p));
+    V v;
+
+    memcpy(&v, &raw, sizeof(v));
     return v;
 }
-__device__ inline float to_float(__half v)
-{
-    return __half2float(v);
-}
-__device__ inline float to_float(__nv_bfloat16 v)
-{
-    return __bfloat162float(v);
-}
-template <typename T> __device__ inline T from_float(float v)
-{
-    return static_cast<T>(v);
-}
-template <> __device__ inline __half from_float(float v)
-{
-    return __float2half_rn(v);
-}
-template <> __device__ inline __nv_bfloat16 from_float(float v)
-{
-    return __float2bfloat16_rn(v);
-}
 
-template <typename T>
-__device__ inline T *line_of(const Lines &lines, uint64_t line)
+template <typename V> __device__ inline void store_passing(V *p, const V &v)
 {
-    return reinterpret_cast<T *>(lines.at + line * lines.pitch);
-}
+    using Raw = typename Word<sizeof(V)>::type;
+    Raw raw;
 
-template <typename T, int kCount>
-__device__ inline Vector<T, kCount> *chunk_of(const Lines &lines, uint64_t line,
-                                              uint32_t chunk)
-{
-    return reinterpret_cast<Vector<T, kCount> *>(lines.at +
-                                                 line * lines.pitch) +
-           chunk;
+    memcpy(&raw, &v, sizeof(raw));
+    __stcs(reinterpret_cast<Raw *>(p), raw);
 }
 
 inline bool aligned(const Lines &lines, uint64_t to)

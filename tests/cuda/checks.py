@@ -30,11 +30,23 @@ def run_ranks(commands, deadline):
     return "\n".join(bad)
 
 
-def run_all(names, ranks_of_each, run_check, probe):
-    """Exit code: 77 if the program `probe` fails, 1 if a check does."""
-    probed = subprocess.run(
-        [sys.executable, "-c", probe], check=False, capture_output=True, text=True
-    )
+# In a process of its own, so that CUDA does not start here.
+PROBE = """
+import sys
+try:
+    import torch
+    {needed}
+except (ImportError, AttributeError) as error:
+    sys.exit(f"skipped: {{error}}")
+if not torch.cuda.is_available():
+    sys.exit("skipped: torch sees no GPU")
+"""
+
+
+def run_all(names, ranks_of_each, run_check, needed):
+    """Exit code: 77 if there is no GPU or the statement `needed` fails, 1 if a check does."""
+    probe = [sys.executable, "-c", PROBE.format(needed=needed)]
+    probed = subprocess.run(probe, check=False, capture_output=True, text=True)
     if probed.returncode != 0:
         print(probed.stderr.strip() or "skipped: torch or weft does not load")
         return 77

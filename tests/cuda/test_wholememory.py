@@ -165,25 +165,13 @@ def run_check(name, ranks):
     return checks.run_ranks(commands, DEADLINE)
 
 
-# In a process of its own, so that CUDA does not start here.
-PROBE = """
-import sys
-try:
-    import torch, weft.compat.wholememory
-except (ImportError, AttributeError) as error:
-    sys.exit(f"skipped: {error}")
-if not torch.cuda.is_available():
-    sys.exit("skipped: torch sees no GPU")
-"""
-
-
 def main():
     if sys.argv[1:2] == ["--rank"]:
         import torch
 
         CHECKS[sys.argv[2]](torch, int(sys.argv[3]), int(sys.argv[4]))
         return 0
-    return checks.run_all(CHECKS, RANKS, run_check, PROBE)
+    return checks.run_all(CHECKS, RANKS, run_check, "import weft.compat.wholememory")
 
 
 if __name__ == "__main__":

@@ -443,6 +443,12 @@ def test_a_file_that_is_no_earlier_run_is_refused(tmp_path, content, capsys):
     assert str(path) in capsys.readouterr().err
 
 
+def test_an_earlier_run_that_is_not_there_is_told_once(tmp_path, capsys):
+    path = tmp_path / "old.json"
+    assert command.main(["collectives", "--compare", str(path)]) == 2
+    assert capsys.readouterr().err == f"weft bench: {path}: No such file or directory\n"
+
+
 def test_earlier_rows_come_back_without_marks_and_missing_systems(tmp_path):
     value = rows_of([block("weft", 0, 1.0)])
     path = tmp_path / "old.json"

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import subprocess
+import sys
 
 import pytest
-from weft.bench import gather, gather_marks, gather_report
+from weft.bench import gather, gather_gpu, gather_gpu_marks, gather_marks, gather_report
 from weft.bench.collectives import Options
 from weft.bench.gather import FEW_ROWS, MUCH, OPERATIONS, SHARED, SHARED_SIZES
 from weft.bench.results import Block, Case
+from weft.cli import bench as command
 
 GIB = 1 << 30
 
@@ -57,6 +60,12 @@ def test_all_sizes_and_both_batches_must_meet_a_mark():
     assert "64" in found["G1b"]["case"]
 
 
+def test_without_torch_weft_is_missing_and_the_run_has_failed(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(gather.importlib.util, "find_spec", lambda name: None)
+    assert command.main(["gather", "--json", str(tmp_path / "rows.json")]) == 1
+    assert "missing: weft (torch is not installed)" in capsys.readouterr().out
+
+
 def test_on_many_cores_not_to_be_slower_is_enough():
     assert marks(all_blocks(16, 0.99), 16)["G1a"]["met"] is True
     assert marks(all_blocks(16, 1.01), 16)["G1a"]["met"] is False
@@ -101,6 +110,45 @@ def test_figures_and_rows_tell_rates():
     row = next(row for row in gather_report.rows(blocks) if row["system"] == "weft")
     assert row["rows"] == FEW_ROWS
     assert row["gb_per_s"] == pytest.approx(6.4)
+
+
+def gpu_marks(weft: float, update: float) -> dict[str, dict]:
+    near = {size: {"weft": weft, "copy": 1.0, "torch": 12.0} for size in (20, 32, 64, 128, 512)}
+    far = {size: {"weft sorted": weft, "weft unsorted": 3.0} for size in (64, 512)}
+    ratios = {("adam", 512): update, ("lazy_adam", 512): 9.0}
+    return {row["mark"]: row for row in gather_gpu_marks.marks_of(near, far, ratios)}
+
+
+def test_marks_of_a_gpu_are_those_of_the_worst_case():
+    found = gpu_marks(1.0, 1.2)
+    assert all(row["met"] for row in found.values())
+    assert found["G5"]["ratio"] == 1.2, "lazy Adam has no mark"
+    found = gpu_marks(1.2, 1.4)
+    assert [name for name, row in found.items() if row["met"]] == []
+    assert found["G3a"]["case"] == "gather 512 B"
+    assert found["G3b"]["case"] == "gather 64 B"
+    assert found["G4"]["case"] == "host 64 B"
+
+
+def test_what_a_gpu_was_not_asked_is_not_judged():
+    rows = gather_gpu_marks.marks_of({}, {}, {})
+    assert [row["mark"] for row in rows] == list(gather_gpu_marks.MARKS)
+    assert all(row["met"] is None and row["reason"] == "not measured" for row in rows)
+
+
+@pytest.mark.skipif(gather_gpu.unavailable() is None, reason="there is a GPU")
+def test_without_a_gpu_its_marks_say_why():
+    rows = gather_gpu.run(quick=True)
+    assert [row["mark"] for row in rows] == list(gather_gpu_marks.MARKS)
+    assert {row["reason"] for row in rows} == {gather_gpu.unavailable()}
+
+
+@pytest.mark.skipif(gather_gpu.unavailable() is None, reason="there is a GPU")
+def test_the_gpu_part_starts_by_its_path_without_the_package():
+    start = [sys.executable, "-ES", gather_gpu.__file__, "--quick"]
+    said = subprocess.run(start, capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert "G5: not judged no torch" in said.stdout
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")

@@ -6,6 +6,7 @@ import os
 import pytest
 from weft.bench import mpi_marks, mpi_report, mpi_run
 from weft.bench.collectives import Options
+from weft.bench.in_turn import takes_turn
 from weft.bench.mpi_marks import GOALS, judge, mark_rows
 from weft.bench.results import Block, Case
 
@@ -71,8 +72,8 @@ def test_every_goal_is_measured_in_a_quick_run_too():
 
 def test_large_tensors_sit_out_later_rounds_but_not_too_many():
     large, small = (Case("forward_backward", size, 2, 2) for size in (64 * MIB, 4))
-    assert sum(mpi_run.takes_turn(large, turn) for turn in range(10)) >= 3
-    assert all(mpi_run.takes_turn(small, turn) for turn in range(10))
+    assert sum(takes_turn(large, turn) for turn in range(10)) >= 3
+    assert all(takes_turn(small, turn) for turn in range(10))
 
 
 def test_two_calls_of_the_core_stand_beside_forward_and_backward():

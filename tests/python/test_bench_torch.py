@@ -10,11 +10,12 @@ from dataclasses import replace
 import pytest
 from weft.bench import torch_marks, torch_report
 from weft.bench.collectives import Options
+from weft.bench.in_turn import takes_turn
 from weft.bench.operations import TORCH_OPERATIONS
 from weft.bench.results import Block, Case
 from weft.bench.systems import find_tools
 from weft.bench.torch_marks import GOALS, judge, judge_alone, mark_rows
-from weft.bench.torch_run import GLOOS, NAMES, SYSTEMS, plan, takes_case, takes_turn
+from weft.bench.torch_run import GLOOS, NAMES, SYSTEMS, plan, takes_case
 from weft.cli import bench as command
 
 ONE = Case("all_reduce", 4, 2, 2)

@@ -24,7 +24,7 @@ from .job import Job, JobError, JobTimeout, Program
 from .marks import MIN_PAIRS
 from .operations import OPERATIONS, SIZES, operation_named
 from .results import Block, Case, block_from, case_name
-from .systems import FAMILIES, System, find_tools, taking_part
+from .systems import FAMILIES, System, Tools, find_tools, taking_part
 
 _KIB, _MIB = 1 << 10, 1 << 20
 CROWDED_SIZES = (4, 64 * _KIB, 4 * _MIB)
@@ -200,16 +200,19 @@ class Runner:
         for family in FAMILIES:
             if family not in self._options.families:
                 continue
-            tools = find_tools(family)
-            if tools.missing is not None:
-                self.outcome.missing[family] = tools.missing
-                continue
-            try:
-                path = build(family, tools, self._options.library)
-            except BuildError as error:
-                self.outcome.missing[family] = str(error)
-                continue
-            self._programs[family] = Program(tools, path)
+            self._build(family, family, family, find_tools(family))
+
+    def _build(self, name: str, family: str, kind: str, tools: Tools) -> None:
+        """The driver of a family, of this kind; or why `name` takes no part."""
+        if tools.missing is not None:
+            self.outcome.missing[name] = tools.missing
+            return
+        try:
+            path = build(kind, tools, self._options.library)
+        except BuildError as error:
+            self.outcome.missing[name] = str(error)
+            return
+        self._programs[family] = Program(tools, path)
 
     def run_all(self, setups: list[Setup], advance: Callable[[str], None]) -> None:
         """Run one setup after the other, each within its share of the time."""

@@ -266,7 +266,7 @@ def _total(options: Options, cores: int) -> int:
 def measure(options: Options) -> Outcome:
     """A whole run. The GPU's part has no operations to choose from: it is all or nothing."""
     if importlib.util.find_spec("torch") is None:
-        return Outcome(missing={"torch": "torch is not installed"})
+        return Outcome(missing=dict.fromkeys(("weft", "torch"), "torch is not installed"))
     with _progress(_total(options, len(cores_here(options.cores)))) as advance:
         runner = Runner(options, advance)
         try:

@@ -13,6 +13,7 @@ import socket
 import statistics
 import sys
 import time
+from typing import NoReturn
 
 
 class Page:
@@ -201,8 +202,8 @@ class Rank:
         return [statistics.median(ns), min(ns), max(ns), samples * together]
 
 
-def serve(sock, worker):
-    """Obey the coordinator until it closes the socket."""
+def _obey(sock, worker):
+    """Do what the coordinator asks until it closes the socket."""
     while text := sock.recv(256).decode():
         verb, op, bytes_, _pages, ms, seed = text.split()
         try:
@@ -216,6 +217,17 @@ def serve(sock, worker):
             print(error, file=sys.stderr, flush=True)
             reply = "failed"
         sock.send(reply.encode())
+
+
+def serve(address, rank, ranks, worker) -> NoReturn:
+    """Obey the coordinator at `address`; the process ends with its last word."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
+        sock.connect(address)
+        sock.send(f"hello {rank} {ranks}".encode())
+        _obey(sock, worker)
+    # Tearing a group down waits for peers; the job is over, so leave.
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def main():
@@ -232,13 +244,7 @@ def main():
         "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks
     )
     page = Page(library, path, rank, ranks, len(chosen))
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.connect(address)
-        sock.send(f"hello {rank} {ranks}".encode())
-        serve(sock, Rank(torch, page, rank, ranks))
-    # Tearing a group down waits for peers; the job is over, so leave.
-    sys.stderr.flush()
-    os._exit(0)
+    serve(address, rank, ranks, Rank(torch, page, rank, ranks))
 
 
 if __name__ == "__main__":

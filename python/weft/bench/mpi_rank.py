@@ -10,7 +10,6 @@ leaves: the results to be checked. All have the same numbers to work on.
 from __future__ import annotations
 
 import os
-import socket
 import statistics
 import sys
 import time
@@ -349,13 +348,7 @@ def main() -> int:
     # One core means to the page that there is no placement to probe: a rank that is not pinned has
     # none.
     page = Page(library, path, rank, ranks, len(chosen) if pinned else 1)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.connect(address)
-        sock.send(f"hello {rank} {ranks}".encode())
-        serve(sock, Worker(system, page))
-    # Tearing a job down waits for peers; it is over, so leave.
-    sys.stderr.flush()
-    os._exit(0)
+    serve(address, rank, ranks, Worker(system, page))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from .mpi_marks import goal_lines, scaled
 from .mpi_run import ABOUT, NAMES, OPERATIONS
-from .report import cell, table
+from .report import by_ranks, cell, table
 from .results import Block, case_name, rows_of
 from .units import format_time
 
@@ -44,13 +44,7 @@ def _goals(blocks: list[Block]) -> str:
 
 def figures(blocks: list[Block]) -> str:
     """One table for each number of ranks: median and spread; and how each goal stands."""
-    parts = []
-    for ranks, cores in dict.fromkeys((b.case.ranks, b.case.cores) for b in blocks):
-        here = [b for b in blocks if (b.case.ranks, b.case.cores) == (ranks, cores)]
-        turns = len({block.turn for block in here})
-        seen = ", ".join(sorted({b.placement for b in here} - {"any"}))
-        title = f"{ranks} ranks on {cores} cores{': ' + seen if seen else ''} ({turns} rounds)"
-        parts.append(f"{title}\n{_group(here)}")
+    parts = [f"{title}\n{_group(here)}" for title, here in by_ranks(blocks)]
     if parts:
         ran = {block.case.op for block in blocks}
         parts.append("\n".join(f"{op}: {ABOUT[op]}" for op in OPERATIONS if op in ran))

@@ -14,15 +14,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .build import BuildError, build
-from .collectives import Options, Outcome, Runner, Setup, cores_here, run_setups
+from .collectives import Options, Outcome, Setup, cores_here, run_setups
+from .in_turn import CheckedInTurn
 from .job import Job, Program
-from .marks import MIN_PAIRS
 from .results import Case
 from .systems import System, Tools, _find, find_tools, launch_command
 
 _MIB = 1 << 20
-LARGE = 16 * _MIB
 RANKS = 2
 
 
@@ -125,11 +123,6 @@ def takes_case(system: System, case: Case, quick: bool) -> bool:
     return system.name not in ("mpi4py", "kept")
 
 
-def takes_turn(case: Case, turn: int) -> bool:
-    """Large tensors sit out most of the later rounds."""
-    return case.bytes < LARGE or turn < MIN_PAIRS or turn % 3 == 0
-
-
 def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
     """One setup: two ranks."""
     setups = []
@@ -151,12 +144,8 @@ def _sizes(op: str, options: Options) -> tuple[int, ...]:
     return OPERATIONS[op][0]
 
 
-class MpiRunner(Runner):
+class MpiRunner(CheckedInTurn):
     """The same rounds with other systems and other names."""
-
-    def __init__(self, options: Options):
-        super().__init__(options)
-        self._checked: set[tuple[System, Case]] = set()
 
     def prepare(self) -> None:
         """Only the page the ranks meet on and the C driver are compiled."""
@@ -164,16 +153,8 @@ class MpiRunner(Runner):
             if system.name not in self._options.families:
                 continue
             tools = find_mpi4py() if system.name == "mpi4py" else find_tools(system.family)
-            if tools.missing is not None:
-                self.outcome.missing[system.name] = tools.missing
-                continue
-            try:
-                kind = "weft" if system.name == "core" else "gloo"
-                path = build(kind, tools, self._options.library)
-            except BuildError as error:
-                self.outcome.missing[system.name] = str(error)
-                continue
-            self._programs[system.family] = Program(tools, path)
+            kind = "weft" if system.name == "core" else "gloo"
+            self._build(system.name, system.family, kind, tools)
 
     def _make(self, setup: Setup, system: System, folder: Path) -> Job:
         return MpiJob(system, self._programs[system.family], setup.ranks, setup.cores, folder)
@@ -188,22 +169,6 @@ class MpiRunner(Runner):
 
     def _takes(self, system: System, case: Case) -> bool:
         return takes_case(system, case, self._options.quick)
-
-    def _takes_turn(self, case: Case, turn: int) -> bool:
-        return takes_turn(case, turn)
-
-    def _check(
-        self, setup: Setup, systems: list[System], jobs: dict[str, Job], cases: list[Case]
-    ) -> None:
-        """Each case is checked when its first turn comes: a quick run cannot wait for all."""
-        self._checked.clear()
-
-    def _block(self, system: System, jobs: dict[str, Job], case: Case, turn: int) -> None:
-        """Nothing is timed whose result is wrong."""
-        if (system, case) not in self._checked:
-            self._checked.add((system, case))
-            self._ask(jobs, system, "check", case)
-        super()._block(system, jobs, case, turn)
 
 
 def measure(options: Options) -> Outcome:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from .marks import opponents
 from .operations import OPERATIONS
@@ -33,6 +33,15 @@ def cell(times: list[float]) -> str:
     middle = statistics.median(times)
     low, high = ((end / middle - 1) * 100 for end in (min(times), max(times)))
     return f"{format_time(middle)} {low:+.0f}/{high:+.0f}%"
+
+
+def by_ranks(blocks: list[Block]) -> Iterator[tuple[str, list[Block]]]:
+    """The blocks of each number of ranks, under a title that names the placements seen."""
+    for ranks, cores in dict.fromkeys((b.case.ranks, b.case.cores) for b in blocks):
+        here = [b for b in blocks if (b.case.ranks, b.case.cores) == (ranks, cores)]
+        turns = len({block.turn for block in here})
+        seen = ", ".join(sorted({b.placement for b in here} - {"any"}))
+        yield f"{ranks} ranks on {cores} cores{': ' + seen if seen else ''} ({turns} rounds)", here
 
 
 def _columns(blocks: list[Block]) -> list[tuple[str, list[str]]]:

@@ -125,7 +125,9 @@ def load_rows(path: Path) -> list[dict]:
     """The value rows of an earlier run; ValueError if the file is not one."""
     try:
         rows = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path}: not a list of rows")

@@ -11,7 +11,6 @@ can say that it was made to suit weft.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import warnings
 from typing import Any
@@ -105,13 +104,7 @@ def main() -> int:
     # One core means to the page that there is no placement to probe: a rank that is not pinned has
     # none, and one that talks to nobody needs none.
     page = Page(library, path, rank, ranks, len(chosen) if pinned and backend != "noop" else 1)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
-        sock.connect(address)
-        sock.send(f"hello {rank} {ranks}".encode())
-        serve(sock, TorchRank(torch, page, rank, ranks))
-    # Tearing a group down waits for peers; the job is over, so leave.
-    sys.stderr.flush()
-    os._exit(0)
+    serve(address, rank, ranks, TorchRank(torch, page, rank, ranks))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable
 
 from .operations import TORCH_OPERATIONS
-from .report import cell, table
+from .report import by_ranks, cell, table
 from .results import Block, Case, case_name, rows_of
 from .torch_run import GLOOS, NAMES
 
@@ -60,14 +60,9 @@ def _tokens(blocks: list[Block]) -> Iterable[str]:
 
 def figures(blocks: list[Block]) -> str:
     """One table for each number of ranks: median, spread, and weft's ratios."""
-    parts = []
-    for ranks, cores in dict.fromkeys((b.case.ranks, b.case.cores) for b in blocks):
-        here = [b for b in blocks if (b.case.ranks, b.case.cores) == (ranks, cores)]
-        turns = len({block.turn for block in here})
-        seen = ", ".join(sorted({b.placement for b in here} - {"any"}))
-        title = f"{ranks} ranks on {cores} cores{': ' + seen if seen else ''} ({turns} rounds)"
-        parts.append("\n".join([title, _group(here), *_tokens(here)]))
-    return "\n\n".join(parts)
+    return "\n\n".join(
+        "\n".join([title, _group(here), *_tokens(here)]) for title, here in by_ranks(blocks)
+    )
 
 
 def rows(blocks: list[Block]) -> list[dict]:

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .build import BuildError, build
-from .collectives import Options, Outcome, Runner, Setup, cores_here, run_setups
-from .job import Job, Program
-from .marks import MIN_PAIRS
+from .collectives import Options, Outcome, Setup, cores_here, run_setups
+from .in_turn import CheckedInTurn
 from .operations import TORCH_OPERATIONS
 from .results import Case
 from .systems import System, find_tools
 
 _MIB = 1 << 20
-LARGE = 16 * _MIB
 SMALL = _MIB  # up to here torch's own share of the time is of interest
 
 SYSTEMS = (
@@ -76,34 +73,16 @@ def takes_case(system: System, case: Case) -> bool:
     return system.name != "core" or case.op == "all_reduce"
 
 
-def takes_turn(case: Case, turn: int) -> bool:
-    """Large tensors take seconds: they sit out most of the later rounds."""
-    return case.bytes < LARGE or turn < MIN_PAIRS or turn % 3 == 0
-
-
-class TorchRunner(Runner):
+class TorchRunner(CheckedInTurn):
     """The same rounds with other systems, names and floors."""
-
-    def __init__(self, options: Options):
-        super().__init__(options)
-        self._checked: set[tuple[System, Case]] = set()
 
     def prepare(self) -> None:
         """The ranks are Python; only the page they meet on and the C driver are compiled."""
         for system in SYSTEMS:
             if system.name not in self._options.families:
                 continue
-            tools = find_tools(system.family)
-            if tools.missing is not None:
-                self.outcome.missing[system.name] = tools.missing
-                continue
             kind = "gloo" if system.imports_torch else system.family
-            try:
-                path = build(kind, tools, self._options.library)
-            except BuildError as error:
-                self.outcome.missing[system.name] = str(error)
-                continue
-            self._programs[system.family] = Program(tools, path)
+            self._build(system.name, system.family, kind, find_tools(system.family))
 
     def _words(self, system: System, case: Case) -> str:
         op = "allreduce" if system.name == "core" else case.op
@@ -111,22 +90,6 @@ class TorchRunner(Runner):
 
     def _takes(self, system: System, case: Case) -> bool:
         return takes_case(system, case)
-
-    def _takes_turn(self, case: Case, turn: int) -> bool:
-        return takes_turn(case, turn)
-
-    def _check(
-        self, setup: Setup, systems: list[System], jobs: dict[str, Job], cases: list[Case]
-    ) -> None:
-        """Each case is checked when its first turn comes: a quick run cannot wait for all."""
-        self._checked.clear()
-
-    def _block(self, system: System, jobs: dict[str, Job], case: Case, turn: int) -> None:
-        """Nothing is timed whose result is wrong; what does nothing has no result."""
-        if system.name != "noop" and (system, case) not in self._checked:
-            self._checked.add((system, case))
-            self._ask(jobs, system, "check", case)
-        super()._block(system, jobs, case, turn)
 
 
 def measure(options: Options) -> Outcome:
