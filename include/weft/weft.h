@@ -19,6 +19,7 @@
 #include <weft/message.h>
 #include <weft/region.h>
 #include <weft/request.h>
+#include <weft/rows.h>
 #include <weft/settings.h>
 #include <weft/status.h>
 #include <weft/types.h>

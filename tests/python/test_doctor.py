@@ -5,10 +5,12 @@ import json
 import subprocess
 import sys
 
+import pytest
 import ranks
 import weft
 from weft import cli
-from weft.doctor import job, library, machine, pytorch
+from weft.cli import doctor as command
+from weft.doctor import Fact, job, library, machine, pytorch
 
 
 def doctor(*arguments, **environment):
@@ -89,6 +91,12 @@ def test_the_matrix_is_a_small_picture():
     ]
 
 
+def test_a_path_is_not_broken_in_two():
+    path = "/" + "/".join(["site-packages"] * 9)
+    assert any(path in line for line in command._fact(Fact("library", f"it is in {path}")))
+    assert command._fact(Fact("nothing", "")) == ["  nothing                  "]
+
+
 def test_the_machine_page_does_not_need_what_a_container_hides(monkeypatch):
     monkeypatch.setattr(machine, "read", lambda path: "")
     names = [fact.name for fact in machine.page({}).facts]
@@ -103,6 +111,27 @@ def test_asking_for_a_vector_unit_that_is_not_there_has_a_remedy(monkeypatch):
     assert "no avx512" in facts["reduce kernels"].remedy
     facts = {fact.name: fact for fact in machine.page({"WEFT_HUGE": ("hugetlb", "")}).facts}
     assert "nr_hugepages" in facts["huge pages"].remedy
+
+
+def test_a_vector_unit_that_there_is_not_has_a_remedy():
+    facts = {fact.name: fact for fact in machine.page({"WEFT_CPU": ("avx2048", "")}).facts}
+    assert "WEFT_CPU=avx2048 is none of auto, plain" in facts["reduce kernels"].remedy
+
+
+def test_kernels_for_gpus_that_cannot_be_loaded_have_a_remedy(monkeypatch):
+    monkeypatch.setenv("WEFT_CUDA_LIBRARY", "/no/such/library.so")
+    facts = {fact.name: fact for fact in library.page(machine.page({})).facts}
+    assert "/no/such/library.so" in facts["kernels for GPUs"].remedy
+
+
+def test_the_pytorch_page_tells_whether_the_shim_is_built(monkeypatch):
+    pytest.importorskip("torch")
+    from weft.torch import build
+
+    for found in (None, "/a/shim.so"):
+        monkeypatch.setattr(build, "find", lambda found=found: found)
+        facts = {fact.name: fact for fact in pytorch.page().facts}
+        assert (found or build.COMMAND) in facts["shim of weft"].text
 
 
 def test_the_pytorch_page_says_when_there_is_none(monkeypatch):

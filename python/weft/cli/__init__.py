@@ -22,8 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         epilog="commands:\n" + "\n".join(f"  {name:8} {text}" for name, text in COMMANDS.items()),
     )
     parser.add_argument("--version", action="version", version=f"weft {weft.__version__}")
-    parser.add_argument("command", choices=list(COMMANDS), metavar="command")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...")
+    names = "{" + ",".join(COMMANDS) + "}"
+    parser.add_argument("command", choices=list(COMMANDS), metavar=names, help="see below")
+    parser.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="its own; --help lists them"
+    )
     given = parser.parse_args(argv)
     module = importlib.import_module(f"weft.cli.{given.command}")
     return int(module.main(given.arguments) or 0)

@@ -63,7 +63,11 @@ def _text(pages: list[Page], remedies: list[str]) -> str:
 def _fact(fact: Fact) -> list[str]:
     if "\n" in fact.text:  # a picture
         return ["", *(f"  {line}" for line in fact.text.splitlines())]
-    lines = textwrap.wrap(fact.text, WIDTH - NAME - 3, break_long_words=False) or [""]
+    # A path stays in one piece, so that it can be copied.
+    lines = textwrap.wrap(
+        fact.text, WIDTH - NAME - 3, break_long_words=False, break_on_hyphens=False
+    )
+    lines = lines or [""]
     mark = "!" if fact.remedy else " "
     indent = " " * (NAME + 3)
     return [f"{mark} {fact.name:{NAME}} {lines[0]}", *(indent + line for line in lines[1:])]

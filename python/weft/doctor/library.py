@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft itself: which library is loaded, what it can use, how it is set."""
 
+import ctypes
 import os
 import re
 
@@ -19,6 +20,7 @@ def page(machine: Page) -> Page:
         Fact("library", _loaded() or "linked into the module"),
         Fact("launcher", _core.launcher()),
         *_transports(machine),
+        _gpu_kernels(),
         _unknown_settings(),
         _changed_settings(),
         _usable_settings(),
@@ -46,6 +48,21 @@ def _transports(machine: Page) -> list[Fact]:
     later = "no: this version does not have it"
     ways = {"self": "yes, always", "shm": shm, "ucx": later, "mpi": later}
     return [Fact(f"transport {name}", text) for name, text in ways.items()]
+
+
+def _gpu_kernels() -> Fact:
+    """Whether the library for GPUs can be loaded, the one that was named or the one beside ours."""
+    named = settings()["WEFT_CUDA_LIBRARY"][0]
+    file = os.path.join(os.path.dirname(_loaded() or ""), "libweft_cuda.so")
+    if named == "auto" and not os.path.exists(file):
+        return Fact("kernels for GPUs", "not built: they need nvcc", None)
+    file = file if named == "auto" else named
+    try:
+        ctypes.CDLL(file)
+    except OSError as error:
+        remedy = f"correct or unset WEFT_CUDA_LIBRARY={named}: {error}" if named != "auto" else None
+        return Fact("kernels for GPUs", f"cannot be loaded: {error}", None, remedy)
+    return Fact("kernels for GPUs", f"in {file}", file)
 
 
 def _unknown_settings() -> Fact:

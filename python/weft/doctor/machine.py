@@ -56,6 +56,9 @@ def _vector_unit(settings: dict[str, tuple[str, str]]) -> Fact:
     best = next((name for name, needs in UNITS.items() if needs <= flags), "plain")
     asked = settings.get("WEFT_CPU", ("auto", "default"))[0]
     order = ["plain", *reversed(UNITS)]
+    if asked not in ("auto", *order):
+        known = ", ".join(["auto", *order])
+        return Fact("reduce kernels", best, remedy=f"WEFT_CPU={asked} is none of {known}")
     if asked in order and order.index(asked) > order.index(best):
         return Fact("reduce kernels", best, remedy=f"this CPU has no {asked}: unset WEFT_CPU")
     return Fact("reduce kernels", asked if asked in order else best)

@@ -35,7 +35,7 @@ def page() -> Page:
         return Page("PyTorch", [Fact("version", f"import fails: {error}", remedy=remedy)])
     facts = [_version(torch), Fact("where", os.path.dirname(torch.__file__))]
     facts += [_threads(torch), _blas(torch), _libraries(), _onednn(torch), _cuda(torch)]
-    facts += [_distributed(torch), _build(torch)]
+    facts += [_distributed(torch), _shim(torch), _build(torch)]
     return Page("PyTorch", facts)
 
 
@@ -132,6 +132,16 @@ def _distributed(torch: Any) -> Fact:
         data["nccl_version"] = ".".join(map(str, torch.cuda.nccl.version()))
         words.append(f"NCCL {data['nccl_version']}")
     return Fact("torch.distributed", ", ".join(words), data)
+
+
+def _shim(torch: Any) -> Fact:
+    """What init_process_group("weft") and weft.mpi need: it is good for one torch only."""
+    if not torch.distributed.is_available():
+        return Fact("shim of weft", "needs torch.distributed", False)
+    from weft.torch import build
+
+    file = build.find()
+    return Fact("shim of weft", str(file or f"not built; {build.COMMAND} does it"), bool(file))
 
 
 def _build(torch: Any) -> Fact:
