@@ -102,8 +102,13 @@ static bool weft_is_it(void)
 /* In a directory of its own a job needs no name. */
 static weft_status weft_job(wf_boot_place *place)
 {
-    return wf_boot_env("WEFT_BOOT_DIR") != NULL ? job_add(place, "job")
-                                                : job_fail(place, "WEFT_JOB");
+    if (wf_boot_env("WEFT_BOOT_DIR") != NULL) {
+        return job_add(place, "job");
+    }
+    return wf_fail(WEFT_ERR_INVALID,
+                   "WEFT_JOB is not set, so nothing tells this job from others "
+                   "on this host; set it to a name that all ranks of the job "
+                   "share");
 }
 
 /* The run id alone is "none" unless the user gives one; the port is taken for
