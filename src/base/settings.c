@@ -245,8 +245,9 @@ static const setting table[] = {
     {"SHM_EAGER", "8K", parse_bytes, AT(eager_bytes),
      "Messages up to this size are copied through the ring at once"},
     {"SHM_CMA", "auto", parse_cma, AT(cma),
-     "Read large messages straight from the sender's memory, where the kernel "
-     "lets us: 1, 0, or auto: when ranks outnumber cores"},
+     "Read large messages and scatters straight from the sender's memory, "
+     "where the kernel lets us: 1, 0, or auto: messages when ranks outnumber "
+     "cores, scatters among three ranks and more"},
     {"MESH_RANKS", "64", parse_u32, AT(mesh_ranks),
      "Up to so many ranks a host, each watches every other one"},
     {"FLAT_BYTES", "auto", parse_auto_bytes, AT(flat_bytes),

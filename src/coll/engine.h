@@ -42,9 +42,11 @@ typedef struct wf_shm_progress {
     bool checked;      /* everybody's call is the same as ours */
     uint32_t at;       /* members before this one have been checked */
     uint32_t finished; /* operations that all of those had finished */
-    uint32_t in_at;    /* members before it have brought the chunk we need */
-    uint32_t red_at;   /* members before it have reduced the chunk `out` */
-    uint64_t base;     /* chunks that went through before this operation */
+    /* Members before it have brought the chunk we need, or, where they read our
+     * memory, have answered. */
+    uint32_t in_at;
+    uint32_t red_at; /* members before it have reduced the chunk `out` */
+    uint64_t base;   /* chunks that went through before this operation */
     uint64_t chunks;
     uint64_t in;     /* chunks that we have put into our slot */
     uint64_t red;    /* chunks of which we have reduced our share */
@@ -54,9 +56,12 @@ typedef struct wf_shm_progress {
     size_t share_of; /* bytes of the chunk that `share` was worked out for */
     shm_share share; /* our share of such a chunk */
     shm_where where;
-    bool first_in;    /* seeing all calls meant seeing all first chunks */
-    bool stream;      /* the result is too large for the caches */
-    size_t direct_at; /* bytes of our share that we have folded in place */
+    bool first_in; /* seeing all calls meant seeing all first chunks */
+    bool pulls;    /* takers may be invited to read the root's memory */
+    bool stream;   /* the result is too large for the caches */
+    /* Bytes of our share that we have folded, or of our block that we have
+     * read, where they lie. */
+    size_t direct_at;
 } wf_shm_progress;
 
 /* State of the message engine; the rest is with the communicator, since it

@@ -4,6 +4,7 @@
  *   block of rank 0 | block of rank 1 | ...
  *
  *   block: in, red, out   counters of chunks, each on lines of its own
+ *          reach          who may read whose memory
  *          cell 0 .. 3    a call and up to `payload` bytes of data
  *          slot 0 .. 1    a chunk of large data
  *
@@ -22,6 +23,8 @@
  *      a chunk; then, in a reduction, by each other member in that one's share.
  *      No operation is over on a member before nobody needs its slots any more,
  *      so each one finds its own slots free.
+ *  C5  A root that has invited others to read its memory is not over before
+ *      all have answered: they have read, or they refuse (pull.c).
  *
  * A line that moves between two caches moves cheaply only if the reader has
  * written it, too (docs/design/0004-shared-memory.md): hence C4, where results
@@ -52,10 +55,20 @@ typedef struct shm_cell {
 } shm_cell;
 _Static_assert(offsetof(shm_cell, payload) == 32, "half a line for data");
 
+/* For reading each other's memory (pull.c). The first two hold the first chunk
+ * of an operation, plus 1, and only grow. */
+typedef struct shm_reach {
+    alignas(128) _Atomic uint64_t invited; /* by us, as root, to read ours */
+    _Atomic uint64_t refused; /* by us, to read; UINT64_MAX: all from now on */
+    uint64_t proof_at;        /* the address of a random number of ours, */
+    uint64_t proof;           /* and its value */
+} shm_reach;
+
 typedef struct shm_head {
     shm_counter in;
     shm_counter red;
     shm_counter out;
+    shm_reach reach;
 } shm_head;
 
 /* What a member keeps for itself. */
@@ -72,6 +85,8 @@ typedef struct shm_state {
     bool populated;      /* our slots have pages */
     bool has_shared;     /* weft_alloc was called, which all members know */
     shm_shared *shared;  /* buffers that all members map */
+    uint64_t proof;      /* a random number that those who read us look for */
+    bool *proven;        /* by rank: we have found that one's */
     const wf_kernels *kernels; /* of this CPU */
     const void **src;          /* by rank, for folding */
     void **dst;
@@ -164,6 +179,9 @@ void shm_begin(wf_coll_op *op);
 /* Chunks of `chunk` bytes each for the largest part of an operation: the slots
  * have pages, and the operation its place in the row of all chunks. */
 weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest);
+/* All are through: our counters say so (C3), which gives slots and buffers of
+ * others back. */
+void shm_end_chunks(const wf_coll_op *op);
 
 /* Bytes of a chunk (of one lane of it, where there are lanes) of an operation
  * whose largest part has `bytes`: whole lines, so that neither shares nor lanes
@@ -206,6 +224,12 @@ bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
 bool shm_is_ragged(uint8_t kind);
 bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member);
 
+/* Scatters in which the takers read the root's memory: find out whether this
+ * one, whose chunks are known, may be (progress.pulls), and invite. */
+weft_status shm_pull_attach(const weft_comm *comm, shm_state *s);
+void shm_pull_begin(wf_coll_op *op, size_t largest);
+bool shm_pull_awaits(const wf_coll_op *op, uint32_t member);
+
 /* The algorithms: what they do early, and steps. */
 void shm_flat_early(wf_op *op);
 weft_status shm_flat_step(wf_op *op);
@@ -214,5 +238,6 @@ weft_status shm_ragged_step(wf_op *op);
 weft_status shm_reduce_step(wf_op *op);
 weft_status shm_direct_step(wf_op *op);
 weft_status shm_exchange_step(wf_op *op);
+weft_status shm_pull_step(wf_op *op);
 
 #endif

@@ -309,9 +309,14 @@ static const shm_shared *shared_source(const wf_coll_op *op, const shm_state *s,
     return shm_shared_holds(one, w->src_at, bytes) ? one : NULL;
 }
 
-/* Our piece of what `from` has brought. */
-static unsigned char *piece_of(const wf_coll_op *op, const shm_state *s,
-                               uint32_t from, uint64_t chunk)
+/* Our piece of what a member has brought. */
+typedef struct piece {
+    unsigned char *at;
+    bool in_slot; /* else its owner's buffer, which is not ours to claim */
+} piece;
+
+static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
+                      uint64_t chunk)
 {
     const wf_shm_progress *p = &op->state.shm;
     uint32_t rank = op->op.comm->rank;
@@ -322,10 +327,13 @@ static unsigned char *piece_of(const wf_coll_op *op, const shm_state *s,
                            ? rank * shm_length(op, from, rank)
                            : 0;
 
-        return shm_shared_part(shared, from) + shm_where_of(op, from)->src_at +
-               block + chunk * p->chunk;
+        return (piece){shm_shared_part(shared, from) +
+                           shm_where_of(op, from)->src_at + block +
+                           chunk * p->chunk,
+                       false};
     }
-    return shm_slot_of(s, from, p->base + chunk) + lane_at(op, from, rank);
+    return (piece){
+        shm_slot_of(s, from, p->base + chunk) + lane_at(op, from, rank), true};
 }
 
 /* Lines go back and forth between two members, and claiming them pays. Among
@@ -340,12 +348,12 @@ static void take_from(const wf_coll_op *op, const shm_state *s, uint32_t from,
 {
     const wf_shm_progress *p = &op->state.shm;
     unsigned char *to = shm_target(op, from) + p->out * p->chunk;
-    unsigned char *piece = piece_of(op, s, from, p->out);
+    piece from_them = piece_of(op, s, from, p->out);
 
-    if (claims(op) && shared_source(op, s, from) == NULL) {
-        shm_take(to, piece, bytes, p->stream);
+    if (claims(op) && from_them.in_slot) {
+        shm_take(to, from_them.at, bytes, p->stream);
     } else {
-        copy(to, piece, bytes, p->stream);
+        copy(to, from_them.at, bytes, p->stream);
     }
 }
 
@@ -361,13 +369,15 @@ static void fold_own(wf_coll_op *op, shm_state *s)
     }
     for (uint32_t r = 0; r < comm->size; r++) {
         s->src[r] = r == comm->rank ? shm_source(op, r) + p->out * p->chunk
-                                    : piece_of(op, s, r, p->out);
+                                    : piece_of(op, s, r, p->out).at;
     }
     op->reducer.fold(&op->reducer, &dst, 1, s->src, comm->size,
                      bytes / op->reducer.elem);
-    for (uint32_t r = 0; r < comm->size && claims(op); r++) {
-        if (r != comm->rank && shared_source(op, s, r) == NULL) {
-            shm_claim(piece_of(op, s, r, p->out), bytes);
+    if (claims(op)) {
+        piece theirs = piece_of(op, s, 1 - comm->rank, p->out);
+
+        if (theirs.in_slot) {
+            shm_claim(theirs.at, bytes);
         }
     }
 }
@@ -462,7 +472,7 @@ static bool post(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
 
-    if (p->in == 0 && shm_brings(op, op->op.comm->rank)) {
+    if (p->in == 0 && !p->pulls && shm_brings(op, op->op.comm->rank)) {
         if (p->where.src != 0) {
             bring_nothing(op, s);
         } else {
@@ -486,7 +496,6 @@ weft_status shm_exchange_step(wf_op *base)
     wf_coll_op *op = (wf_coll_op *)(void *)base;
     wf_shm_progress *p = &op->state.shm;
     shm_state *s = wf_coll_state(base->comm);
-    shm_head *own = shm_head_of(s, base->comm->rank);
     weft_status st;
 
     if (!p->posted && !post(op, s)) {
@@ -498,6 +507,10 @@ weft_status shm_exchange_step(wf_op *base)
             return st;
         }
     }
+    if (p->pulls) {
+        base->step = shm_pull_step;
+        return shm_pull_step(base);
+    }
     if (by_chunks(op, base->comm->rank) && bring_step(op, s)) {
         ring_takers(op);
     }
@@ -507,13 +520,7 @@ weft_status shm_exchange_step(wf_op *base)
     if (!over(op)) {
         return WF_PENDING;
     }
-    /* C3 */
-    atomic_store_explicit(&own->in.value, p->base + p->chunks,
-                          memory_order_relaxed);
-    atomic_store_explicit(&own->red.value, p->base + p->chunks,
-                          memory_order_relaxed);
-    atomic_store_explicit(&own->out.value, p->base + p->chunks,
-                          memory_order_relaxed);
+    shm_end_chunks(op);
     return WEFT_OK;
 }
 

@@ -158,13 +158,12 @@ static weft_status settle(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
     uint64_t largest = 0;
+    weft_status st;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        weft_status st =
-            r != comm->rank && shm_takes(op, comm->rank) && shm_brings(op, r)
-                ? take_inlined(op, r)
-                : WEFT_OK;
-
+        st = r != comm->rank && shm_takes(op, comm->rank) && shm_brings(op, r)
+                 ? take_inlined(op, r)
+                 : WEFT_OK;
         if (st != WEFT_OK) {
             return st;
         }
@@ -176,7 +175,11 @@ static weft_status settle(wf_coll_op *op)
     if (largest == 0) {
         return WEFT_OK;
     }
-    return shm_start_chunks(op, shm_chunk_for(op, largest), largest);
+    st = shm_start_chunks(op, shm_chunk_for(op, largest), largest);
+    if (st == WEFT_OK) {
+        shm_pull_begin(op, largest);
+    }
+    return st;
 }
 
 weft_status shm_ragged_step(wf_op *base)

@@ -128,7 +128,8 @@ static size_t shm_area(const weft_comm *comm)
 
 static weft_status shm_attach(weft_comm *comm, void *area, void **state)
 {
-    shm_state *s = wf_zalloc(sizeof(*s) + comm->size * 2 * sizeof(void *));
+    shm_state *s = wf_zalloc(sizeof(*s) + comm->size * 2 * sizeof(void *) +
+                             comm->size * sizeof(bool));
     weft_status st;
 
     if (s == NULL) {
@@ -139,6 +140,7 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
     s->area = area;
     s->src = (const void **)(s + 1);
     s->dst = (void **)(s->src + comm->size);
+    s->proven = (bool *)(void *)(s->dst + comm->size);
     s->free_until = SHM_CELLS;
     s->kernels = wf_kernels_of(wf_cpu_level_used());
     /* Everybody allocates its own cells, near to itself. */
@@ -147,6 +149,9 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
         (size_t)(s->area - (unsigned char *)comm->segment.base) +
             comm->rank * s->block,
         s->slots_at);
+    if (st == WEFT_OK) {
+        st = shm_pull_attach(comm, s);
+    }
     if (st != WEFT_OK) {
         wf_free(s);
         return st;
@@ -198,6 +203,20 @@ weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
     s->chunks += p->chunks;
     p->stream = largest >= STREAM_FROM_BYTES / comm->size;
     return populate_slots(comm, s);
+}
+
+void shm_end_chunks(const wf_coll_op *op)
+{
+    const wf_shm_progress *p = &op->state.shm;
+    shm_head *own = shm_head_of(wf_coll_state(op->op.comm), op->op.comm->rank);
+
+    atomic_store_explicit(&own->in.value, p->base + p->chunks,
+                          memory_order_relaxed);
+    atomic_store_explicit(&own->red.value, p->base + p->chunks,
+                          memory_order_relaxed);
+    /* Pairs with the acquire of those who wait for us to have taken all. */
+    atomic_store_explicit(&own->out.value, p->base + p->chunks,
+                          memory_order_release);
 }
 
 /* The most that one member has for another, or, where all get the same, for
@@ -260,6 +279,7 @@ static weft_status large_first_step(wf_op *base)
         shm_locate(op);
         op->state.shm.first_in = folds;
     }
+    shm_pull_begin(op, largest);
     base->step = folds ? shm_reduce_step : shm_exchange_step;
     return base->step(base);
 }
@@ -292,6 +312,7 @@ void shm_begin(wf_coll_op *op)
     p->where.src = 0;
     p->where.dst = 0;
     p->first_in = true;
+    p->pulls = false;
     op->op.step = large_first_step;
     if (shm_is_ragged(op->op.call.kind)) {
         p->first_in = false;

@@ -6,11 +6,10 @@
  * through the ring and begins anew. */
 #include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "mem/reach.h"
 #include "transport/shm/shm.h"
 
 bool shm_large_offered(wf_port *port, shm_peer *peer, uint64_t tag,
@@ -125,36 +124,18 @@ bool shm_large_piece(shm_peer *peer, uint64_t token, const void *data, size_t n)
 
 /* --- read from the sender ------------------------------------------------ */
 
-/* Bytes read, or -1 with errno. Also of a rank that is a thread of ours: its
- * memory may be gone by now, if its operation failed, and the kernel notices.
- */
-static ssize_t large_read(const shm_peer *peer, void *to, uint64_t address,
-                          size_t n)
-{
-    struct iovec here = {to, n};
-    struct iovec there = {(void *)(uintptr_t)address, n};
-
-    return process_vm_readv(peer->pid, &here, 1, &there, 1, 0);
-}
-
-/* Being allowed to is not enough: in another pid namespace the number may mean
- * another process. So we read a random number whose value we were told. */
 bool shm_large_probe(const wf_port *port, const shm_peer *peer,
                      uint64_t address, uint64_t value)
 {
-    uint64_t seen = 0;
-    struct iovec here = {&seen, sizeof(seen)};
-    struct iovec there = {(void *)(uintptr_t)address, sizeof(seen)};
-    ssize_t n = process_vm_readv(peer->pid, &here, 1, &there, 1, 0);
+    const char *why = wf_reach_refusal(peer->pid, address, value);
 
-    if (n == (ssize_t)sizeof(seen) && seen == value) {
+    if (why == NULL) {
         return true;
     }
     wf_log(WEFT_LOG_INFO,
            "rank %u cannot read the memory of rank %u (%s); large messages "
            "from it go through the ring",
-           port->host->rank, peer->rank,
-           n < 0 ? strerror(errno) : "its pid means another process");
+           port->host->rank, peer->rank, why);
     return false;
 }
 
@@ -162,7 +143,7 @@ bool shm_large_probe(const wf_port *port, const shm_peer *peer,
  * not go away. */
 static void large_turn(wf_port *port, shm_peer *peer, shm_large *large, int why)
 {
-    if (why == EPERM || why == EACCES || why == ENOSYS) {
+    if (wf_reach_forbidden(why)) {
         peer->readable = false;
     }
     wf_log(WEFT_LOG_INFO,
@@ -178,8 +159,9 @@ static void large_read_slice(wf_port *port, shm_peer *peer, shm_large *large)
     ssize_t got;
 
     n = n < SHM_SLICE ? n : SHM_SLICE;
-    got = large_read(peer, (unsigned char *)large->msg->buf + large->moved,
-                     large->address + large->moved, n);
+    got = wf_reach_read(peer->pid,
+                        (unsigned char *)large->msg->buf + large->moved,
+                        large->address + large->moved, n);
     if (got <= 0) {
         larges_cut(&port->pulls, NULL, large);
         large_turn(port, peer, large, got < 0 ? errno : 0);
