@@ -31,17 +31,6 @@ __device__ inline Part<W, kCount> load_part(const UpdateArgs &args, int64_t row,
             *chunk_at<Vector<float, kCount>>(args.grads, at, chunk)};
 }
 
-/* One that is not read again. */
-template <typename W, int kCount>
-__device__ inline Part<W, kCount> load_passing_part(const UpdateArgs &args,
-                                                    int64_t row, uint64_t at,
-                                                    uint32_t chunk)
-{
-    return {
-        load_passing(chunk_at<Vector<W, kCount>>(args.weights, row, chunk)),
-        load_passing(chunk_at<Vector<float, kCount>>(args.grads, at, chunk))};
-}
-
 template <typename W, int kCount>
 __device__ inline float square_of(const Rule &rule, const Part<W, kCount> &part)
 {
@@ -129,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
             state[k] = *chunk_at<float>(args.state[0], row[k], 0);
         }
         if (row[k] >= 0 && has_chunk) {
-            part[k] = load_passing_part<W, kCount>(args, row[k], at, lane);
+            part[k] = load_part<W, kCount>(args, row[k], at, lane);
         }
     }
 #pragma unroll
@@ -144,9 +133,8 @@ __global__ void __launch_bounds__(kThreads)
             *chunk_at<float>(args.state[0], row[k], 0) = s;
         }
         if (mine) {
-            store_passing(
-                chunk_at<Vector<W, kCount>>(args.weights, row[k], lane),
-                step_part(args.rule, rate_of(args.rule, s), part[k]));
+            *chunk_at<Vector<W, kCount>>(args.weights, row[k], lane) =
+                step_part(args.rule, rate_of(args.rule, s), part[k]);
         }
     }
 }

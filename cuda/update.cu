@@ -53,40 +53,19 @@ template <typename W, int kCount> struct Chunk {
     int32_t steps; /* LAZY_ADAM: that the row has seen, before this one */
 };
 
-template <weft_optimizer kKind, typename V> __device__ inline V load(const V *p)
-{
-    if constexpr (kKind == WEFT_LAZY_ADAM) {
-        return load_passing(p);
-    } else {
-        return *p;
-    }
-}
-
-template <weft_optimizer kKind, typename V>
-__device__ inline void store(V *p, const V &v)
-{
-    if constexpr (kKind == WEFT_LAZY_ADAM) {
-        store_passing(p, v);
-    } else {
-        *p = v;
-    }
-}
-
 template <weft_optimizer kKind, typename W, int kCount>
 __device__ inline void load_chunk(const UpdateArgs &args, int64_t row,
                                   const Item &item, Chunk<W, kCount> *c)
 {
-    if constexpr (kKind == WEFT_LAZY_ADAM) {
-        c->steps = *chunk_at<const int32_t>(args.state[2], row, 0);
-    }
-    c->g = load<kKind>(
-        chunk_at<Vector<float, kCount>>(args.grads, item.at, item.chunk));
-    c->w =
-        load<kKind>(chunk_at<Vector<W, kCount>>(args.weights, row, item.chunk));
+    c->g = *chunk_at<Vector<float, kCount>>(args.grads, item.at, item.chunk);
+    c->w = *chunk_at<Vector<W, kCount>>(args.weights, row, item.chunk);
 #pragma unroll
     for (int i = 0; i < states_of(kKind); i++) {
-        c->s[i] = load<kKind>(
-            chunk_at<Vector<float, kCount>>(args.state[i], row, item.chunk));
+        c->s[i] =
+            *chunk_at<Vector<float, kCount>>(args.state[i], row, item.chunk);
+    }
+    if constexpr (kKind == WEFT_LAZY_ADAM) {
+        c->steps = *chunk_at<const int32_t>(args.state[2], row, 0);
     }
 }
 
@@ -106,42 +85,27 @@ __device__ inline void step_chunk(const UpdateArgs &args, int64_t row,
         step<kKind>(rule, c->g.of[i], &w, &c->s[0].of[i], &c->s[1].of[i]);
         c->w.of[i] = from_float<W>(w);
     }
-    store<kKind>(chunk_at<Vector<W, kCount>>(args.weights, row, item.chunk),
-                 c->w);
+    *chunk_at<Vector<W, kCount>>(args.weights, row, item.chunk) = c->w;
 #pragma unroll
     for (int i = 0; i < states_of(kKind); i++) {
-        store<kKind>(
-            chunk_at<Vector<float, kCount>>(args.state[i], row, item.chunk),
-            c->s[i]);
+        *chunk_at<Vector<float, kCount>>(args.state[i], row, item.chunk) =
+            c->s[i];
     }
 }
 
-/* LAZY_ADAM: how many steps the rows of a block have seen now, kept by the
- * thread of a row's first chunk and stored when all chunks have read the number
- * before. To load id and number again for that would be to wait for memory
- * twice more, and registers are too few. One place is enough: a block of
- * several rows takes one turn. */
-struct Counts {
-    int32_t *at[kFlight][kThreads]; /* nullptr: no first chunk */
-    int32_t steps[kFlight][kThreads];
-};
-
-__device__ inline void clear_counts(Counts *counts)
+/* Counts a step of each row of the block, when all its chunks have read how
+ * many there were. Numbers past the end have been recorded. */
+__device__ inline void count_steps(const UpdateArgs &args, uint64_t first)
 {
-#pragma unroll
-    for (int k = 0; k < kFlight; k++) {
-        counts->at[k][threadIdx.x] = nullptr;
-    }
-}
+    const uint64_t left = args.share.n - first;
 
-__device__ inline void store_counts(const Counts &counts)
-{
     __syncthreads();
-#pragma unroll
-    for (int k = 0; k < kFlight; k++) {
-        int32_t *at = counts.at[k][threadIdx.x];
-        if (at != nullptr) {
-            *at = counts.steps[k][threadIdx.x];
+    for (uint32_t i = threadIdx.x; i < args.share.rows_per_block && i < left;
+         i += kThreads) {
+        const int64_t row =
+            row_of(args.bounds, load_id(args.ids, first + i), first + i);
+        if (row >= 0) {
+            ++*chunk_at<int32_t>(args.state[2], row, 0);
         }
     }
 }
@@ -151,11 +115,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const UpdateArgs args)
 {
     const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
     const uint32_t items = items_here(args.share, first);
-    __shared__ Counts counts;
 
-    if constexpr (kKind == WEFT_LAZY_ADAM) {
-        clear_counts(&counts);
-    }
     for (uint32_t j = threadIdx.x; j < items; j += kThreads * kFlight) {
         Item item[kFlight];
         int64_t row[kFlight];
@@ -174,15 +134,10 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const UpdateArgs args)
             if (row[k] >= 0) {
                 step_chunk<kKind>(args, row[k], item[k], &chunk[k]);
             }
-            if (kKind == WEFT_LAZY_ADAM && row[k] >= 0 && item[k].chunk == 0) {
-                counts.at[k][threadIdx.x] =
-                    chunk_at<int32_t>(args.state[2], row[k], 0);
-                counts.steps[k][threadIdx.x] = chunk[k].steps + 1;
-            }
         }
     }
     if constexpr (kKind == WEFT_LAZY_ADAM) {
-        store_counts(counts);
+        count_steps(args, first);
     }
 }
 

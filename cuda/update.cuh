@@ -40,43 +40,6 @@ template <typename T, int kCount> struct alignas(kCount * sizeof(T)) Vector {
     T of[kCount];
 };
 
-/* An unsigned word of as many bytes. */
-template <size_t kBytes> struct Word;
-template <> struct Word<2> {
-    using type = unsigned short;
-};
-template <> struct Word<4> {
-    using type = unsigned;
-};
-template <> struct Word<8> {
-    using type = uint2;
-};
-template <> struct Word<16> {
-    using type = uint4;
-};
-
-/* Gradients, weights and states of elements pass through once. They may leave
- * L2 first: a sector of what rows have one number of is wanted by eight rows,
- * and each access to memory for four bytes costs as much as one for 100. */
-template <typename V> __device__ inline V load_passing(const V *p)
-{
-    using Raw = typename Word<sizeof(V)>::type;
-    const Raw raw = __ldcs(reinterpret_cast<const Raw *>(p));
-    V v;
-
-    memcpy(&v, &raw, sizeof(v));
-    return v;
-}
-
-template <typename V> __device__ inline void store_passing(V *p, const V &v)
-{
-    using Raw = typename Word<sizeof(V)>::type;
-    Raw raw;
-
-    memcpy(&raw, &v, sizeof(raw));
-    __stcs(reinterpret_cast<Raw *>(p), raw);
-}
-
 inline bool aligned(const Lines &lines, uint64_t to)
 {
     return (reinterpret_cast<uint64_t>(lines.at) | lines.pitch) % to == 0;
