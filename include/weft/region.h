@@ -75,6 +75,9 @@ typedef struct weft_region_options {
     int32_t aligned;
     /** Seconds to wait for the other ranks; 0: the communicator's timeout. */
     double timeout;
+    /** What the elements are to the caller, where weft has no word for it and
+     * `type` is only one of the same size: any number that stands for it. */
+    uint64_t element;
 } weft_region_options;
 
 /**

@@ -146,13 +146,13 @@ static PyObject *region_create(PyObject *module, PyObject *args,
     static const char *const names[] = {
         "comm", "shape",     "type",    "place",    "device", "reach",
         "kind", "part_rows", "run",     "max_rows", "pitch",  "pages",
-        "numa", "aligned",   "timeout", NULL};
+        "numa", "aligned",   "timeout", "element",  NULL};
     create_call call = {.options = {.size = sizeof(call.options)}};
     weft_region_options *o = &call.options;
     PyObject *object;
     PyObject *shape;
     PyObject *part_rows;
-    PyObject *counts[3];
+    PyObject *counts[4];
     PyObject *timeout;
     const char *type;
     uint64_t *given = NULL;
@@ -164,10 +164,10 @@ static PyObject *region_create(PyObject *module, PyObject *args,
 
     (void)module;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!siiiiOOOOiiiO", (char **)names, &object,
+            args, keywords, "OO!siiiiOOOOiiiOO", (char **)names, &object,
             &PyTuple_Type, &shape, &type, &place, &o->device, &reach, &kind,
             &part_rows, &counts[0], &counts[1], &counts[2], &pages, &o->numa,
-            &o->aligned, &timeout)) {
+            &o->aligned, &timeout, &counts[3])) {
         return NULL;
     }
     call.comm = wfp_comm_get(object);
@@ -177,6 +177,7 @@ static PyObject *region_create(PyObject *module, PyObject *args,
         create_number(counts[0], "run", &o->run) < 0 ||
         create_number(counts[1], "max_rows", &o->max_rows) < 0 ||
         create_number(counts[2], "row_pitch", &o->row_pitch) < 0 ||
+        create_number(counts[3], "element", &o->element) < 0 ||
         wfp_args_seconds(timeout, "timeout", &o->timeout) < 0 ||
         create_part_rows(part_rows, call.comm, &given) < 0) {
         return NULL;
@@ -257,7 +258,8 @@ static PyMethodDef create_functions[] = {
     {"region_create", (PyCFunction)(void (*)(void))region_create,
      METH_VARARGS | METH_KEYWORDS,
      "region_create($module, /, comm, shape, type, place, device, reach, kind, "
-     "part_rows, run, max_rows, pitch, pages, numa, aligned, timeout)\n--\n\n"
+     "part_rows, run, max_rows, pitch, pages, numa, aligned, timeout, element)"
+     "\n--\n\n"
      "weft_region_create as a RegionHandle."},
     {"region_open", region_open, METH_VARARGS,
      "region_open($module, comm, path, writable, /)\n--\n\n"

@@ -17,8 +17,8 @@ int wfp_world_unusable(const wfp_world *world)
     wfp_fail(WEFT_ERR_CLOSED, "%s",
              world->forked
                  ? "this process was forked from a rank of the job and is not "
-                   "a rank itself; call weft.init in it, before or instead of "
-                   "the fork"
+                   "a rank itself: it can use shared tensors that were made "
+                   "before the fork, and nothing that involves other ranks"
                  : "this world is closed; weft.init makes a new one");
     return -1;
 }

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 
 from weft import _rows
-from weft._core import InvalidError
-from weft._region import Region, region
+from weft._core import InvalidError, UnsupportedError
+from weft._region import Region, whole_region
 
 WAYS = 32
 WRITES = ("through", "back", "read-only")
@@ -68,9 +68,13 @@ class Cache:
             raise InvalidError(f"policy is {policy!r}; it can be 'lfu'")
         if write not in WRITES:
             raise InvalidError(f"write is {write!r}; it can be {', '.join(map(repr, WRITES))}")
-        self.table: Region = region(table)
+        self.table: Region = whole_region(table)
         self.write = write
         self.device = torch.device(device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise UnsupportedError(
+                "torch sees no GPU to keep rows on: pass device='cpu' for the host"
+            )
         total = self.table.shape[0]
         sets = -(-_capacity(total, rows, ratio) // WAYS)
         lines = sets * WAYS
@@ -91,7 +95,9 @@ class Cache:
     @torch.no_grad()
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """The rows `ids`, as weft.gather: a negative id is a row of zeros, or as it was in out."""
-        numbers = ids.to(self.device, torch.int64).reshape(-1)
+        self._follow_size()
+        ids = self._numbers(ids)
+        numbers = ids.reshape(-1)
         wanted, places, counts = torch.unique(numbers, return_inverse=True, return_counts=True)
         self._check(wanted)
         found = torch.zeros(
@@ -117,6 +123,7 @@ class Cache:
         """Set rows; of equal ids the last wins. What is written is in the cache, too."""
         if self.write == "read-only":
             raise InvalidError("the cache is read-only: make it with write='through' or 'back'")
+        self._follow_size()
         wanted, values, counts = self._last_of_each(ids, rows)
         self._check(wanted)
         line = self._find(wanted)
@@ -134,6 +141,7 @@ class Cache:
     @torch.no_grad()
     def flush(self) -> None:
         """Write to the table what only the cache has."""
+        self._follow_size()
         self._write_back(self._dirty.nonzero().reshape(-1))
         self._synchronize()
 
@@ -153,7 +161,19 @@ class Cache:
             f"write {self.write}>"
         )
 
+    def _follow_size(self) -> None:
+        """The table may have been resized: rows that went are in the cache no more."""
+        rows, counted = self.table.shape[0], self._uses.numel()
+        if rows != counted:
+            gone = self._tags >= rows
+            self._tags[gone] = -1
+            self._dirty[gone] = False
+            self._uses = torch.nn.functional.pad(self._uses, (0, rows - counted))
+
     # Inside: ids are int64 on the device, each once, in rising order.
+
+    def _numbers(self, ids: Any) -> torch.Tensor:
+        return _rows._tensor_ids(torch, torch.as_tensor(ids)).to(self.device, torch.int64)
 
     def _check(self, wanted: torch.Tensor) -> None:
         if wanted.numel() and int(wanted[-1]) >= self.table.shape[0]:
@@ -219,7 +239,7 @@ class Cache:
     def _last_of_each(
         self, ids: torch.Tensor, rows: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        numbers = ids.to(self.device, torch.int64).reshape(-1)
+        numbers = self._numbers(ids).reshape(-1)
         values = rows.to(self.device, self._lines.dtype).reshape(-1, *self._lines.shape[1:])
         if values.shape[0] != numbers.numel():
             raise InvalidError(f"there are {numbers.numel()} ids and {values.shape[0]} rows")

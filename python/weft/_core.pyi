@@ -301,6 +301,7 @@ def region_create(
     numa: int,
     aligned: int,
     timeout: float | None,
+    element: int,
 ) -> RegionHandle: ...
 def region_open(comm: Comm, path: _Path, writable: bool, /) -> RegionHandle: ...
 def region_open_new(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from weft import _core, _elements, _job, _share
+from weft import _agree, _core, _elements, _job, _share
 from weft._core import Comm, InvalidError, RegionHandle
 from weft._region import PARTITIONS, REACHES, Facts, Region, device_number
 
@@ -60,6 +60,7 @@ def table(
         numa=_node(numa),
         aligned=bool(aligned),
         timeout=timeout,
+        element=_elements.meaning(element),
     )
     return _made(handle, Facts(element, sizes[1:], ranks))
 
@@ -146,22 +147,21 @@ def from_file(
     verify_file compares the checksums. `dtype` names the type where the file can
     tell only its size (float8, uint16, ...).
     """
-    about = _core.file_describe(path)
-    known = _elements.element_of(about["type"], like or _elements.element(None, None).library)
-    element = known if dtype is None else _elements.element(dtype, like)
-    if element.item != known.item or element.tail:
-        raise InvalidError(f"dtype is {dtype!r}, but the file has elements of {known.item} bytes")
-    ranks = _ranks(comm)
     if writable and not mmap:
         raise InvalidError("writable goes with mmap=True; else the tensor is a copy of the file")
+    if mmap and more:
+        raise TypeError(f"a mapped file is as it is: {', '.join(more)} cannot be chosen")
+    if mmap and os.fsdecode(path).endswith(".npy"):
+        raise InvalidError(f"{path} is a .npy, which is read into memory: leave mmap=True out")
+    ranks = _ranks(comm)
+    about, element = _agree.together(ranks, lambda: _in_file(path, dtype, like))
     if mmap:
-        if more:
-            raise TypeError(f"a mapped file is as it is: {', '.join(more)} cannot be chosen")
+        _agree.alike(ranks, "dtype", _elements.name(element))
         handle = _core.region_open(ranks, path, writable)
         return _made(handle, Facts(element, about["shape"][1:], ranks)).tensor
     made = table(about["shape"], element.dtype, comm=ranks, like=element.library, **more)
     whole = made.tensor
-    if os.fspath(path).endswith(".npy"):
+    if os.fsdecode(path).endswith(".npy"):
         made.load_raw(path, threads=threads)
     else:
         made.load(path, threads=threads, verify=verify)
@@ -184,6 +184,7 @@ def new_file(
     sizes = _sizes(shape)
     element = _elements.element(dtype, like)
     ranks = _ranks(comm)
+    _agree.alike(ranks, "dtype", _elements.name(element))
     handle = _core.region_open_new(ranks, path, (*sizes, *element.tail), element.word)
     return _made(handle, Facts(element, sizes[1:], ranks)).tensor
 
@@ -191,6 +192,18 @@ def new_file(
 def verify_file(path: str | os.PathLike[str]) -> None:
     """Compare all of a file of Region.save with its checksums. Not collective; needs no job."""
     _core.file_verify(path)
+
+
+def _in_file(
+    path: str | os.PathLike[str], dtype: Any, like: str | None
+) -> tuple[dict[str, Any], _elements.Element]:
+    """What a file says of itself, and the elements that it has."""
+    about = _core.file_describe(path)
+    known = _elements.element_of(about["type"], like or _elements.element(None, None).library)
+    element = known if dtype is None else _elements.element(dtype, like)
+    if element.item != known.item or element.tail:
+        raise InvalidError(f"dtype is {dtype!r}, but the file has elements of {known.item} bytes")
+    return about, element
 
 
 def _ranks(comm: Comm | None) -> Comm:
@@ -223,7 +236,7 @@ def _sizes(shape: Any) -> tuple[int, ...]:
 
 def _dealt(partition: Any) -> tuple[str, tuple[int, ...] | None, int]:
     """The kind of a partition, the rows of each rank, and the length of a run."""
-    if partition in ("equal", "round_robin"):
+    if isinstance(partition, str) and partition in ("equal", "round_robin"):
         return partition, None, 0
     if isinstance(partition, tuple) and len(partition) == 2 and partition[0] == "round_robin":
         run = operator.index(partition[1])

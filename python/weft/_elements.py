@@ -3,6 +3,7 @@
 
 import math
 import sys
+import zlib
 from typing import Any, NamedTuple
 
 from weft._core import InvalidError
@@ -80,6 +81,16 @@ def element_of(word: str, library: str) -> Element:
     return element(names.get(word, "u1"), "numpy")
 
 
+def name(found: Element) -> str:
+    """What both libraries call the type."""
+    return str(found.dtype).removeprefix("torch.")
+
+
+def meaning(found: Element) -> int:
+    """A number that tells types apart for which weft has one word; 0: its word says it all."""
+    return 0 if found.exact else (1 << 32) + zlib.crc32(name(found).encode())
+
+
 def raw_type(found: Element) -> Any:
     """The type of the same library that weft's word for `found` means."""
     return element_of(found.word, found.library).dtype
@@ -133,8 +144,10 @@ def _torch_element(dtype: Any) -> Element:
         kind = torch.get_default_dtype()
     if not isinstance(kind, torch.dtype):
         raise TypeError(f"dtype is {dtype!r}; torch has no such type")
-    name = str(kind).removeprefix("torch.")
-    word = _TORCH.get(name)
+    called = str(kind).removeprefix("torch.")
+    if called.startswith("q"):
+        raise TypeError(f"dtype is {dtype!r}; quantized numbers mean nothing without their scale")
+    word = _TORCH.get(called)
     return Element("torch", kind, word or _BY_SIZE[kind.itemsize], bool(word), kind.itemsize, ())
 
 

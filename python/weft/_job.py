@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from weft import _boot, _core
+from weft import _boot, _core, _seat
 from weft._core import ClosedError, InvalidError, World
 
 _lock = threading.RLock()
@@ -53,7 +53,12 @@ def init(
                 )
             return _world
         with contextlib.closing(_meeting(boot, store, rank, size, comm)) as meeting:
+            launched = meeting.place is None
+            if launched:
+                _seat.check()
             _world = _core.create(meeting.place, _settings_text(timeout, settings))
+        if launched and _world.size > 1:
+            _seat.take()
         return _world
 
 
@@ -66,6 +71,7 @@ def finalize() -> None:
                 let_go()
             _world.close()
             _world = None
+            _seat.leave()
 
 
 def world() -> World:

@@ -96,6 +96,8 @@ class Region:
     @property
     def flat(self) -> bool:
         """Is it one tensor here, with its rows in their order?"""
+        if self._facts.layout is not None:
+            return True
         about = self._handle.describe()
         return about["flat"] and (about["mapped"] or 0 in self.shape)
 
@@ -309,6 +311,12 @@ class Region:
     def _ranks_of(self, comm: Comm | None) -> Comm:
         return comm or self._facts.comm or _job.world().comm
 
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "a weft.Region belongs to its process and cannot be copied or pickled: pass its "
+            "tensor, which multiprocessing hands over as memory, or a module's state_dict()"
+        )
+
     def __repr__(self) -> str:
         if self._facts.layout is not None:
             sizes = self._facts.layout[0]
@@ -331,6 +339,22 @@ def region(t: Any) -> Region:
             "the tensor does not lie in a region: weft.empty and its kin make those that do"
         )
     return Region(handle, facts_of(handle, _elements.library_of(t) or "numpy"))
+
+
+def whole_region(t: Any) -> Region:
+    """The Region of `t`, where `t` is all of its rows; a Region is, too."""
+    found = region(t)
+    if t is not found and not (found.flat and _layout(t) == _layout(found.tensor)):
+        raise InvalidError(
+            f"the tensor of shape {tuple(t.shape)} and type {t.dtype} is a part of a region of "
+            f"{found.shape} {found.dtype}: pass the tensor of the whole"
+        )
+    return found
+
+
+def _layout(t: Any) -> tuple[Any, ...]:
+    steps = t.stride() if _elements.library_of(t) == "torch" else t.strides
+    return tuple(t.shape), t.dtype, tuple(steps)
 
 
 def find(t: Any) -> RegionHandle | None:

@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from weft import _create, _rows
+from weft import _agree, _create, _rows
 from weft._cache import Cache
 from weft._core import Comm, InvalidError
 from weft._dealing import Dealing
-from weft._region import Region, region
+from weft._region import Region, whole_region
 
 Init = Callable[[torch.Tensor], Any]
 
@@ -192,13 +192,13 @@ class Embedding(Table):
     ) -> "Embedding":
         """On a table that is there already: a tensor of weft.empty or from_file, or a Region."""
         made = cls.__new__(cls)
-        Table.__init__(made, region(table), padding_idx, freeze)
+        Table.__init__(made, whole_region(table), padding_idx, freeze)
         return made
 
     @torch.compiler.disable
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows `ids`, of shape ids.shape + (embedding_dim,). A negative id is a zero row."""
-        return self.look_up(ids)
+        return self.look_up(_numbers(ids))
 
 
 class EmbeddingBag(Table):
@@ -242,7 +242,7 @@ class EmbeddingBag(Table):
         """On a table that is there already: a tensor of weft.empty or from_file, or a Region."""
         cls._check_mode(mode)
         made = cls.__new__(cls)
-        Table.__init__(made, region(table), padding_idx, freeze)
+        Table.__init__(made, whole_region(table), padding_idx, freeze)
         made.mode = mode
         made.include_last_offset = include_last_offset
         return made
@@ -263,6 +263,7 @@ class EmbeddingBag(Table):
 
         Each row of the table is fetched once, however often it is in the bags.
         """
+        ids = _numbers(ids)
         left_out = ids < 0
         if self.padding_idx is not None:
             left_out |= ids == self.padding_idx
@@ -335,6 +336,11 @@ def settle(rows: Region) -> None:
         torch.cuda.current_stream(rows.device).synchronize()
 
 
+def _numbers(ids: Any) -> torch.Tensor:
+    """Row numbers of any kind as int32 or int64, which have room for -1."""
+    return _rows._tensor_ids(torch, torch.as_tensor(ids))
+
+
 def _padding(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
@@ -351,8 +357,12 @@ def _fill(table: Table, init: Init) -> None:
     """Fill the rows of this rank. Ranks with the same seed must not get the same rows."""
     seed = torch.randint(1 << 40, (1,))
     table.comm.broadcast(seed)
+    _agree.together(table.comm, lambda: _fill_own(table, init, int(seed)))
+
+
+def _fill_own(table: Table, init: Init, seed: int) -> None:
     rows = table.rows
-    with _own_random_numbers(int(seed) + rows.rank, rows.device), torch.no_grad():
+    with _own_random_numbers(seed + rows.rank, rows.device), torch.no_grad():
         for part in rows.locals:
             if part.numel():
                 init(part)
@@ -361,7 +371,6 @@ def _fill(table: Table, init: Init) -> None:
         zero = torch.zeros((1, rows.shape[1]), dtype=rows.dtype, device=rows.device)
         _rows.scatter(rows, torch.tensor([padding], device=rows.device), zero)
     settle(rows)
-    table.comm.barrier()
 
 
 @contextlib.contextmanager

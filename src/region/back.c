@@ -61,7 +61,7 @@ static weft_status post_own(const work *w, int fd)
 {
     weft_region *region = w->region;
     wf_extent e = object_of(w, region->rank);
-    letter l = {e.at, e.bytes};
+    letter l = {e.at, fd >= 0 ? e.bytes : 0};
     weft_status st = WEFT_OK;
 
     for (uint32_t r = 0; e.bytes > 0 && r < region->ranks; r++) {
@@ -88,12 +88,15 @@ static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
     if (st != WEFT_OK) {
         return st;
     }
-    if (n != sizeof(l) || l.at != e.at || l.bytes != e.bytes || fd < 0) {
+    if (n != sizeof(l) || l.at != e.at || l.bytes != e.bytes) {
         if (fd >= 0) {
             close(fd);
         }
         return wf_fail(WEFT_ERR_PROTOCOL, "rank %u sent other memory of %s",
                        rank, region->what);
+    }
+    if (fd < 0) {
+        return wf_region_lost_descriptor(rank);
     }
     return region->storage->attach(region->store, e.at, e.bytes, fd);
 }

@@ -168,10 +168,11 @@ weft_status wf_region_check(const wf_region_plan *plan, weft_region *region)
 /* --- equal ---------------------------------------------------------------- */
 
 static const char *const names[WF_REGION_FACTS] = {
-    "dims",      "type",      "shape[0]",  "shape[1]", "shape[2]",  "shape[3]",
-    "shape[4]",  "shape[5]",  "shape[6]",  "shape[7]", "partition", "run",
-    "row_pitch", "max_rows",  "pages",     "place",    "reach",     "aligned",
-    "storage",   "read_only", "part_rows",
+    "dims",      "type",         "shape[0]",  "shape[1]", "shape[2]",
+    "shape[3]",  "shape[4]",     "shape[5]",  "shape[6]", "shape[7]",
+    "partition", "run",          "row_pitch", "max_rows", "pages",
+    "place",     "reach",        "aligned",   "storage",  "read_only",
+    "part_rows", "element type",
 };
 
 /* Not a secret: equal rows give equal numbers, others hardly ever. */
@@ -212,7 +213,8 @@ void wf_region_facts_of(const wf_region_plan *plan, const weft_region *region,
                   plan->read_only,
                   given ? hash_of(o->part_rows,
                                   region->ranks * sizeof(*o->part_rows))
-                        : 0},
+                        : 0,
+                  o->element},
         .granule = region->spec.granule,
         .group = wf_memory_group_id()};
 }
@@ -246,14 +248,21 @@ static void fact_text(unsigned fact, uint64_t value, char *text, size_t room)
     }
 }
 
+/* Is its value a number that says nothing to a reader? */
+static bool is_a_stand_in(unsigned fact)
+{
+    return strcmp(names[fact], "part_rows") == 0 ||
+           strcmp(names[fact], "storage") == 0 ||
+           strcmp(names[fact], "element type") == 0;
+}
+
 static weft_status differs(const wf_region_facts *all, unsigned fact,
                            uint32_t odd, uint32_t usual_rank)
 {
     char a[32];
     char b[32];
 
-    if (strcmp(names[fact], "part_rows") == 0 ||
-        strcmp(names[fact], "storage") == 0) {
+    if (is_a_stand_in(fact)) {
         return wf_fail(WEFT_ERR_MISMATCH,
                        "creation of a region: rank %u has another %s than "
                        "rank %u",

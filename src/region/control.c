@@ -285,6 +285,14 @@ weft_status wf_region_take(weft_region *region, uint32_t from, uint64_t key,
     return st;
 }
 
+weft_status wf_region_lost_descriptor(uint32_t from)
+{
+    return wf_fail(WEFT_ERR_SYSTEM,
+                   "the descriptor that rank %u sent did not arrive (too many "
+                   "open files here? raise the limit: ulimit -n)",
+                   from);
+}
+
 static uint32_t first_of_node(const weft_region *region)
 {
     uint32_t r = 0;
@@ -314,19 +322,19 @@ static weft_status control_make(weft_region *region)
     return st;
 }
 
-/* Whoever cannot make it sends a letter without it: nobody shall wait. */
+/* Whoever cannot make it sends a letter that names none: nobody shall wait. */
 static weft_status control_lead(weft_region *region, uint64_t key)
 {
     weft_status made = control_make(region);
     weft_status sent = WEFT_OK;
+    uint64_t id = made == WEFT_OK ? region->id : 0;
 
     for (uint32_t r = 0; r < region->ranks; r++) {
         if (r != region->rank &&
             region->node[r] == region->node[region->rank]) {
-            weft_status st =
-                wf_host_post(region->world->host, region->member[r], key,
-                             &region->id, sizeof(region->id),
-                             made == WEFT_OK ? region->control_segment.fd : -1);
+            weft_status st = wf_host_post(
+                region->world->host, region->member[r], key, &id, sizeof(id),
+                made == WEFT_OK ? region->control_segment.fd : -1);
 
             sent = st != WEFT_OK ? st : sent;
         }
@@ -348,10 +356,11 @@ static weft_status control_follow(weft_region *region, uint32_t leader,
         return st;
     }
     if (fd < 0) {
-        return wf_fail(WEFT_ERR_NOMEM,
-                       "rank %u could not make the control of "
-                       "a region",
-                       leader);
+        return id != 0
+                   ? wf_region_lost_descriptor(leader)
+                   : wf_fail(WEFT_ERR_NOMEM,
+                             "rank %u could not make the control of a region",
+                             leader);
     }
     st = wf_segment_attach("the control of a region", fd, control_bytes(region),
                            true, &region->control_segment);

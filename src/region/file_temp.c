@@ -16,6 +16,7 @@
 #include "base/time.h"
 #include "comm/mail.h"
 #include "region/file_agree.h"
+#include "region/region.h"
 
 /* --- making -------------------------------------------------------------- */
 
@@ -185,9 +186,7 @@ static weft_status mail_in(weft_comm *comm, uint64_t key, wf_temp *temp)
                      wf_now_ns() + comm->timeout_ns);
 
     if (st == WEFT_OK && fd < 0) {
-        st = wf_fail(WEFT_ERR_SYSTEM,
-                     "the descriptor that rank 0 sent did not arrive (too many "
-                     "open files here? raise the limit: ulimit -n)");
+        st = wf_region_lost_descriptor(0);
     }
     temp->file.fd = fd;
     return st;

@@ -205,6 +205,8 @@ uint64_t wf_region_mail_key(weft_region *region);
 weft_status wf_region_take(weft_region *region, uint32_t from, uint64_t key,
                            void *data, size_t *n, int *fd,
                            uint64_t deadline_ns);
+/* What there is to say of mail that came without the descriptor in it. */
+weft_status wf_region_lost_descriptor(uint32_t from);
 
 /* Control segment: made by the first rank of a node, mailed to the others. */
 weft_status wf_control_open(weft_region *region, uint64_t deadline_ns);
@@ -230,7 +232,7 @@ weft_status wf_region_check_peers(const wf_region_wait *w);
 uint64_t wf_region_deadline(double seconds, uint64_t fallback_ns);
 
 /* Arguments that all ranks must give alike, as they travel. */
-enum { WF_REGION_FACTS = 21 };
+enum { WF_REGION_FACTS = 22 };
 typedef struct wf_region_facts {
     uint64_t value[WF_REGION_FACTS];
     uint64_t granule; /* that this rank's storage could have; not compared */

@@ -559,6 +559,46 @@ static void a_failed_allocation_on_one_rank_is_told_to_all(void **state)
     wt_run(3, "TIMEOUT=20s", alloc_body);
 }
 
+/* --- descriptors ---------------------------------------------------------- */
+
+/* The last rank has no room for what the others send: it is told so, and not
+ * taken for a failure of theirs. */
+static void few_fds_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    bool limited = wt_rank() + 1 == wt_ranks();
+    unsigned failed = 0;
+    weft_status st = WEFT_ERR_SYSTEM;
+
+    for (unsigned n = 0; st != WEFT_OK; n++) {
+        weft_region *region = NULL;
+        unsigned long before;
+
+        wt_meet();
+        before = limited ? wt_limit_fds(n) : 0;
+        st = weft_region_create(comm, 1, (uint64_t[]){100000}, WEFT_F32, NULL,
+                                &region);
+        if (limited) {
+            wt_restore_fds(before);
+        }
+        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_SYSTEM);
+        WT_CHECK(st == WEFT_OK ||
+                 wt_names_rank(weft_error_detail(), wt_ranks() - 1));
+        WT_CHECK(st == WEFT_OK || strstr(weft_error_detail(), "ulimit -n"));
+        failed += st != WEFT_OK;
+        weft_region_destroy(region);
+    }
+    WT_CHECK(failed > 0);
+    WT_OK(weft_barrier(comm));
+}
+
+static void too_few_descriptors_on_one_rank_are_told_to_all(void **state)
+{
+    (void)state;
+    wt_run(2, "TIMEOUT=20s", few_fds_body);
+    wt_run(3, "TIMEOUT=20s", few_fds_body);
+}
+
 /* --- system calls --------------------------------------------------------- */
 
 static int denied;
@@ -611,6 +651,7 @@ int main(void)
         cmocka_unit_test(a_death_at_any_moment_is_told_of),
         cmocka_unit_test(a_death_ends_barriers_and_waits_and_leaves_the_memory),
         cmocka_unit_test(a_failed_allocation_on_one_rank_is_told_to_all),
+        cmocka_unit_test(too_few_descriptors_on_one_rank_are_told_to_all),
         cmocka_unit_test(a_system_call_that_fails_is_told_to_all),
     };
 

@@ -123,13 +123,38 @@ def test_wrong_arguments_are_told(alone):
     ):
         with pytest.raises(weft.InvalidError, match=text):
             weft.Cache(t, device="cpu", **bad)
+    with pytest.raises(weft.InvalidError, match="part of a region"):
+        weft.Cache(t[1:], rows=1, device="cpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(weft.UnsupportedError, match="GPU"):
+            weft.Cache(t, rows=1)
     cache = weft.Cache(t, rows=1, device="cpu", write="read-only")
     with pytest.raises(weft.InvalidError, match="read-only"):
         cache.scatter(torch.tensor([1]), torch.zeros(1, 3))
     with pytest.raises(weft.InvalidError, match="past the end"):
         cache.gather(torch.tensor([500]))
+    with pytest.raises(TypeError, match="integers"):
+        cache.gather(torch.tensor([1.7]))
     with pytest.raises(weft.InvalidError, match="2 ids"):
         weft.Cache(t, rows=1, device="cpu").scatter(torch.tensor([1, 2]), torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("write", ["through", "back"])
+def test_a_table_may_grow_and_shrink_under_its_cache(alone, write):
+    found = weft.table((40, 3), torch.float32, max_rows=500)
+    cache = weft.Cache(found, rows=64, device="cpu", write=write)
+    ids = torch.tensor([3, 30])
+    cache.scatter(ids, torch.ones(2, 3))
+    found.resize(400)
+    assert torch.equal(cache.gather(torch.tensor([399, 30])), torch.tensor([[0.0] * 3, [1.0] * 3]))
+    cache.scatter(torch.tensor([399]), torch.full((1, 3), 2.0))
+    found.resize(20)
+    with pytest.raises(weft.InvalidError, match="past the end"):
+        cache.gather(ids)
+    cache.flush()
+    found.resize(400)
+    assert torch.equal(cache.gather(ids), torch.tensor([[1.0] * 3, [0.0] * 3]))
+    assert torch.equal(weft.gather(found, ids), torch.tensor([[1.0] * 3, [0.0] * 3]))
 
 
 def test_an_embedding_trains_through_its_cache(alone):

@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import ranks
@@ -69,7 +70,7 @@ def test_the_page_runs_and_ranks_find_each_other_by_their_parent(tmp_path):
     with socket.create_server(("localhost", 0)) as silent:
         port = silent.getsockname()[1]
         left = f'{{"host": "localhost", "port": {port}, "secret": "00", "size": 2}}'
-        (folder / f"parent-{os.getpid()}.json").write_text(left)
+        (folder / f"parent-{os.getpid()}-0.json").write_text(left)
         run_page(tmp_path)
     assert not list(folder.iterdir())
 
@@ -79,6 +80,47 @@ def test_ranks_find_each_other_by_the_address_of_the_master(tmp_path):
         port = free.getsockname()[1]
     run_page(tmp_path, MASTER_ADDR="localhost", MASTER_PORT=str(port))
     assert not list(tmp_path.iterdir())
+
+
+def slow_to_close(looked):
+    """Rank 0 keeps its board until the other one looks for that of the next time."""
+    close = _meet.FolderMeeting.close
+
+    def late(meeting):
+        while not looked.exists():
+            time.sleep(0.01)
+        close(meeting)
+
+    _meet.FolderMeeting.close = late
+
+
+def quick_to_look(looked):
+    look = _meet.FolderMeeting._try
+
+    def told(meeting):
+        found = list(look(meeting))
+        looked.touch()
+        return iter(found)
+
+    _meet.FolderMeeting._try = told
+
+
+def joins_twice(folder):
+    rank = int(os.environ["WEFT_RANK"])
+    looked = pathlib.Path(folder) / "looked"
+    if rank == 0:
+        slow_to_close(looked)
+    wm.mp_init(rank, 2)
+    wm.finalize_lib()
+    if rank == 1:
+        quick_to_look(looked)
+    wm.mp_init(rank, 2)
+    wm.barrier([])
+    wm.finalize_lib()
+
+
+def test_a_job_can_form_again_however_quick_a_rank_is(tmp_path):
+    ranks.run(2, joins_twice, str(tmp_path), environment={"XDG_RUNTIME_DIR": str(tmp_path)})
 
 
 def uses_all_of_it(folder):

@@ -124,11 +124,47 @@ def test_wrong_tables_are_told(alone):
         (weft.zeros(4), "columns"),
         (weft.zeros((4, 2), torch.int64), "floating"),
         (torch.zeros(4, 2), "region"),
+        (weft.zeros((4, 2))[1:], "part of a region"),
+        (weft.zeros((4, 4)).t(), "part of a region"),
+        (weft.zeros((4, 2))[:, :1], "part of a region"),
     ):
         with pytest.raises(weft.InvalidError, match=text):
             weft.nn.Embedding.from_pretrained(wrong)
     with pytest.raises(weft.InvalidError, match="padding_idx"):
         weft.nn.Embedding(3, 2, padding_idx=3)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.uint16, torch.uint64])
+def test_ids_may_be_of_any_type_of_integers(alone, kind):
+    ids = torch.tensor([[1, 2], [3, 3]])
+    for make in (weft.nn.Embedding, weft.nn.EmbeddingBag):
+        emb = make(300, 3, padding_idx=2)
+        wanted = emb(ids).detach()
+        emb(ids).sum().backward()
+        gradient = emb.grad.to_dense()
+        emb.zero_grad()
+        found = emb(ids.to(kind))
+        found.sum().backward()
+        assert torch.equal(found, wanted) and torch.equal(emb.grad.to_dense(), gradient)
+        weft.optim.SGD(emb).step()
+        assert torch.equal(emb(ids.tolist()), emb(ids))
+
+
+def one_cannot_fill_its_rows():
+    comm = weft.init(timeout=60).comm
+
+    def init(rows):
+        raise ArithmeticError("a number is missing")
+
+    # Two of three ranks have rows, so the third does not call it.
+    here = ArithmeticError if comm.rank < 2 else weft.SystemError
+    with pytest.raises(here, match="a number is missing"):
+        weft.nn.Embedding(4, 2, partition=[2, 2, 0], init=init)
+    comm.barrier()  # nobody waits for anybody
+
+
+def test_what_one_rank_cannot_fill_is_told_to_all():
+    ranks.run(3, one_cannot_fill_its_rows)
 
 
 def test_a_compiled_model_takes_it_as_it_is(alone):

@@ -345,6 +345,36 @@ def test_a_step_that_one_rank_does_not_take_is_an_error():
     ranks.run(2, one_rank_does_not_come)
 
 
+def one_rank_finds_no_file(folder):
+    weft.init(timeout=60)
+    emb = embedding()
+    adam = weft.optim.Adam(emb, lr=torch.tensor(0.5))
+    adam.save(folder)
+    emb.comm.barrier()
+    here = pathlib.Path(folder) / "nothing" if weft.rank() == 1 else folder
+    with pytest.raises(weft.InvalidError, match=r"no optimizer\.json"):
+        adam.load(here)
+    (pathlib.Path(folder) / "file").touch()
+    for place in ("file", "file/below"):
+        with pytest.raises(weft.Error if weft.rank() != 1 else OSError):
+            adam.save(pathlib.Path(folder) / (place if weft.rank() == 1 else "fine"))
+    if weft.rank() == 0:
+        (pathlib.Path(folder) / "optimizer.json").write_text("{")
+    emb.comm.barrier()
+    with pytest.raises(weft.InvalidError, match="damaged"):
+        adam.load(folder)
+    state = adam.state_dict()
+    if weft.rank() == 1:
+        del state["state"][0]["exp_avg"]
+    with pytest.raises(weft.InvalidError, match="no 'exp_avg'"):
+        adam.load_state_dict(state)
+    emb.comm.barrier()  # nobody waits for anybody
+
+
+def test_what_one_rank_cannot_save_or_load_is_told_to_all(tmp_path):
+    ranks.run(3, one_rank_finds_no_file, str(tmp_path))
+
+
 def regions_mapped():
     gc.collect()
     return pathlib.Path("/proc/self/maps").read_text().count("a weft region")

@@ -47,6 +47,8 @@ def test_every_type_of_torch_and_every_shape_can_be_made(alone):
             assert (found.shape, found.dtype) == (tuple(like.shape), kind)
     assert weft.empty(2).dtype is torch.get_default_dtype()
     assert weft.zeros(2, "float16").dtype is torch.float16
+    with pytest.raises(TypeError, match="scale"):
+        weft.empty(2, torch.qint8)
 
 
 def test_every_type_of_numpy_and_every_shape_can_be_made(alone):
@@ -87,6 +89,7 @@ def test_wrong_arguments_are_told(alone):
         ({"partition": 5}, "'round_robin'"),
         ({"partition": ("round_robin", 0)}, "at least one"),
         ({"partition": [1, 2]}, "each of the 1 ranks"),
+        ({"partition": np.array([1, 2])}, "each of the 1 ranks"),
         ({"partition": [3]}, "4"),
         ({"partition": [-4]}, "negative"),
         ({"pages": "large"}, "'huge'"),
@@ -483,6 +486,7 @@ def mismatched(what):
     arguments = {
         "shape": {"shape": (11 if odd else 10, 4)},
         "type": {"dtype": "f8" if odd else "f4"},
+        "element": {"dtype": "u2" if odd else ">i2"},
         "partition": {"partition": "round_robin" if odd else "equal"},
         "max_rows": {"max_rows": 20 if odd else 30},
     }[what]
@@ -490,7 +494,7 @@ def mismatched(what):
         weft.table(**{"shape": (10, 4), "dtype": "f4", "like": "numpy", **arguments})
 
 
-@pytest.mark.parametrize("what", ["shape", "type", "partition", "max_rows"])
+@pytest.mark.parametrize("what", ["shape", "type", "element", "partition", "max_rows"])
 def test_a_rank_that_asks_for_something_else_is_named(what):
     ranks.run(3, mismatched, what)
 

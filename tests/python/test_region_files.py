@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Regions in files: saved by some number of ranks, loaded by another."""
 
+import pathlib
+
 import numpy as np
 import pytest
 import ranks
@@ -170,5 +172,29 @@ def test_bad_files_are_told(alone, tmp_path):
         weft.from_file(tmp_path / "good", writable=True)
     with pytest.raises(TypeError, match="max_rows"):
         weft.from_file(tmp_path / "good", mmap=True, max_rows=5)
+    with pytest.raises(weft.InvalidError, match="npy"):
+        weft.from_file(tmp_path / "good.npy", mmap=True)
     with pytest.raises(weft.InvalidError):
         found.sync()
+
+
+def one_has_no_file(folder):
+    comm = weft.init(timeout=60).comm
+    own = pathlib.Path(folder) / str(comm.rank)
+    if comm.rank != 1:
+        alone = weft.table((5, 3), "f4", comm=comm.subset([comm.rank]), like="numpy")
+        alone.save(own)
+    with pytest.raises(weft.InvalidError, match="" if comm.rank == 1 else "rank 1: cannot open"):
+        weft.from_file(own, like="numpy")
+    comm.barrier()  # nobody waits for anybody
+    for make in (
+        lambda kind: weft.new_file(f"{folder}/new", (4, 2), kind),
+        lambda kind: weft.from_file(f"{folder}/0", mmap=True, dtype=kind),
+    ):
+        with pytest.raises(weft.MismatchError, match="rank 1 has another dtype than rank 0"):
+            make(np.dtype("u4" if comm.rank == 1 else ">u4"))
+    comm.barrier()
+
+
+def test_what_one_rank_cannot_read_is_told_to_all(tmp_path):
+    ranks.run(3, one_has_no_file, str(tmp_path))

@@ -2,6 +2,7 @@
 """Shared tensors sent to processes that are no ranks: the memory goes, not a copy."""
 
 import contextlib
+import copy as copy_module
 import gc
 import multiprocessing
 import os
@@ -105,6 +106,9 @@ def test_plain_pickle_copies(alone):
     copy = pickle.loads(pickle.dumps(t))
     copy += 1
     assert (t == 1).all()
+    for way in (pickle.dumps, copy_module.deepcopy):
+        with pytest.raises(TypeError, match="pass its tensor"):
+            way(weft.region(t))
 
 
 STRANGER = """

@@ -400,8 +400,9 @@ static void too_big_is_an_error_and_no_bus_error(void **state)
  */
 
 static const char *const arguments[] = {
-    "dims",     "type",  "shape[0]", "shape[1]", "partition", "run",
-    "max_rows", "pages", "reach",    "aligned",  "row_pitch", "part_rows"};
+    "dims",      "type",      "shape[0]",    "shape[1]", "partition",
+    "run",       "max_rows",  "pages",       "reach",    "aligned",
+    "row_pitch", "part_rows", "element type"};
 
 static void differ(unsigned what, uint32_t *dims, uint64_t *shape,
                    weft_dtype *type, weft_region_options *o, uint64_t *given)
@@ -440,9 +441,12 @@ static void differ(unsigned what, uint32_t *dims, uint64_t *shape,
     case 10:
         o->row_pitch = 64;
         break;
-    default:
+    case 11:
         given[0]++;
         given[1]--;
+        break;
+    default:
+        o->element = 7;
         break;
     }
 }
@@ -452,7 +456,7 @@ static void mismatch_body(weft_world *world)
     weft_comm *comm = weft_world_comm(world);
     unsigned ranks = weft_comm_size(comm);
 
-    for (unsigned i = 0; i < 12; i++) {
+    for (unsigned i = 0; i < 13; i++) {
         unsigned odd = ranks > 2 ? i % ranks : 1;
         uint64_t shape[] = {10, 4, 1};
         uint64_t given[16] = {5, 5};

@@ -92,6 +92,7 @@ def _meet_others(rank: int, size: int) -> None:
     with contextlib.closing(place) as meeting:
         try:
             _job.init(meeting)
+            meeting.formed()
         except TimeoutError as error:
             raise meeting.late(str(error)) from error
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the optimizers of tables have in common."""
 
+import functools
 import json
 import os
 import pathlib
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from weft import _core, _create
+from weft import _agree, _core, _create
 from weft._core import InvalidError, UnsupportedError
 from weft._dealing import Dealing
 from weft._region import Region
@@ -182,8 +183,8 @@ class SparseOptimizer(torch.optim.Optimizer):
         self.state.update(kept)
         for number, anchor in enumerate(self._anchors()):
             given = state_dict["state"].get(number, {})
-            self._load_table(anchor, given)
-            self._table_of[anchor].comm.barrier()
+            load = functools.partial(self._load_table, anchor, given)
+            _agree.together(self._table_of[anchor].comm, load)
 
     def _load_table(self, anchor: torch.Tensor, given: dict[str, Any]) -> None:
         state = self.state[anchor]
@@ -201,26 +202,23 @@ class SparseOptimizer(torch.optim.Optimizer):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write states to files in a folder, each rank its rows. Collective."""
         place = pathlib.Path(folder)
-        place.mkdir(parents=True, exist_ok=True)
+        comm = self._table_of[next(self._anchors())].comm
+        _agree.together(comm, lambda: place.mkdir(parents=True, exist_ok=True))
         about = []
         for number, anchor in enumerate(self._anchors()):
             state = self.state[anchor]
             about.append(state["step"])
             for kept in self.states:
                 state[kept.name].save(place / f"{number}.{kept.name}.weft")
-        first = self._table_of[next(self._anchors())].comm
-        if first.rank == 0:
-            (place / "optimizer.json").write_text(json.dumps(self._summary(about)))
-        first.barrier()
+        summary = json.dumps(self._summary(about), default=float)  # lr may be a tensor
+        file = place / "optimizer.json"
+        _agree.together(comm, lambda: _replace(file, summary) if comm.rank == 0 else None)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Take over what save() wrote, on any number of ranks. Collective."""
         place = pathlib.Path(folder)
-        found = json.loads((place / "optimizer.json").read_text())
-        if found["optimizer"] != type(self).__name__ or len(found["steps"]) != len(self._table_of):
-            raise InvalidError(
-                f"{place} has the state of {found['optimizer']} for {len(found['steps'])} tables"
-            )
+        comm = self._table_of[next(self._anchors())].comm
+        found = _agree.together(comm, lambda: self._read_summary(place))
         for group, options in zip(self.param_groups, found["groups"], strict=True):
             group.update(options)
         for number, anchor in enumerate(self._anchors()):
@@ -229,6 +227,22 @@ class SparseOptimizer(torch.optim.Optimizer):
             for kept in self.states:
                 state[kept.name].load(place / f"{number}.{kept.name}.weft")
             self._table_of[anchor].comm.barrier()
+
+    def _read_summary(self, place: pathlib.Path) -> dict[str, Any]:
+        try:
+            found = json.loads((place / "optimizer.json").read_text())
+            whose, steps, groups = found["optimizer"], found["steps"], found["groups"]
+        except FileNotFoundError:
+            raise InvalidError(f"{place} has no optimizer.json: save() did not write it") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidError(f"{place / 'optimizer.json'} is damaged: {error}") from error
+        if whose != type(self).__name__ or len(steps) != len(self._table_of):
+            raise InvalidError(f"{place} has the state of {whose} for {len(steps)} tables")
+        if len(groups) != len(self.param_groups):
+            raise InvalidError(
+                f"{place} has tables in {len(groups)} groups, and here are {len(self.param_groups)}"
+            )
+        return found
 
     def _summary(self, steps: list[int]) -> dict[str, Any]:
         groups = [
@@ -240,6 +254,17 @@ class SparseOptimizer(torch.optim.Optimizer):
     def _anchors(self) -> Iterator[torch.Tensor]:
         for group in self.param_groups:
             yield from group["params"]
+
+
+def _replace(path: pathlib.Path, text: str) -> None:
+    """Write a file, which appears when it is whole."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        part.write_text(text)
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def _groups(given: Any) -> list[dict[str, Any]]:
