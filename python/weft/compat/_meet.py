@@ -52,6 +52,9 @@ class StoreMeeting(_boot.TorchStore):
     def get(self, key: str, timeout: float) -> bytes:
         return super().get(key, self._patience.left(timeout))
 
+    def formed(self) -> None:
+        """The store counts by itself."""
+
     def close(self) -> None:
         """The store is its owner's."""
 
@@ -64,12 +67,18 @@ class StoreMeeting(_boot.TorchStore):
 
 
 class FolderMeeting:
-    """A meeting place for `weft.init(boot=...)`, kept by rank 0."""
+    """A meeting place for `weft.init(boot=...)`, kept by rank 0.
+
+    A job may end and form again. A rank that is quick must not meet the board of
+    the last time, so each time has a file of its own; all ranks count alike.
+    """
+
+    _formed = 0  # times that this process has met the others
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
         self._patience = Patience()
-        self._file = folder() / f"{_key()}.json"
+        self._file = folder() / f"{_key()}-{FolderMeeting._formed}.json"
         self._board = _boot.Board() if rank == 0 else None
         if self._board is not None:
             self._announce(self._board)
@@ -82,6 +91,10 @@ class FolderMeeting:
 
     def get(self, key: str, timeout: float) -> bytes:
         return self._visitor.get(key, self._patience.left(timeout))
+
+    def formed(self) -> None:
+        """The job is there."""
+        FolderMeeting._formed += 1
 
     def close(self) -> None:
         """Rank 0 serves until the others have left."""
