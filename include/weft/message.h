@@ -17,9 +17,11 @@
  * makes no sense, and at once if the communicator is broken (see comm.h). A
  * peer that dies fails what is pending with it with WEFT_ERR_PEER and breaks
  * the communicator; a message that had arrived whole can still be received
- * before that. A non-blocking call may fail with WEFT_ERR_NOMEM; then `*out` is
- * not written. The communicator's timeout runs for each message, also for a
- * receive that was posted long before: a server that may idle sets a long one.
+ * before that. One that leaves the job in good order fails only what waits for
+ * it. A non-blocking call may fail with WEFT_ERR_NOMEM; then `*out` is not
+ * written. The communicator's timeout runs for each message; for a request of
+ * weft_irecv only while somebody waits for it, or a callback does, since it may
+ * stand ready for a message that comes some day.
  */
 #ifndef WEFT_MESSAGE_H
 #define WEFT_MESSAGE_H

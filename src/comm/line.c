@@ -42,6 +42,16 @@ weft_status wf_peer_lost(const weft_comm *comm, uint32_t member)
                          : wf_fail(WEFT_ERR_PEER, "rank %u went away", member);
 }
 
+bool wf_loss_is_private(const weft_comm *comm, weft_status st)
+{
+    for (uint32_t r = 0; r < comm->size && st == WEFT_ERR_PEER; r++) {
+        if (atomic_load(&comm->entry[r]->state) == WF_BOARD_DEAD) {
+            return false;
+        }
+    }
+    return st == WEFT_ERR_PEER;
+}
+
 static weft_status check_any(const weft_comm *comm)
 {
     char text[WF_DETAIL_MAX];

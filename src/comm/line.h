@@ -59,6 +59,11 @@ wf_want wf_want_of(const weft_comm *comm, uint32_t from, uint32_t tag);
 /* Fail because `member` is gone, in the words of the board. */
 weft_status wf_peer_lost(const weft_comm *comm, uint32_t member);
 
+/* Does a message that failed with `st` leave the communicator whole? A member
+ * that left in good order has done its part in all that the others still wait
+ * for, so that only what concerns it fails; a death is everybody's. */
+bool wf_loss_is_private(const weft_comm *comm, weft_status st);
+
 /* WEFT_OK, or WEFT_ERR_PEER if no message that is wanted can come any more. */
 weft_status wf_want_check(const weft_comm *comm, const wf_want *want);
 

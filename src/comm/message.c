@@ -141,6 +141,8 @@ static weft_status message_step(wf_op *op)
         st = wf_fail(WEFT_ERR_TRUNCATED,
                      "the message from rank %u has %zu bytes, the buffer %zu",
                      m->got.from, m->got.n, m->in.room);
+    } else if (st != WEFT_OK && st != WF_PENDING) {
+        op->private_failure = wf_loss_is_private(op->comm, st);
     }
     return st;
 }

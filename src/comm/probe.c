@@ -21,6 +21,7 @@ static weft_status probe_step(wf_op *op)
         return wf_message_describe(op->comm, &p->want, &msg, &p->found);
     }
     st = wf_want_check(op->comm, &p->want);
+    op->private_failure = wf_loss_is_private(op->comm, st);
     return st == WEFT_OK ? WF_PENDING : st;
 }
 

@@ -120,6 +120,21 @@ typedef struct sweep {
     weft_request **end;
 } sweep;
 
+/* A receive may be there for a message that comes some day: its time counts
+ * only while somebody waits for it. */
+static bool has_deadline(weft_request *r)
+{
+    bool called_back;
+
+    if (r->op->call.kind != WF_CALL_RECV || atomic_load(&r->waiters) > 0) {
+        return true;
+    }
+    pthread_mutex_lock(&r->lock);
+    called_back = r->fn != NULL;
+    pthread_mutex_unlock(&r->lock);
+    return called_back;
+}
+
 /* Is there a reason to stop waiting for it? */
 static weft_status check_pending(weft_request *r, uint64_t now)
 {
@@ -128,7 +143,7 @@ static weft_status check_pending(weft_request *r, uint64_t now)
                                           memory_order_acquire);
     weft_status st = wf_comm_check(comm);
 
-    if (r->since_ns == 0 || r->op->moved != r->moved) {
+    if (r->since_ns == 0 || r->op->moved != r->moved || !has_deadline(r)) {
         r->since_ns = now;
         r->moved = r->op->moved;
     }
@@ -409,11 +424,13 @@ weft_status weft_request_wait(weft_request *r, double seconds)
     }
     if (!request_done(r)) {
         world = r->comm->world;
+        atomic_fetch_add(&r->waiters, 1);
         wf_progress_wait_begin(world->progress);
         st = wait_until(r, seconds > 0 && seconds < 1e9
                                ? wf_now_ns() + (uint64_t)(seconds * 1e9)
                                : 0);
         wf_progress_wait_end(world->progress);
+        atomic_fetch_sub(&r->waiters, 1);
         if (st != WEFT_OK) {
             return st;
         }

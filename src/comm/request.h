@@ -24,6 +24,7 @@ struct weft_request {
     bool has_fn;          /* one was set, be it called already */
     weft_request_fn *fn;
     void *ctx;
+    _Atomic uint32_t waiters; /* threads in weft_request_wait */
     uint64_t moved;
     uint64_t since_ns; /* when it last moved */
     uint32_t alarm;    /* of the board, when we last looked at the members */

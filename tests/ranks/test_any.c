@@ -796,6 +796,28 @@ static void ranks_that_left_are_not_waited_for(void **state)
     wt_run_both(5, NULL, leaving_body);
 }
 
+/* Rank 2 leaves; what waits for it fails, and nothing else does. */
+static void alone_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_message_info info;
+    char in;
+
+    if (weft_comm_rank(comm) == 0) {
+        WT_STATUS(weft_recv(comm, &in, 1, 2, 1, &info), WEFT_ERR_PEER);
+        WT_STATUS(weft_probe(comm, 2, 1, &info), WEFT_ERR_PEER);
+        WT_OK(weft_send(comm, "x", 1, 1, 1));
+    } else if (weft_comm_rank(comm) == 1) {
+        WT_OK(weft_recv(comm, &in, 1, 0, 1, &info));
+    }
+}
+
+static void a_receive_from_a_rank_that_left_fails_alone(void **state)
+{
+    (void)state;
+    wt_run_both(3, NULL, alone_body);
+}
+
 /* A receive that stands behind one from any rank learns of a death, too. */
 static void behind_body(weft_world *world)
 {
@@ -843,6 +865,7 @@ int main(void)
         cmocka_unit_test(a_timeout_names_all_who_could_have_sent),
         cmocka_unit_test(a_receive_from_any_rank_fails_when_nobody_is_left),
         cmocka_unit_test(ranks_that_left_are_not_waited_for),
+        cmocka_unit_test(a_receive_from_a_rank_that_left_fails_alone),
         cmocka_unit_test(a_receive_in_line_is_told_of_the_death_of_its_sender),
     };
 

@@ -3,6 +3,7 @@
 
 import os
 import signal
+import threading
 import time
 
 import groups
@@ -103,6 +104,22 @@ def test_a_future_fails_with_its_operation():
     assert ended[0].error is None, ended[0].error
 
 
+def one_leaves():
+    rank = dist.get_rank()
+    if rank == 2:
+        dist.destroy_process_group()
+    elif rank == 1:
+        dist.recv(torch.zeros(1), 0)
+    else:
+        with pytest.raises(RuntimeError, match=r"rank 2 .* has left"):
+            dist.recv(torch.zeros(1), 2)
+        dist.send(torch.ones(1), 1)
+
+
+def test_a_receive_from_a_rank_that_left_fails_alone():
+    groups.run(3, one_leaves)
+
+
 def in_detail():
     rank, size = dist.get_rank(), dist.get_world_size()
     x = torch.ones(3)
@@ -121,6 +138,29 @@ def in_detail():
 
 def test_torch_distributed_debug_detail():
     groups.run(2, in_detail, environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+
+
+def interrupted(call):
+    if dist.get_rank() == 1:
+        with pytest.raises(RuntimeError, match="interrupted"):
+            dist.recv(torch.zeros(1), 0, tag=9)  # which never comes
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        if call == "a collective":
+            dist.barrier()
+        elif call == "a sparse tensor":
+            dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (2,)))
+        else:
+            dist.recv(torch.zeros(3), 1)
+    with pytest.raises(RuntimeError, match="interrupted"):
+        dist.barrier()
+
+
+@pytest.mark.parametrize("call", ["a collective", "a receive", "a sparse tensor"])
+def test_ctrl_c_is_a_keyboard_interrupt(call):
+    groups.run(2, interrupted, call)
 
 
 def leaves_without_destroying():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process groups: making, splitting and ending them, and what weft.torch adds."""
 
+import copy
 import datetime
 import io
 import os
@@ -140,6 +141,88 @@ def test_options():
     groups.run(2, options)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ({"timeout": 3}, TypeError),
+        ({"timeout": 0 * SECOND}, weft.InvalidError),
+        ({"timeout": -SECOND}, weft.InvalidError),
+        ({"algorithm": "magic"}, weft.UnsupportedError),
+        ({"threads": 4}, weft.UnsupportedError),
+        ({"spin": "1us ENGINE=message"}, weft.InvalidError),
+        ({"spin": ""}, weft.InvalidError),
+    ],
+    ids=str,
+)
+def test_a_wrong_option_is_named_before_ranks_meet(wrong, error):
+    with pytest.raises(error, match=next(iter(wrong))):
+        weft.torch.Options(**wrong)
+
+
+def several_groups():
+    chosen = weft.torch.Options()
+    first = dist.new_group(pg_options=chosen, timeout=5 * SECOND)
+    second = dist.new_group(pg_options=chosen, timeout=7 * SECOND)
+    weft.torch.set_timeout(3 * SECOND, first)
+    own = copy.deepcopy(weft.torch.Options(timeout=17 * SECOND, algorithm="message"))
+    third = dist.new_group(pg_options=own, timeout=9 * SECOND)
+    for group, seconds in ((first, 3), (second, 7), (third, 17)):
+        assert weft.torch.comm_of(group).timeout == seconds
+        assert weft.torch.backend_of(group).options._timeout == seconds * SECOND
+    parent = weft.torch.backend_of(third)
+    part = dist.group.WORLD.split_group([0, 1], opts=parent.options, group_name="part")
+    weft.torch.backend_of(part).set_timeout(SECOND)
+    assert parent.options._timeout == 17 * SECOND
+    part.shutdown()
+    dist.barrier(dist.new_group(timeout=datetime.timedelta(days=400)))
+    with pytest.raises(weft.InvalidError, match="timeout"):
+        dist.new_group(timeout=0 * SECOND)
+
+
+def test_groups_that_were_made_with_the_same_options_are_apart():
+    groups.run(2, several_groups)
+
+
+def standing_receive():
+    """Posted long before its message comes, which nobody waits for yet."""
+    x = torch.zeros(1)
+    if dist.get_rank() == 0:
+        work = dist.irecv(x, 1)
+        weft.torch.set_timeout(SECOND / 5)
+        time.sleep(0.7)
+        weft.torch.set_timeout(60 * SECOND)
+        dist.send(torch.ones(1), 1, tag=1)
+        work.wait()
+        assert x.item() == 1
+        work = dist.irecv(x, 1)
+        weft.torch.set_timeout(SECOND / 5)
+        with pytest.raises(RuntimeError, match="Timed out"):
+            work.wait()
+    else:
+        dist.recv(x, 0, tag=1)
+        dist.send(x, 0)
+        with pytest.raises(RuntimeError, match="Timed out"):
+            dist.recv(x, 0, tag=2)
+
+
+def test_the_time_of_a_receive_counts_while_somebody_waits_for_it():
+    groups.run(2, standing_receive)
+
+
+def nobody_sends():
+    group = dist.new_group()
+    work = dist.irecv(torch.zeros(3), 1 - dist.get_rank(), group=group)
+    start = time.monotonic()
+    dist.destroy_process_group(group)
+    assert time.monotonic() - start < 9  # it waits 10 s for other operations
+    with pytest.raises(RuntimeError):
+        work.wait()
+
+
+def test_the_end_of_a_group_waits_for_no_receive():
+    groups.run(2, nobody_sends)
+
+
 def by_device():
     rank, size = dist.get_rank(), dist.get_world_size()
     store = c10d._get_default_store()
@@ -167,6 +250,14 @@ def watched_barrier():
         with pytest.raises(RuntimeError, match="Ranks 1, 2 failed to pass monitoredBarrier"):
             weft.torch.monitored_barrier(timeout=SECOND, wait_all_ranks=True)
     dist.barrier()
+    # What it waited for in vain does not fail the group when its time is over.
+    group = dist.new_group(timeout=SECOND)
+    if rank == 0:
+        with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
+            weft.torch.monitored_barrier(group, timeout=SECOND / 10)
+        time.sleep(1.3)
+    dist.barrier()
+    dist.barrier(group)
 
 
 def test_monitored_barrier_names_who_is_missing():

@@ -208,6 +208,89 @@ def test_ranks_need_not_agree_on_strides(size):
     groups.run(size, layouts)
 
 
+def in_place():
+    """Outputs that are also inputs, in their own place or in another one."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    everyones = torch.arange(float(size)).repeat_interleave(2)
+
+    def check(async_op):
+        x = torch.zeros(2 * size)
+        x[2 * rank : 2 * rank + 2] = rank
+        wait(dist.all_gather_into_tensor(x, x[2 * rank : 2 * rank + 2], async_op=async_op))
+        assert torch.equal(x, everyones)
+        x = torch.full((2 * size,), float(rank))
+        wait(dist.all_gather_into_tensor(x, x[:2], async_op=async_op))
+        assert torch.equal(x, everyones)
+        for at in (0, rank):
+            x = torch.arange(2.0 * size)
+            part = x[2 * at : 2 * at + 2]
+            wait(dist.reduce_scatter_tensor(part, x, async_op=async_op))
+            assert part.tolist() == [2.0 * rank * size, (2.0 * rank + 1) * size]
+            parts = [torch.full((2,), float(r)) for r in range(size)]
+            wait(dist.reduce_scatter(parts[at], parts, async_op=async_op))
+            assert parts[at].tolist() == [float(rank * size)] * 2
+        x = torch.full((2 * size,), float(rank))
+        wait(dist.all_to_all_single(x, x, async_op=async_op))
+        assert torch.equal(x, everyones)
+        parts = [torch.full((2,), float(rank)) for _ in range(size)]
+        wait(dist.all_to_all(parts, parts, async_op=async_op))
+        assert torch.equal(torch.cat(parts), everyones)
+        parts = [torch.full((2,), float(rank)) for _ in range(size)]
+        wait(dist.all_gather(parts, parts[0], async_op=async_op))
+        assert torch.equal(torch.cat(parts), everyones)
+        parts = [torch.full((2,), float(r)) for r in range(size)]
+        wait(
+            dist.scatter(parts[0], parts if rank == 1 % size else None, 1 % size, async_op=async_op)
+        )
+        assert parts[0].tolist() == [float(rank)] * 2
+        x = torch.zeros(size + 1)
+        overlapping = [x[r : r + 2] for r in range(size)]
+        wait(dist.all_gather(overlapping, torch.full((2,), float(rank)), async_op=async_op))
+        assert x.tolist() == [*range(size), size - 1]  # what came last stays
+
+    each_way(check)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_outputs_may_overlap_inputs_and_each_other(size):
+    groups.run(size, in_place)
+
+
+def awkward():
+    """Tensors that are written through a copy, and some that cannot be."""
+    size = dist.get_world_size()
+
+    def check(async_op):
+        with pytest.raises(ValueError, match="clone"):
+            dist.all_reduce(torch.ones(1).expand(5), async_op=async_op)
+        with pytest.raises(ValueError, match="clone"):
+            dist.all_gather([torch.zeros(1).expand(5)] * size, torch.ones(5), async_op=async_op)
+        # Read, an expanded tensor is like any other.
+        outs = [torch.zeros(5) for _ in range(size)]
+        wait(dist.all_gather(outs, torch.ones(1).expand(5), async_op=async_op))
+        assert torch.stack(outs).eq(1).all()
+        with torch.inference_mode():
+            x = torch.ones(3, 4).t()
+        work = dist.all_reduce(x, async_op=async_op)
+        if work is not None:
+            while not work.is_completed():
+                pass
+            work.wait()
+        assert x.eq(size).all()
+        leaf = torch.ones(3, 4, requires_grad=True)
+        view = leaf.t()
+        wait(dist.all_reduce(view, async_op=async_op))
+        assert view.eq(size).all()
+        assert type(view.grad_fn).__name__ == "TBackward0"
+
+    each_way(check)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_tensors_of_inference_mode_of_autograd_and_expanded_ones(size):
+    groups.run(size, awkward)
+
+
 def uneven():
     rank, size = dist.get_rank(), dist.get_world_size()
 
@@ -403,5 +486,27 @@ def futures():
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_futures(size):
+def test_futures(size, capfd):
     groups.run(size, futures)
+    assert "callback of a future" not in capfd.readouterr().err
+
+
+def overtaken():
+    """A callback that communicates after a call that came after its own."""
+    called = threading.Event()
+
+    def again(f):
+        called.wait()
+        x = f.value()[0].clone()
+        dist.all_reduce(x)
+        return x
+
+    chain = dist.all_reduce(torch.ones(50_000), async_op=True).get_future().then(again)
+    dist.barrier()
+    called.set()
+    chain.wait()
+
+
+def test_a_callback_whose_place_among_the_calls_is_open_is_warned_of(capfd):
+    groups.run(2, overtaken)
+    assert "callback of a future" in capfd.readouterr().err

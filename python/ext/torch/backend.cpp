@@ -3,10 +3,21 @@
  * sparse.cpp and messages.cpp. */
 #include "backend.hpp"
 
+#include "callbacks.hpp"
 #include "run.hpp"
 
 namespace weft_torch
 {
+
+namespace
+{
+
+bool is_receive(c10d::OpType type)
+{
+    return type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
+}
+
+} // namespace
 
 Lease::Lease(pybind11::object place)
     : place_(std::move(place)), capsule_(place_.attr("comm").attr("_lend")())
@@ -59,11 +70,23 @@ pybind11::object Backend::place() const
     return lease_->place();
 }
 
-/* Hand a Work out, and know of it while it lives. */
+void Backend::number(Call &call)
+{
+    call.sequence = ++sequence_;
+    if (!c10d::isP2POp(call.type)) {
+        call.order = ++collectives_;
+        note_call(comm(), call.order);
+    }
+}
+
+/* Hand a Work out, and know of it while it lives. The end of the group waits
+ * for it, but for no receive: nobody may ever send to it. */
 WorkPtr Backend::remember(WorkPtr work)
 {
     if (work != nullptr) {
-        last_ = c10::weak_intrusive_ptr<c10d::Work>(work);
+        if (!is_receive(work->retrieveOpType())) {
+            last_ = c10::weak_intrusive_ptr<c10d::Work>(work);
+        }
         if (coalescing_) {
             coalesced_.push_back(work);
         }
@@ -104,10 +127,11 @@ Backend::split(const c10::intrusive_ptr<c10d::Store> &,
 
         lease = std::make_shared<Lease>(lease_->place().attr("subset")(ranks));
     }
-    if (own == nullptr) {
-        own = c10::make_intrusive<GroupOptions>(
-            opts != nullptr ? opts->timeout : options_->timeout);
-    }
+    /* A copy, for torch passes the very options of the parent. */
+    own = own != nullptr
+              ? c10::make_intrusive<GroupOptions>(*own)
+              : c10::make_intrusive<GroupOptions>(
+                    opts != nullptr ? opts->timeout : options_->timeout);
     return c10::make_intrusive<Backend>(lease, own, name_);
 }
 

@@ -20,6 +20,8 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 struct GroupOptions : c10d::Backend::Options {
     /* Settings of the library, as "ENGINE=message SPIN=20us". */
     std::string settings;
+    /* The timeout was chosen here; else init_process_group's counts. */
+    bool own_timeout = false;
 
     explicit GroupOptions(
         std::chrono::milliseconds timeout = kBackendDefaultTimeout)
@@ -156,9 +158,15 @@ class Backend : public c10d::Backend
     }
 
   private:
+    using Clock = std::chrono::steady_clock;
+
     weft_comm *comm() const;
     void check_root(int64_t root, const char *what) const;
+    bool in_place(const at::Tensor &whole, const at::Tensor &part) const;
+    void number(Call &call);
     WorkPtr remember(WorkPtr work);
+    void tell(int to, uint32_t tag);
+    bool hear(int from, uint32_t tag, Clock::time_point end);
     WorkPtr receive(Call &&call, Tensors &tensors, uint32_t from, int tag);
 
     /* Carry out a call of `count` parts. start(i, out) gives part i to the
@@ -178,6 +186,7 @@ class Backend : public c10d::Backend
     Staging staging_;
     std::atomic<bool> staged_{false}; /* there were calls on a device */
     std::atomic<uint64_t> sequence_{0};
+    std::atomic<uint64_t> collectives_{0};
     c10::weak_intrusive_ptr<c10d::Work> last_;
     uint32_t monitored_ = 0; /* barriers so far */
     bool coalescing_ = false;

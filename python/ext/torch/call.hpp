@@ -18,7 +18,8 @@ struct Call {
     Tensors outputs; /* what Work::result gives */
     Buffers buffers;
     std::unique_ptr<weft_message_info> message; /* of a receive */
-    uint64_t sequence = 0;
+    uint64_t sequence = 0; /* among all calls of its group */
+    uint64_t order = 0;    /* among its collectives */
 
     Call(c10d::OpType type_, const char *name_, bool async_,
          std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout)

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "callbacks.hpp"
 
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
 #include <unistd.h>
+
+#include <c10/util/Exception.h>
 
 namespace weft_torch
 {
@@ -55,6 +58,8 @@ class Threads
     size_t idle_ = 0;
 };
 
+thread_local CallbackScope *innermost = nullptr;
+
 } // namespace
 
 void run_elsewhere(std::function<void()> callback)
@@ -75,6 +80,38 @@ void run_elsewhere(std::function<void()> callback)
         own = threads;
     }
     own->run(std::move(callback));
+}
+
+CallbackScope::CallbackScope(const weft_comm *comm, uint64_t order)
+    : comm_(comm), last_(order), outer_(innermost)
+{
+    innermost = this;
+}
+
+CallbackScope::~CallbackScope()
+{
+    if (outer_ != nullptr && outer_->comm_ == comm_) {
+        outer_->last_ = std::max(outer_->last_, last_);
+    }
+    innermost = outer_;
+}
+
+void note_call(const weft_comm *comm, uint64_t order)
+{
+    if (innermost == nullptr || innermost->comm_ != comm) {
+        return;
+    }
+    if (order != innermost->last_ + 1) {
+        TORCH_WARN_ONCE(
+            "weft: a callback of a future communicates on a group where other "
+            "calls have followed its own operation. Their order need not be "
+            "the same on all ranks, and then results are wrong. Wait for the "
+            "future before the next call, or give the callback a group of its "
+            "own. A DDP hook whose callbacks communicate, such as PowerSGD, "
+            "needs all gradients in one bucket (bucket_cap_mb) and "
+            "find_unused_parameters=False.");
+    }
+    innermost->last_ = order;
 }
 
 } // namespace weft_torch

@@ -69,7 +69,20 @@ std::vector<weft_part> element_parts(const Tensors &list)
     return parts;
 }
 
+at::Tensor written(Buffers &buffers, const at::Tensor &t, bool in_place)
+{
+    return in_place ? buffers.out(t) : buffers.out_apart(t);
+}
+
 } // namespace
+
+/* Does this rank's part lie in its own place of the whole? The library allows
+ * that overlap, and no other. */
+bool Backend::in_place(const at::Tensor &whole, const at::Tensor &part) const
+{
+    return part.data_ptr() == static_cast<char *>(whole.data_ptr()) +
+                                  size_t(rank_) * part.nbytes();
+}
 
 void Backend::check_root(int64_t root, const char *what) const
 {
@@ -176,7 +189,7 @@ WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
     call.inputs = inputs;
     call.outputs = list;
     void *src = call.buffers.in(input).data_ptr();
-    std::vector<weft_part> parts = parts_of(call.buffers.out(list));
+    std::vector<weft_part> parts = parts_of(call.buffers.out_apart(list));
 
     return run(std::move(call), [c = comm(), src, parts](weft_request **out) {
         return out != nullptr
@@ -195,7 +208,8 @@ WorkPtr Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
     call.inputs = {input};
     call.outputs = {output};
     weft_part src = bytes_of(call.buffers.in(input));
-    void *dst = call.buffers.out(output).data_ptr();
+    void *dst =
+        written(call.buffers, output, in_place(output, input)).data_ptr();
 
     return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
         return out != nullptr
@@ -232,7 +246,7 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs,
         check_types(list, inputs[i], call.name);
         check_alike(list[size_t(rank_)], inputs[i], 1, call.name);
         sources.push_back(call.buffers.in(inputs[i]).data_ptr());
-        parts.push_back(parts_of(call.buffers.out(list)));
+        parts.push_back(parts_of(call.buffers.out_apart(list)));
     }
     return run(std::move(call), inputs.size(),
                [c = comm(), sources, parts](size_t i, weft_request **out) {
@@ -261,7 +275,9 @@ Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
     for (size_t i = 0; i < inputs.size(); i++) {
         check_alike(outputs[i], inputs[i], size_, call.name);
         sources.push_back(bytes_of(call.buffers.in(inputs[i])));
-        targets.push_back(call.buffers.out(outputs[i]).data_ptr());
+        targets.push_back(
+            written(call.buffers, outputs[i], in_place(outputs[i], inputs[i]))
+                .data_ptr());
     }
     return run(std::move(call), inputs.size(),
                [c = comm(), sources, targets](size_t i, weft_request **out) {
@@ -290,7 +306,7 @@ WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
 
         check_types(list, input, call.name);
         call.outputs = list;
-        parts = parts_of(call.buffers.out(list));
+        parts = parts_of(call.buffers.out_apart(list));
     } else {
         TORCH_CHECK_VALUE(joined(outputs).empty(),
                           "weft gather: only the destination rank has outputs");
@@ -325,7 +341,7 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
         TORCH_CHECK_VALUE(joined(inputs).empty(),
                           "weft scatter: only the source rank has inputs");
     }
-    weft_part dst = bytes_of(call.buffers.out(output));
+    weft_part dst = bytes_of(call.buffers.out_apart(output));
 
     return run(
         std::move(call), [c = comm(), dst, parts,
@@ -350,7 +366,7 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     call.inputs = list;
     call.outputs = outputs;
     std::vector<weft_part> parts = element_parts(call.buffers.in(list));
-    void *dst = call.buffers.out(output).data_ptr();
+    void *dst = call.buffers.out_apart(output).data_ptr();
 
     return run(std::move(call), [c = comm(), parts, dst,
                                  type = reduced_type(output, opts.reduceOp),
@@ -372,7 +388,8 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
     call.inputs = {input};
     call.outputs = {output};
     void *src = call.buffers.in(input).data_ptr();
-    void *dst = call.buffers.out(output).data_ptr();
+    void *dst =
+        written(call.buffers, output, in_place(input, output)).data_ptr();
 
     return run(
         std::move(call), [c = comm(), src, dst, n = size_t(output.numel()),
@@ -402,8 +419,10 @@ Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
     for (size_t i = 0; i < inputs.size(); i++) {
         check_alike(inputs[i], outputs[i], size_, call.name);
         sources.push_back(call.buffers.in(inputs[i]).data_ptr());
-        targets.push_back({call.buffers.out(outputs[i]).data_ptr(),
-                           size_t(outputs[i].numel())});
+        targets.push_back(
+            {written(call.buffers, outputs[i], in_place(inputs[i], outputs[i]))
+                 .data_ptr(),
+             size_t(outputs[i].numel())});
         types.push_back(reduced_type(outputs[i], opts.reduceOp));
     }
     return run(std::move(call), inputs.size(),
@@ -432,7 +451,7 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
     std::vector<weft_part> src =
         parts_of(call.buffers.in(input), size_t(size_), input_splits);
     std::vector<weft_part> dst =
-        parts_of(call.buffers.out(output), size_t(size_), output_splits);
+        parts_of(call.buffers.out_apart(output), size_t(size_), output_splits);
 
     return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
         return out != nullptr
@@ -455,7 +474,7 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs,
     call.inputs = inputs;
     call.outputs = outputs;
     std::vector<weft_part> src = parts_of(call.buffers.in(inputs));
-    std::vector<weft_part> dst = parts_of(call.buffers.out(outputs));
+    std::vector<weft_part> dst = parts_of(call.buffers.out_apart(outputs));
 
     return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
         return out != nullptr

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "errors.hpp"
 
+#include <unistd.h>
+
 namespace weft_torch
 {
 
@@ -37,6 +39,27 @@ void check(weft_status status, const char *what)
     default:
         TORCH_CHECK_WITH(DistBackendError, false, failure_text(status, what));
     }
+}
+
+void throw_interrupt()
+{
+    /* Handlers run on the main thread only. */
+    if (gettid() != getpid() || !Py_IsInitialized()) {
+        return;
+    }
+    pybind11::gil_scoped_acquire gil;
+
+    if (PyErr_Occurred() != nullptr) {
+        throw pybind11::error_already_set();
+    }
+}
+
+void check_waited(weft_status status, const char *what)
+{
+    if (status == WEFT_ERR_ABORTED) {
+        throw_interrupt();
+    }
+    check(status, what);
 }
 
 std::exception_ptr error_of(weft_status status, const char *what)

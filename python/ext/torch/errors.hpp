@@ -17,4 +17,12 @@ void check(weft_status status, const char *what);
 /* The exception that check() would throw. */
 std::exception_ptr error_of(weft_status status, const char *what);
 
+/* check() for a call that waited on the caller's thread. */
+void check_waited(weft_status status, const char *what);
+
+/* A signal handler of Python may have raised while the library waited, which
+ * gives the wait up: then that is what the caller is to see, a
+ * KeyboardInterrupt mostly. */
+void throw_interrupt();
+
 } // namespace weft_torch

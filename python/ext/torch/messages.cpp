@@ -6,6 +6,8 @@
  * from sending. */
 #include "backend.hpp"
 
+#include <thread>
+
 #include "run.hpp"
 
 namespace weft_torch
@@ -15,7 +17,6 @@ namespace
 {
 
 using c10d::OpType;
-using Clock = std::chrono::steady_clock;
 
 /* Tags of our own; those of c10d are not negative ints. */
 constexpr uint32_t monitored_tags = 0x80000000u;
@@ -32,32 +33,6 @@ at::Tensor &only_message(Tensors &tensors)
                       "weft: a message is one tensor, not ", tensors.size());
     return tensors[0];
 }
-
-/* An empty message under way. Its receive may outlive us: it needs no memory.
- */
-class Signal
-{
-  public:
-    explicit Signal(weft_request *request) : request_(request)
-    {
-    }
-    ~Signal()
-    {
-        weft_request_release(request_);
-    }
-    Signal(const Signal &) = delete;
-    Signal &operator=(const Signal &) = delete;
-
-    bool came_by(Clock::time_point end)
-    {
-        double left = std::chrono::duration<double>(end - Clock::now()).count();
-
-        return weft_request_wait(request_, std::max(left, 1e-6)) == WEFT_OK;
-    }
-
-  private:
-    weft_request *request_;
-};
 
 std::string listed(const std::vector<int> &ranks)
 {
@@ -115,6 +90,40 @@ WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)
                    WEFT_ANY_SOURCE, tag);
 }
 
+void Backend::tell(int to, uint32_t tag)
+{
+    std::lock_guard<std::mutex> guard(lock_);
+
+    check(weft_send(comm(), nullptr, 0, uint32_t(to), tag),
+          "monitored_barrier");
+}
+
+/* Did an empty message come before `end`? It is looked for, not waited for: a
+ * receive that is given up would stay, and fail all of the group once its time
+ * is over. */
+bool Backend::hear(int from, uint32_t tag, Clock::time_point end)
+{
+    int found = 0;
+
+    for (;;) {
+        std::unique_lock<std::mutex> guard(lock_);
+
+        if (weft_iprobe(comm(), uint32_t(from), tag, &found, nullptr) !=
+            WEFT_OK) {
+            return false;
+        }
+        if (found != 0) {
+            return weft_recv(comm(), nullptr, 0, uint32_t(from), tag,
+                             nullptr) == WEFT_OK;
+        }
+        guard.unlock();
+        if (Clock::now() >= end) {
+            return false;
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+}
+
 /* Rank 0 hears from each rank and answers all; whoever it has not heard from in
  * time is named. The words are those of torch's own implementation, which
  * programs look for. */
@@ -125,43 +134,22 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
         opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
     auto end = Clock::now() + timeout;
     uint32_t tag = monitored_tags + 2 * (monitored_++ & 0xffffff);
-    auto hear = [&](int from, uint32_t which) {
-        std::lock_guard<std::mutex> guard(lock_);
-        weft_request *request = nullptr;
-
-        check(weft_irecv(comm(), nullptr, 0, uint32_t(from), which, nullptr,
-                         &request),
-              "monitored_barrier");
-        return std::make_unique<Signal>(request);
-    };
-    auto tell = [&](int to, uint32_t which) {
-        std::lock_guard<std::mutex> guard(lock_);
-
-        check(weft_send(comm(), nullptr, 0, uint32_t(to), which),
-              "monitored_barrier");
-    };
 
     if (rank_ != 0) {
-        auto answer = hear(0, tag + 1);
-
         tell(0, tag);
-        TORCH_CHECK(answer->came_by(end), "[Rank ", rank_, "]: Rank ", rank_,
+        TORCH_CHECK(hear(0, tag + 1, end), "[Rank ", rank_, "]: Rank ", rank_,
                     " successfully reached monitoredBarrier, but received "
                     "errors while waiting for send/recv from rank 0. Please "
                     "check rank 0 logs for faulty rank.");
         return;
     }
-    std::vector<std::unique_ptr<Signal>> arrivals;
     std::vector<int> missing;
 
-    for (int rank = 1; rank < size_; rank++) {
-        arrivals.push_back(hear(rank, tag));
-    }
     for (int rank = 1; rank < size_; rank++) {
         TORCH_CHECK(wait_all_ranks || timeout.count() > 0,
                     "[Rank 0]: Rank 0 timed out in monitoredBarrier after ",
                     timeout.count(), " ms.");
-        if (!arrivals[size_t(rank - 1)]->came_by(end)) {
+        if (!hear(rank, tag, end)) {
             missing.push_back(rank);
             if (!wait_all_ranks) {
                 break;

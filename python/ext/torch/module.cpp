@@ -44,6 +44,7 @@ PYBIND11_MODULE(WEFT_SHIM_NAME, module)
         .def(py::init<Milliseconds>(),
              py::arg("timeout") = kBackendDefaultTimeout)
         .def_readwrite("settings", &GroupOptions::settings)
+        .def_readwrite("own_timeout", &GroupOptions::own_timeout)
         .def("__deepcopy__", &copy_options, py::arg("memo"));
 
     py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module,

@@ -38,7 +38,7 @@ class CallTimeout
 template <class Start>
 WorkPtr Backend::run(Call &&call, size_t count, const Start &start)
 {
-    call.sequence = ++sequence_;
+    number(call);
     if (profiling()) {
         WEFT_RECORD_COMMS(call, rank_, size_, pg_uid_, pg_desc_);
         return carry_out(std::move(call), count, start);
@@ -82,7 +82,7 @@ WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
         CallTimeout limit(own, call.timeout);
 
         for (size_t i = 0; i < count; i++) {
-            check(start(i, nullptr), call.name);
+            check_waited(start(i, nullptr), call.name);
         }
         call.buffers.copy_back();
         return nullptr;

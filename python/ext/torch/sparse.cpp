@@ -26,8 +26,8 @@ at::Tensor gathered(weft_comm *comm, const at::Tensor &own,
     at::Tensor all = at::empty(shape, own.options());
     std::vector<weft_part> parts = parts_of(all, rows.size(), rows);
 
-    check(weft_allgatherv(comm, own.data_ptr(), parts.data(), WEFT_U8),
-          "all_reduce of a sparse tensor");
+    check_waited(weft_allgatherv(comm, own.data_ptr(), parts.data(), WEFT_U8),
+                 "all_reduce of a sparse tensor");
     return all;
 }
 
@@ -35,8 +35,8 @@ std::vector<int64_t> everybodys(weft_comm *comm, int64_t own)
 {
     std::vector<int64_t> all(weft_comm_size(comm));
 
-    check(weft_allgather(comm, &own, all.data(), 1, WEFT_I64),
-          "all_reduce of a sparse tensor");
+    check_waited(weft_allgather(comm, &own, all.data(), 1, WEFT_I64),
+                 "all_reduce of a sparse tensor");
     return all;
 }
 
@@ -57,7 +57,7 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors,
     at::Tensor &t = tensors[0];
     at::Tensor own = t.coalesce().cpu();
 
-    call.sequence = ++sequence_;
+    number(call);
     call.inputs = call.outputs = tensors;
     if (staged_) {
         staging_.drain();

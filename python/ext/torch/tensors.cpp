@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tensors.hpp"
 
-#include <unordered_set>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <algorithm>
 
 namespace weft_torch
 {
@@ -34,6 +36,19 @@ void check_plain(const at::Tensor &t)
         t.layout() == at::kStrided,
         "weft: only all_reduce takes sparse tensors; this one is ", t.layout());
 }
+
+void check_written(const at::Tensor &t)
+{
+    check_plain(t);
+    TORCH_CHECK_VALUE(
+        at::has_internal_overlap(t) != at::MemOverlap::Yes,
+        "weft: a tensor that is written to has several elements in one place "
+        "of memory, as an expanded tensor has; clone() it");
+}
+
+/* Copies between the user's tensors and ours are, like what the library writes
+ * itself, nothing that autograd or the checks of inference mode should see. */
+using Unseen = at::AutoDispatchBelowADInplaceOrView;
 
 } // namespace
 
@@ -167,28 +182,68 @@ at::Tensor Buffers::stand_in(const at::Tensor &t)
     return at::empty(t.sizes(), options);
 }
 
+void Buffers::note_range(const at::Tensor &t)
+{
+    if (t.numel() > 0) {
+        const char *at = static_cast<const char *>(t.const_data_ptr());
+
+        ranges_.push_back({at, at + t.nbytes()});
+    }
+}
+
+at::Tensor Buffers::hold(at::Tensor memory)
+{
+    note_range(memory);
+    held_.push_back(std::move(memory));
+    return held_.back();
+}
+
+bool Buffers::overlaps(const at::Tensor &t) const
+{
+    if (!t.is_cpu() || t.numel() == 0) {
+        return false;
+    }
+    const char *begin = static_cast<const char *>(t.const_data_ptr());
+    const char *end = begin + t.nbytes();
+
+    return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range &r) {
+        return begin < r.end && r.begin < end;
+    });
+}
+
 at::Tensor Buffers::in(const at::Tensor &t)
 {
     check_plain(t);
     if (t.is_cpu()) {
-        held_.push_back(t.contiguous().resolve_conj().resolve_neg());
-    } else {
-        held_.push_back(stand_in(t));
-        fill_.push_back({t, held_.back()});
+        return hold(t.contiguous().resolve_conj().resolve_neg());
     }
+    fill_.push_back({t, hold(stand_in(t))});
+    return held_.back();
+}
+
+at::Tensor Buffers::out_copied(const at::Tensor &t)
+{
+    back_.push_back({t, hold(stand_in(t))});
     return held_.back();
 }
 
 at::Tensor Buffers::out(const at::Tensor &t)
 {
-    check_plain(t);
+    check_written(t);
     if (t.is_cpu() && t.is_contiguous() && !t.is_conj() && !t.is_neg()) {
-        held_.push_back(t);
-    } else {
-        held_.push_back(stand_in(t));
-        back_.push_back({t, held_.back()});
+        return hold(t);
     }
-    return held_.back();
+    return out_copied(t);
+}
+
+at::Tensor Buffers::out_apart(const at::Tensor &t)
+{
+    check_written(t);
+    if (!overlaps(t)) {
+        return out(t);
+    }
+    note_range(t); /* what overlaps it in turn is copied back after it */
+    return out_copied(t);
 }
 
 at::Tensor Buffers::inout(const at::Tensor &t)
@@ -198,6 +253,8 @@ at::Tensor Buffers::inout(const at::Tensor &t)
     if (!t.is_cpu()) {
         fill_.push_back({t, memory});
     } else if (!memory.is_same(t)) {
+        Unseen guard;
+
         memory.copy_(t);
     }
     return memory;
@@ -213,28 +270,19 @@ Tensors Buffers::in(const Tensors &list)
     return memory;
 }
 
-/* Some programs name one tensor several times, for results that they do not
- * want. The library refuses that; here what was copied back last stays. */
-Tensors Buffers::out(const Tensors &list)
+Tensors Buffers::out_apart(const Tensors &list)
 {
-    std::unordered_set<const void *> named;
     Tensors memory;
 
     for (const at::Tensor &t : list) {
-        if (t.is_cpu() && t.numel() > 0 && !named.insert(t.data_ptr()).second) {
-            held_.push_back(stand_in(t));
-            back_.push_back({t, held_.back()});
-            memory.push_back(held_.back());
-        } else {
-            memory.push_back(out(t));
-        }
+        memory.push_back(out_apart(t));
     }
     return memory;
 }
 
 void Buffers::fill() const
 {
-    at::NoGradGuard no_grad;
+    Unseen guard;
 
     for (const Copy &copy : fill_) {
         copy.memory.copy_(copy.user, /*non_blocking=*/true);
@@ -243,7 +291,7 @@ void Buffers::fill() const
 
 void Buffers::copy_back() const
 {
-    at::NoGradGuard no_grad;
+    Unseen guard;
 
     for (const Copy &copy : back_) {
         copy.user.copy_(copy.memory, /*non_blocking=*/true);

@@ -53,7 +53,13 @@ class Buffers
     at::Tensor out(const at::Tensor &t);
     at::Tensor inout(const at::Tensor &t);
     Tensors in(const Tensors &list);
-    Tensors out(const Tensors &list);
+
+    /* The same for what is written, but a copy where it would overlap memory
+     * that was asked for before: programs work in place, or name one tensor
+     * several times for results that they do not want, and the library refuses
+     * both. What is copied back last stays. */
+    at::Tensor out_apart(const at::Tensor &t);
+    Tensors out_apart(const Tensors &list);
 
     /* The device whose tensors were replaced; none if all are on the host. */
     std::optional<at::Device> device() const
@@ -76,10 +82,19 @@ class Buffers
         at::Tensor user;
         at::Tensor memory;
     };
+    struct Range {
+        const char *begin;
+        const char *end;
+    };
     at::Tensor stand_in(const at::Tensor &t);
+    at::Tensor out_copied(const at::Tensor &t);
+    void note_range(const at::Tensor &t);
+    at::Tensor hold(at::Tensor memory);
+    bool overlaps(const at::Tensor &t) const;
 
     std::optional<at::Device> device_;
     Tensors held_; /* borrowed by the library until the operation is over */
+    c10::SmallVector<Range, 2> ranges_; /* where they and copied ones lie */
     std::vector<Copy> fill_;
     std::vector<Copy> back_;
 };

@@ -121,7 +121,12 @@ void Work::settle()
             }
         }
         if (error == nullptr) {
-            call_.buffers.copy_back();
+            /* Nothing may be thrown here: the library may be the caller. */
+            try {
+                call_.buffers.copy_back();
+            } catch (...) {
+                error = std::current_exception();
+            }
         }
         finish(error);
         done_ = true;
@@ -152,6 +157,8 @@ void Work::tell_futures()
             outcome = outcome_;
         }
     }
+    CallbackScope scope(comm_, call_.order);
+
     if (outcome != nullptr) {
         auto result = error == nullptr ? c10d::WorkResult::SUCCESS
                                        : c10d::WorkResult::COMM_ERROR;
@@ -243,6 +250,7 @@ bool Work::wait(std::chrono::milliseconds timeout)
     std::exception_ptr error = exception();
 
     if (error != nullptr) {
+        throw_interrupt();
         std::rethrow_exception(error);
     }
     return true;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process groups over weft: how they are made, and what torch has no words for."""
 
+import copy
 import datetime
 import sys
 from typing import Any
@@ -16,6 +17,8 @@ from weft.torch._shim import shim
 Backend = shim.Backend
 
 _TRANSPORTS = ("auto", "shm")
+_ALGORITHMS = ("auto", "shm", "message")
+_LONGEST = 9e8  # seconds; longer timeouts mean no other thing
 
 
 _Options: Any = shim.Options
@@ -46,15 +49,30 @@ class Options(_Options):
             raise UnsupportedError(
                 f"transport is {transport!r}; this build has {', '.join(_TRANSPORTS)}"
             )
+        if algorithm not in _ALGORITHMS:
+            raise UnsupportedError(
+                f"algorithm is {algorithm!r}; this build has {', '.join(_ALGORITHMS)}"
+            )
         if threads not in (0, 1):
             raise UnsupportedError(f"threads is {threads}; an operation runs on one thread today")
         if timeout is None:
             super().__init__()
         else:
-            super().__init__(timeout)
+            super().__init__(_checked(timeout))
         self.own_timeout = timeout is not None
         words = {"engine": algorithm, **settings}
+        for name, value in words.items():
+            if not str(value) or any(map(str.isspace, str(value))):
+                raise InvalidError(f"{name} is {value!r}; a setting is one word")
         self.settings = " ".join(f"{name.upper()}={value}" for name, value in words.items())
+
+
+def _checked(timeout: Any) -> datetime.timedelta:
+    if not isinstance(timeout, datetime.timedelta):
+        raise TypeError(f"timeout is {timeout!r}; it must be a datetime.timedelta")
+    if timeout <= datetime.timedelta(0):
+        raise InvalidError(f"timeout is {timeout}; no operation can end in no time")
+    return timeout
 
 
 def create(place: Any, options: Any) -> Any:
@@ -63,14 +81,15 @@ def create(place: Any, options: Any) -> Any:
         options = Options()
     if not isinstance(options, shim.Options):
         raise TypeError(f"pg_options is {type(options).__name__}; weft takes weft.torch.Options")
-    if not getattr(options, "own_timeout", False):
-        options._timeout = place.timeout
+    options = copy.deepcopy(options)  # the same ones may serve other groups
+    if not options.own_timeout:
+        options._timeout = _checked(place.timeout)
     return backend_at(place.store, place.group_rank, place.group_size, options)
 
 
 def backend_at(store: Any, rank: int, size: int, options: Any, name: str = "weft") -> Any:
-    seconds = options._timeout.total_seconds()
-    limit = f"{max(1, round(seconds * 1000))}ms"
+    seconds = min(max(options._timeout.total_seconds(), 0.001), _LONGEST)
+    limit = f"{seconds:.3f}s"
     settings = f"TIMEOUT={limit} BOOT_TIMEOUT={limit} {options.settings}"
     return Backend(_place.meet(store, rank, size, settings), options, name)
 
@@ -130,7 +149,7 @@ def monitored_barrier(
 
 def set_timeout(timeout: datetime.timedelta, group: dist.ProcessGroup | None = None) -> None:
     """How long operations of a group may wait for other ranks from now on."""
-    backend_of(group).set_timeout(timeout)
+    backend_of(group).set_timeout(_checked(timeout))
 
 
 def dump(group: dist.ProcessGroup | None = None, file: Any = None) -> None:
