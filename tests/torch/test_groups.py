@@ -387,6 +387,31 @@ def test_without_a_shim_the_command_to_build_one_is_named(tmp_path):
     assert "-m weft.torch.build" in result.stderr
 
 
+def test_a_compiler_that_is_not_there_is_named():
+    result = subprocess.run(
+        [sys.executable, "-m", "weft.torch.build", "--force"],
+        env={**os.environ, "CXX": "/no/such compiler"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "the compiler '/no/such compiler' cannot be started" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_without_torch_it_is_said_what_is_missing(tmp_path):
+    (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('none here', name='torch')\n")
+    result = subprocess.run(
+        [sys.executable, "-c", "import weft.torch"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "weft.torch needs torch, which is not installed" in result.stderr
+
+
 def test_a_build_is_good_for_one_torch_one_python_and_one_source():
     name = build.identity()
     version = torch.__version__.replace(".", "_").replace("+", "_")

@@ -12,7 +12,13 @@ is enough. The guide is docs/guide/torch.md.
 
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
+try:
+    import torch.distributed as dist
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    text = "weft.torch needs torch, which is not installed: pip install torch"
+    raise ModuleNotFoundError(text, name="torch") from None
 
 if TYPE_CHECKING:
     from weft.torch._group import (

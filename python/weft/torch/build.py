@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import os
 import pathlib
+import shlex
 import shutil
 import subprocess
 import sys
@@ -67,13 +68,16 @@ def build(verbose: bool = False) -> pathlib.Path:
     units = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cpp")))
     with tempfile.TemporaryDirectory() as scratch:
         output = pathlib.Path(scratch, target.name)
-        command = [compiler, *_options(), "-x", "c++", "-", "-x", "none", *_libraries()]
+        command = [*shlex.split(compiler), *_options(), "-x", "c++", "-", "-x", "none", *_libraries()]
         command += ["-o", str(output)]
         if verbose:
             print(" ".join(command))
-        result = subprocess.run(
-            command, input=units, text=True, capture_output=not verbose, check=False
-        )
+        try:
+            result = subprocess.run(
+                command, input=units, text=True, capture_output=not verbose, check=False
+            )
+        except OSError as error:
+            raise BuildError(f"the compiler {compiler!r} cannot be started: {error}") from None
         if result.returncode != 0:
             raise BuildError(f"the compiler failed:\n{result.stderr or ''}")
         # Ranks that start meanwhile find the old file or the new one.
