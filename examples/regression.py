@@ -42,7 +42,7 @@ def main():
     for _ in range(10):
         loss = optimiser.step(closure)
     if comm.rank == 0:
-        print(f"loss {float(loss):.3e}, parameters {params.detach().tolist()}")
+        print(f"loss {loss.item():.3e}, parameters {params.detach().tolist()}")
     assert torch.allclose(params.detach(), TRUE, atol=1e-4), params
 
 

@@ -280,7 +280,8 @@ def more_than_an_int(comm):
     y = comm.Bcast(x.expand(n) if comm.rank != 1 else x, 1)
     assert y[-5:].tolist() == [7] * 5
     assert y[-1 - (1 << 31)].item() == 9
-    assert y.sum(dtype=torch.int64).item() == 7 * 5 + 9
+    # In pieces: torch makes a copy in 64 bits of what it adds up.
+    assert sum(int(piece.sum()) for piece in y.split(1 << 24)) == 7 * 5 + 9
 
 
 @pytest.mark.skipif(not jobs.FULL, reason="needs 16 GiB; WT_FULL=1 runs it")

@@ -52,6 +52,21 @@ def test_under_mpirun():
     assert done.returncode == 0 and done.stdout.count("loss") == 1, done.stdout + done.stderr
 
 
+def test_under_srun():
+    """With the variables that Slurm's srun sets for the tasks of one step."""
+    step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_NODEID": "0"}
+    step |= {"SLURM_NTASKS": "2", "SLURM_NPROCS": "2", "SLURM_NNODES": "1"}
+    step |= {"SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NUM_TASKS": "2", "OMP_NUM_THREADS": "1"}
+    tasks = []
+    for task in ("0", "1"):
+        env = os.environ | step | {"SLURM_PROCID": task, "SLURM_LOCALID": task}
+        command = [sys.executable, str(EXAMPLE)]
+        tasks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
+    said = [task.communicate(timeout=120)[0] for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0]
+    assert said[0].count("loss") == 1 and not said[1], said
+
+
 def over_a_group(comm, folder):
     store = dist.FileStore(os.path.join(folder, "store"), comm.size)
     dist.init_process_group("weft", store=store, rank=comm.rank, world_size=comm.size)

@@ -10,6 +10,8 @@
  *   mpi_message   sends and receives, which carry a header
  *   mpi_handle    operations that are started now and waited for later
  *   mpi_graph     the order of the backward pass
+ *   mpi_token     compiled code in that order
+ *   mpi_trace     the operations as compiled code has them
  *   mpi_memory    memory for results
  *
  * Every operation is a function of one tensor and of numbers, so that one
@@ -17,6 +19,7 @@
  * the numbers are is said at each Kind. */
 #pragma once
 
+#include <condition_variable>
 #include <list>
 #include <map>
 
@@ -66,13 +69,24 @@ constexpr int64_t mark_tangent = int64_t(1) << 57; /* its tangent follows */
 constexpr int64_t mark_backward = int64_t(1) << 58;
 constexpr int64_t mark_is_tangent = int64_t(1) << 59;
 constexpr int64_t mark_number = (int64_t(1) << 48) - 1;
+/* What is moved is bytes to the library; so the mark has the type, plus 1. */
+constexpr int mark_type_shift = 48;
+constexpr int64_t mark_type = int64_t(0xff) << mark_type_shift;
+inline int64_t type_in_mark(at::ScalarType type)
+{
+    return (int64_t(type) + 1) << mark_type_shift;
+}
 
 /* Throws weft.MismatchError and the like unless `status` is WEFT_OK. */
 void check_mpi(weft_status status, const char *what);
 [[noreturn]] void fail_mpi(weft_status status, const std::string &text);
+/* Throws what a handler of Python raised, Ctrl-C's say; on the main thread. */
+void check_signals();
 
 /* Say, once, that communications were dropped for which no backward came. */
 void warn_of_dropped(size_t nodes);
+
+class Letter;
 
 /* An operation under way, with the memory that the library borrows. */
 struct Pending {
@@ -113,9 +127,13 @@ class Group : public std::enable_shared_from_this<Group>
     std::mutex lock;            /* around collective calls */
     const std::shared_ptr<Chain> chain = std::make_shared<Chain>();
     const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
-    /* Messages so far, by rank and tag on the wire. */
+    /* Around what follows. */
     std::mutex message_lock;
-    std::map<std::pair<uint32_t, uint32_t>, uint64_t> sent, received;
+    /* Messages sent so far, by rank and tag on the wire. */
+    std::map<std::pair<uint32_t, uint32_t>, uint64_t> sent;
+    /* Receives that wait for their turn, by tag on the wire. */
+    std::map<uint32_t, std::list<Letter *>> queues;
+    std::condition_variable turn;
     /* Operations under way that nobody waits for. */
     std::list<std::unique_ptr<Pending>> lazy;
     void keep(std::unique_ptr<Pending> pending);
@@ -149,18 +167,23 @@ Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
 
 Tensor run_halo(const Tensor &x, Group &group, int64_t mark, IntArrayRef args,
                 bool back);
-Numbers halo_shape(IntArrayRef x, IntArrayRef args, bool back);
+
+/* What the counts say of this rank's tensor must be so, or memory that is not
+ * its own would be sent. */
+void check_counts(Kind kind, const Tensor &x, const Group &group,
+                  IntArrayRef args);
 
 /* The shape of the result. */
 Numbers result_shape(Kind kind, IntArrayRef x, const Group &group,
                      IntArrayRef args);
 
 /* What the adjoint of an operation is: another one, times a factor. */
-struct Adjoint {
+template <class N> struct AdjointOf {
     Kind kind;
-    Numbers args;
+    std::vector<N> args;
     double factor = 1;
 };
+using Adjoint = AdjointOf<int64_t>;
 Adjoint adjoint_of(Kind kind, IntArrayRef x, const Group &group,
                    IntArrayRef args);
 

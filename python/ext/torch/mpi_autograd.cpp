@@ -4,6 +4,7 @@
 #include "mpi_autograd.hpp"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/library.h>
 
@@ -51,13 +52,6 @@ Tensor share(const Tensor &mask, const Tensor &like, const Record &record,
                                 Numbers{WEFT_OP_SUM, 0});
 
     return here / everywhere;
-}
-
-Tensor mask_of(const Tensor &x, const Tensor &y)
-{
-    at::NoGradGuard no_grad;
-
-    return at::logical_or(x.eq(y), at::logical_and(x.ne(x), y.ne(y)));
 }
 
 /* The node of an operation that is over when the call returns. */
@@ -211,7 +205,7 @@ Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
     Tensor y_tangent = has_tangent ? tangent_of(record, tangent) : Tensor();
 
     if (grad) {
-        set_node(y, owned(new OpNode(std::move(record))), *group, x);
+        set_node(y, owned(new OpNode(std::move(record))), *group, x, mark);
     }
     if (y_tangent.defined()) {
         y._set_fw_grad(y_tangent, /*level=*/0, /*is_inplace_op=*/false);
@@ -260,6 +254,13 @@ void implement_autograd(torch::Library &library,
 using AllKinds = std::make_integer_sequence<int, kinds>;
 
 } // namespace
+
+Tensor mask_of(const Tensor &x, const Tensor &y)
+{
+    at::NoGradGuard no_grad;
+
+    return at::logical_or(x.eq(y), at::logical_and(x.ne(x), y.ne(y)));
+}
 
 Numbers shape_of(const Tensor &x)
 {
@@ -316,13 +317,20 @@ Tensor call_op(Kind kind, const Tensor &x, const GroupPtr &group, int64_t mark,
                  : call_op(kind, x, group->id, mark, args);
 }
 
+bool is_computed_again(int64_t mark)
+{
+    return (mark & mark_backward) == 0 &&
+           torch::autograd::get_current_graph_task_id() != -1;
+}
+
 void set_node(const Tensor &y, const NodePtr &node, Group &group,
-              const Tensor &x)
+              const Tensor &x, int64_t mark)
 {
     node->set_next_edges(torch::autograd::collect_next_edges(x));
     torch::autograd::set_history(y, node);
     if (!is_traced(y)) {
-        warn_of_dropped(group.chain->append(node, is_transformed(y)));
+        warn_of_dropped(group.chain->append(node, is_transformed(y) ||
+                                                      is_computed_again(mark)));
     }
 }
 

@@ -34,7 +34,14 @@ struct Record {
 
 /* Make `y` the result of `node`, which becomes the last of its communicator. */
 void set_node(const Tensor &y, const NodePtr &node, Group &group,
-              const Tensor &x);
+              const Tensor &x, int64_t mark);
+
+/* Is this a forward operation in the midst of a backward pass, of a checkpoint
+ * say? Its own backward is then part of that pass; see mpi_graph.hpp. */
+bool is_computed_again(int64_t mark);
+
+/* MAX and MIN: where the input is the result. */
+Tensor mask_of(const Tensor &x, const Tensor &y);
 
 Numbers shape_of(const Tensor &x);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mpi_graph.hpp"
 
+#include "mpi_token.hpp"
+
 namespace weft_torch::mpi
 {
 
@@ -16,12 +18,38 @@ Edge &hidden_edge(Node *node)
 
 } // namespace
 
-size_t Chain::append(const NodePtr &node, bool in_transform)
+const std::shared_ptr<Token> &Chain::token()
 {
+    std::lock_guard<std::mutex> guard(lock_);
+
+    if (!token_) {
+        token_ = std::make_shared<Token>(weak_from_this());
+        has_token_ = true;
+    }
+    return token_;
+}
+
+void Chain::take_in_compiled()
+{
+    if (has_token_) {
+        token_->take_in();
+    }
+}
+
+bool Chain::ends_with(const NodePtr &node)
+{
+    std::lock_guard<std::mutex> guard(lock_);
+
+    return tail_ == node;
+}
+
+size_t Chain::append(const NodePtr &node, bool passing)
+{
+    take_in_compiled();
     NodePtr dropped; /* freed after the lock: the end of a node takes it */
     std::lock_guard<std::mutex> guard(lock_);
     Link *link = static_cast<Link *>(node.get());
-    NodePtr before = in_transform ? transform_tail_.lock() : tail_;
+    NodePtr before = passing ? passing_tail_.lock() : tail_;
 
     node->add_input_metadata(Node::undefined_input());
     node->add_next_edge(before ? Edge(before, hidden_slot) : Edge());
@@ -29,13 +57,14 @@ size_t Chain::append(const NodePtr &node, bool in_transform)
         static_cast<Link *>(before.get())->next_ = NodeWeak(node);
     }
     link->listed_ = true;
-    link->in_transform_ = in_transform;
-    if (in_transform) {
-        transform_tail_ = NodeWeak(node);
+    link->passing_ = passing;
+    if (passing) {
+        passing_tail_ = NodeWeak(node);
         return 0;
     }
     tail_ = node;
-    if (++length_ < look_at_) {
+    length_ += link->counts() ? 1 : 0;
+    if (length_ < look_at_) {
         return 0;
     }
     size_t before_dropping = length_;
@@ -47,13 +76,15 @@ size_t Chain::append(const NodePtr &node, bool in_transform)
 void Chain::remove(Link *link)
 {
     NodePtr dropped;
+    NodePtr next;
     std::lock_guard<std::mutex> guard(lock_);
 
     if (!link->listed_) {
         return;
     }
     Edge before = hidden_edge(link);
-    NodePtr next = link->next_.lock();
+
+    next = link->next_.lock();
 
     link->listed_ = false;
     if (before.function) {
@@ -63,8 +94,8 @@ void Chain::remove(Link *link)
         dropped = std::move(hidden_edge(next.get()).function);
         hidden_edge(next.get()) = before;
     }
-    if (!link->in_transform_) {
-        length_--;
+    if (!link->passing_) {
+        length_ -= link->counts() ? 1 : 0;
         if (tail_.get() == link) {
             dropped = std::move(tail_);
             tail_ = before.function;
@@ -75,9 +106,24 @@ void Chain::remove(Link *link)
     }
 }
 
+NodePtr Chain::standing_for(const Node *code)
+{
+    std::lock_guard<std::mutex> guard(lock_);
+    NodePtr node = tail_;
+
+    while (node && !static_cast<Link *>(node.get())->stands_for(code)) {
+        node = hidden_edge(node.get()).function;
+    }
+    return node;
+}
+
 void Chain::clear()
 {
     NodePtr dropped;
+
+    if (has_token_) {
+        token_->forget();
+    }
     std::lock_guard<std::mutex> guard(lock_);
 
     for (NodePtr node = tail_; node; node = hidden_edge(node.get()).function) {
@@ -85,7 +131,7 @@ void Chain::clear()
     }
     dropped = std::move(tail_);
     tail_ = NodePtr();
-    transform_tail_ = no_node();
+    passing_tail_ = no_node();
     length_ = 0;
     look_at_ = limit_;
 }
@@ -97,6 +143,7 @@ bool Chain::empty()
 
 size_t Chain::length()
 {
+    take_in_compiled();
     std::lock_guard<std::mutex> guard(lock_);
 
     return length_;
@@ -116,15 +163,15 @@ void Chain::set_limit(size_t nodes)
 NodePtr Chain::drop_old()
 {
     NodePtr oldest_in_use = tail_;
-    size_t kept = 1;
-    size_t at = 1;
+    size_t at = static_cast<Link *>(tail_.get())->counts() ? 1 : 0;
+    size_t kept = at;
 
     for (NodePtr node = hidden_edge(tail_.get()).function; node;) {
         NodePtr before = hidden_edge(node.get()).function;
 
-        at++;
+        at += static_cast<Link *>(node.get())->counts() ? 1 : 0;
         /* The list holds it once, and `node` itself. */
-        if (node.use_count() > 2) {
+        if (static_cast<Link *>(node.get())->in_use(node.use_count())) {
             oldest_in_use = node;
             kept = at;
         }

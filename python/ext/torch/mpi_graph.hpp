@@ -25,11 +25,15 @@
  *     a send say, would be lost. Old nodes that nothing else holds are dropped
  *     when there are too many of them.
  *  5. Nodes made while a graph is traced are not linked: the effect of the
- *     operations keeps their order there. Nodes made inside a transform
- *     (torch.func) are linked to each other only. */
+ *     operations keeps their order there, and the code takes its place in the
+ *     list when it runs (mpi_token.hpp). Nodes made inside a transform
+ *     (torch.func), or by what a backward pass computes again (a checkpoint),
+ *     have their backward there: they are linked to each other only, and
+ *     nobody but their results holds them. */
 #pragma once
 
 #include <ATen/core/grad_mode.h>
+#include <atomic>
 #include <mutex>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -43,6 +47,7 @@ using torch::autograd::variable_list;
 using NodePtr = decltype(Edge::function);
 
 #if __has_include(<torch/csrc/autograd/node.h>) /* nodes count themselves */
+constexpr size_t own_holders = 1; /* of a node in Python: its object */
 using NodeWeak = c10::weak_intrusive_ptr<Node>;
 inline NodeWeak no_node()
 {
@@ -53,6 +58,7 @@ template <class T> NodePtr owned(T *node)
     return NodePtr(c10::intrusive_ptr<T>::unsafe_steal_from_new(node));
 }
 #else
+constexpr size_t own_holders = 0;
 using NodeWeak = std::weak_ptr<Node>;
 inline NodeWeak no_node()
 {
@@ -65,16 +71,22 @@ template <class T> NodePtr owned(T *node)
 #endif
 
 class Link;
+class Token;
 
 /* The list of a communicator's nodes that have not run. */
-class Chain
+class Chain : public std::enable_shared_from_this<Chain>
 {
   public:
+    /* Compiled code's part in the order; see mpi_token.hpp. */
+    const std::shared_ptr<Token> &token();
+    bool ends_with(const NodePtr &node);
     /* Put `node` at the end. Its other edges are there already. Returns how
      * many old ones were dropped. */
-    size_t append(const NodePtr &node, bool in_transform);
+    size_t append(const NodePtr &node, bool passing);
     /* Take a node out that will not run again. */
     void remove(Link *link);
+    /* The last node in the list that stands for `code`, if there is one. */
+    NodePtr standing_for(const Node *code);
     /* Forget all nodes; those that results still hold lose nothing else. */
     void clear();
     bool empty();
@@ -82,11 +94,14 @@ class Chain
     void set_limit(size_t nodes);
 
   private:
+    void take_in_compiled();
     NodePtr drop_old();
 
     std::mutex lock_;
+    std::shared_ptr<Token> token_; /* once compiled code has asked for it */
+    std::atomic<bool> has_token_{false};
     NodePtr tail_;
-    NodeWeak transform_tail_ = no_node();
+    NodeWeak passing_tail_ = no_node();
     size_t length_ = 0;
     size_t limit_ = 1000;
     size_t look_at_ = 1000; /* the length at which old nodes are looked for */
@@ -103,13 +118,29 @@ class Link : public Node
     {
         chain_->remove(this);
     }
+    /* Does anything but the list hold it, if so many hold it in all: the list,
+     * who asks, and others? */
+    virtual bool in_use(size_t count) const
+    {
+        return count > 2;
+    }
+    /* Does it lead to another node, that of compiled code? */
+    virtual bool stands_for(const Node *) const
+    {
+        return false;
+    }
+    /* Is it a communication? */
+    virtual bool counts() const
+    {
+        return true;
+    }
 
   private:
     friend class Chain;
     std::shared_ptr<Chain> chain_;
     NodeWeak next_ = no_node(); /* the node that was appended after it */
     bool listed_ = false;
-    bool in_transform_ = false;
+    bool passing_ = false;
 };
 
 } // namespace weft_torch::mpi

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <torch/csrc/Exceptions.h>
+#include <unistd.h>
 
 namespace weft_torch::mpi
 {
@@ -69,6 +70,11 @@ std::string mark_words(int64_t mark)
                                                        : "operation ";
 
     text += std::to_string(mark & mark_number);
+    if ((mark & mark_type) != 0) {
+        text += std::string(" on ") +
+                c10::toString(at::ScalarType(
+                    ((mark & mark_type) >> mark_type_shift) - 1));
+    }
     if ((mark & mark_grad) != 0) {
         text += ", recording gradients";
     }
@@ -96,17 +102,40 @@ std::string with_marks_read(std::string text)
     return text;
 }
 
+/* With the GIL held. */
+void throw_if_raised()
+{
+    if (PyErr_Occurred() != nullptr) {
+        python_error error;
+
+        error.persist();
+        throw error;
+    }
+}
+
 } // namespace
 
 void fail_mpi(weft_status status, const std::string &text)
 {
     py::gil_scoped_acquire gil;
+    throw_if_raised(); /* the call was given up because of it */
     py::object kind = py::module_::import("weft").attr(exception_name(status));
     python_error error;
 
     PyErr_SetString(kind.ptr(), text.c_str());
     error.persist();
     throw error;
+}
+
+void check_signals()
+{
+    if (gettid() != getpid()) {
+        return;
+    }
+    py::gil_scoped_acquire gil;
+
+    (void)PyErr_CheckSignals();
+    throw_if_raised();
 }
 
 void check_mpi(weft_status status, const char *what)
@@ -163,13 +192,23 @@ Group::~Group()
     close();
 }
 
-/* What is not over yet keeps its memory; what is, goes. */
+/* What is not over yet keeps its memory; what is, goes. The lock is not held
+ * while they are looked at: that drives progress. */
 void Group::keep(std::unique_ptr<Pending> pending)
 {
-    lazy.remove_if([](const std::unique_ptr<Pending> &p) { return p->done(); });
-    if (pending != nullptr && !pending->done()) {
-        lazy.push_back(std::move(pending));
+    std::list<std::unique_ptr<Pending>> all;
+    {
+        std::lock_guard<std::mutex> guard(message_lock);
+
+        all.swap(lazy);
     }
+    all.remove_if([](const std::unique_ptr<Pending> &p) { return p->done(); });
+    if (pending != nullptr && !pending->done()) {
+        all.push_back(std::move(pending));
+    }
+    std::lock_guard<std::mutex> guard(message_lock);
+
+    lazy.splice(lazy.end(), all);
 }
 
 std::shared_ptr<Group> Group::at_place(py::object place)

@@ -104,6 +104,7 @@ void exchange(Group &group, int64_t mark, const Axis &a, const Slabs &give,
     std::unique_lock<std::mutex> guard(group.lock);
     weft_comm *comm = group.comm();
 
+    mark |= type_in_mark(give.below.scalar_type());
     weft_comm_set_mark(comm, uint64_t(group.next_mark(mark)));
     weft_status status = weft_alltoallv(comm, src.data(), dst.data(), WEFT_U8);
     weft_comm_set_mark(comm, 0);
@@ -172,18 +173,6 @@ Tensor run_halo(const Tensor &x, Group &group, int64_t mark, IntArrayRef args,
     }
     y = y.is_alias_of(x) ? y.clone() : y.contiguous();
     return x.is_cpu() ? y : y.to(x.device());
-}
-
-Numbers halo_shape(IntArrayRef x, IntArrayRef args, bool back)
-{
-    Numbers shape = x.vec();
-
-    for (size_t i = 0; i < args.size() / 5; i++) {
-        Axis a = axis_at(args, i);
-
-        shape[size_t(a.axis)] += (back ? -1 : 1) * (a.low + a.high);
-    }
-    return shape;
 }
 
 } // namespace weft_torch::mpi

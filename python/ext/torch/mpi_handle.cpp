@@ -47,11 +47,11 @@ class Flight : public Pending
     weft_request *request_ = nullptr;
 };
 
-bool can_start(Kind kind, IntArrayRef args)
+bool can_start(Kind kind, IntArrayRef args, bool records)
 {
     switch (kind) {
     case Kind::Allreduce: /* MAX and MIN save where they were found */
-        return args[0] != WEFT_OP_MAX && args[0] != WEFT_OP_MIN;
+        return !records || (args[0] != WEFT_OP_MAX && args[0] != WEFT_OP_MIN);
     case Kind::Reduce:
     case Kind::ReduceScatter:
     case Kind::Scan:
@@ -180,7 +180,7 @@ std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
 
     if (elsewhere && kind == Kind::Recv) {
         handle->deferred_ = true;
-    } else if (elsewhere || !can_start(kind, args)) {
+    } else if (elsewhere || !can_start(kind, args, grad)) {
         Numbers now = args.vec();
 
         if (kind == Kind::Send) {
@@ -254,7 +254,7 @@ void Handle::record(const Tensor &x)
         node_->add_next_edge(Edge());
     }
     node_->add_input_metadata(Node::undefined_input());
-    warn_of_dropped(group_->chain->append(node_, false));
+    warn_of_dropped(group_->chain->append(node_, is_computed_again(mark_)));
 }
 
 Tensor Handle::finish_receive()
@@ -300,7 +300,7 @@ void Handle::add_node(const Tensor &y)
 
     node->add_next_edge(Edge(node_, 0));
     torch::autograd::set_history(y, node);
-    warn_of_dropped(group_->chain->append(node, false));
+    warn_of_dropped(group_->chain->append(node, is_computed_again(mark_)));
 }
 
 Tensor Handle::wait()

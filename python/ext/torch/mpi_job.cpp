@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mpi_job.hpp"
 
+#include <cstring>
 #include <numeric>
 
 #include "tensors.hpp"
@@ -82,7 +83,11 @@ void fill_identity(const Tensor &t, weft_op_kind op)
         }
         return;
     case WEFT_OP_BAND:
-        t.zero_().bitwise_not_();
+        if (t.scalar_type() == at::kBool) {
+            t.fill_(true);
+        } else { /* torch cannot invert all types */
+            std::memset(t.data_ptr(), 0xff, t.nbytes());
+        }
         return;
     default:
         t.zero_();
@@ -121,6 +126,7 @@ Job::Job(Kind kind, const Tensor &x, Group &group, IntArrayRef args)
     : kind_(kind), group_(group), args_(args.begin(), args.end()),
       device_(x.device())
 {
+    check_counts(kind, x, group, args_);
     switch (kind) {
     case Kind::Allreduce:
     case Kind::Reduce:
@@ -377,6 +383,9 @@ void Job::call(int64_t mark, weft_request **out)
     std::unique_lock<std::mutex> guard(group_.lock);
     weft_comm *comm = backwards ? group_.reversed() : group_.comm();
 
+    if (type_ == WEFT_U8) {
+        mark |= type_in_mark(out_.scalar_type());
+    }
     weft_comm_set_mark(comm, uint64_t(group_.next_mark(mark)));
     weft_status status = dispatch(comm, out);
     weft_comm_set_mark(comm, 0);

@@ -36,6 +36,14 @@ int64_t own_number(int64_t mark, bool sending)
     return sending ? numbers & message_mask : numbers >> message_bits;
 }
 
+Letter *first_of(Group &group, uint32_t tag)
+{
+    std::lock_guard<std::mutex> guard(group.message_lock);
+    auto queue = group.queues.find(tag);
+
+    return queue == group.queues.end() ? nullptr : queue->second.front();
+}
+
 } // namespace
 
 LastMessage &last_message()
@@ -46,12 +54,16 @@ LastMessage &last_message()
 }
 
 Letter::Letter(Group &group, int64_t peer, int64_t tag, int64_t level)
-    : group_(group), peer_(peer), tag_(tag), level_(level % levels)
+    : group_(group), living_(group.weak_from_this()), peer_(peer), tag_(tag),
+      level_(level % levels)
 {
 }
 
 Letter::~Letter()
 {
+    if (lined_up_) {
+        leave_queue();
+    }
     weft_request_release(first_);
     weft_request_release(payload_);
 }
@@ -62,28 +74,20 @@ uint32_t Letter::wire_tag(bool of_payload) const
            uint32_t(level_) << level_shift | uint32_t(tag_);
 }
 
-/* Forward messages are counted for each rank and tag; what belongs to one has
- * its number. */
-int64_t Letter::numbered(int64_t mark, bool sending)
-{
-    int64_t flags = mark & ~mark_number;
-
-    if ((mark & phase_bits) != 0) {
-        number_ = own_number(mark, sending);
-    } else {
-        std::lock_guard<std::mutex> guard(group_.message_lock);
-        auto &counts = sending ? group_.sent : group_.received;
-
-        number_ = int64_t(++counts[{uint32_t(peer_), wire_tag(false)}]) &
-                  message_mask;
-    }
-    return flags | number_;
-}
-
+/* Forward messages are counted by the sender, for each rank and tag; what
+ * belongs to one has its number. */
 void Letter::write_header(int64_t mark)
 {
+    if ((mark & phase_bits) != 0) {
+        number_ = own_number(mark, true);
+    } else {
+        std::lock_guard<std::mutex> guard(group_.message_lock);
+
+        number_ = int64_t(++group_.sent[{uint32_t(peer_), wire_tag(false)}]) &
+                  message_mask;
+    }
     header_ = {header_magic, uint32_t(tensor_.scalar_type()),
-               uint64_t(tensor_.nbytes()), numbered(mark, true), 0};
+               uint64_t(tensor_.nbytes()), (mark & ~mark_number) | number_, 0};
     std::memcpy(room_.data(), &header_, sizeof(header_));
     if (is_short() && tensor_.nbytes() > 0) {
         std::memcpy(room_.data() + sizeof(header_), tensor_.data_ptr(),
@@ -124,29 +128,124 @@ void Letter::send(const Tensor &x, int64_t mark)
     }
 }
 
-/* From any rank the payload can only be asked for once the header is there. */
 void Letter::start_receive(const Tensor &out, int64_t mark)
 {
     receives_ = true;
     tensor_ = out;
     expected_ = mark;
-    if (peer_ != any_rank) {
-        expected_ = numbered(mark, false);
-        post_payload();
+    comm_ = group_.comm();
+    first_in_line_ = takes_turn();
+    if (first_in_line_) {
+        weft_status status = post();
+
+        if (status != WEFT_OK && lined_up_) {
+            leave_queue();
+        }
+        check_mpi(status, "Irecv");
     }
-    check_mpi(weft_irecv(group_.comm(), room_.data(),
-                         sizeof(Header) + (is_short() ? out.nbytes() : 0),
-                         uint32_t(peer_), wire_tag(false), &info_, &first_),
-              "Irecv");
 }
 
-void Letter::post_payload()
+/* Is nobody before it? */
+bool Letter::takes_turn()
 {
-    if (!is_short()) {
-        check_mpi(weft_irecv(group_.comm(), tensor_.data_ptr(),
-                             tensor_.nbytes(), uint32_t(peer_), wire_tag(true),
-                             nullptr, &payload_),
-                  "Irecv");
+    std::lock_guard<std::mutex> guard(group_.message_lock);
+    auto queue = group_.queues.find(wire_tag(false));
+
+    if (queue == group_.queues.end()) {
+        if (!is_long_from_any()) {
+            return true;
+        }
+        queue = group_.queues.emplace(wire_tag(false), 0).first;
+    }
+    queue->second.push_back(this);
+    lined_up_ = queued_ = true;
+    return queue->second.size() == 1;
+}
+
+void Letter::leave_queue()
+{
+    std::lock_guard<std::mutex> guard(group_.message_lock);
+    auto queue = group_.queues.find(wire_tag(false));
+
+    if (!queued_) {
+        return;
+    }
+    queued_ = false;
+    queue->second.remove(this);
+    if (queue->second.empty()) {
+        group_.queues.erase(queue);
+    }
+    group_.turn.notify_all();
+}
+
+/* Progress is made by whoever waits for the first, or by the world's thread. */
+void Letter::await_turn()
+{
+    if (first_in_line_) {
+        (void)weft_request_wait(first_, 0);
+    }
+    std::unique_lock<std::mutex> guard(group_.message_lock);
+
+    while (!group_.turn.wait_for(guard, std::chrono::milliseconds(100),
+                                 [this] { return !queued_; })) {
+        guard.unlock();
+        check_signals();
+        guard.lock();
+    }
+}
+
+weft_status Letter::post()
+{
+    bool any = is_long_from_any();
+    weft_status status = any ? WEFT_OK : post_payload();
+
+    if (status == WEFT_OK) {
+        status =
+            weft_irecv(comm_, room_.data(),
+                       sizeof(Header) + (is_short() ? tensor_.nbytes() : 0),
+                       uint32_t(peer_), wire_tag(false), &info_, &first_);
+    }
+    if (status == WEFT_OK && any) {
+        status = weft_request_on_done(first_, &Letter::header_came, this);
+    }
+    return status;
+}
+
+weft_status Letter::post_payload()
+{
+    return is_short() ? WEFT_OK
+                      : weft_irecv(comm_, tensor_.data_ptr(), tensor_.nbytes(),
+                                   uint32_t(peer_), wire_tag(true), nullptr,
+                                   &payload_);
+}
+
+/* The first of a queue has its header: ask for its payload, and let those
+ * behind it go on, up to the next one that is from any rank. If the
+ * communicator is broken none of them can. */
+void Letter::header_came(weft_request *, weft_status status, void *letter)
+{
+    Letter *first = static_cast<Letter *>(letter);
+    GroupPtr group = first->living_.lock();
+    uint32_t tag = first->wire_tag(false);
+    bool broken = status != WEFT_OK && status != WEFT_ERR_TRUNCATED;
+
+    if (group == nullptr) {
+        return; /* nobody waits any more */
+    }
+    if (status == WEFT_OK) {
+        first->peer_ = first->info_.from;
+        first->posted_ = first->post_payload();
+    }
+    first->leave_queue(); /* it may be gone after that */
+    while ((first = first_of(*group, tag)) != nullptr) {
+        bool any = first->is_long_from_any();
+
+        status = broken ? status : first->post();
+        if (any && status == WEFT_OK) {
+            return; /* its own header goes on */
+        }
+        first->posted_ = status;
+        first->leave_queue();
     }
 }
 
@@ -154,6 +253,13 @@ bool Letter::done()
 {
     int done = 1;
 
+    if (lined_up_) {
+        std::lock_guard<std::mutex> guard(group_.message_lock);
+
+        if (queued_) {
+            return false;
+        }
+    }
     if (first_ != nullptr) {
         (void)weft_request_test(first_, &done);
     }
@@ -165,6 +271,13 @@ bool Letter::done()
 
 void Letter::wait(const char *what)
 {
+    if (lined_up_) {
+        await_turn();
+    }
+    if (posted_ != WEFT_OK) { /* once more, for the words of it */
+        comm_ = group_.comm();
+        check_mpi(first_ == nullptr ? post() : posted_, what);
+    }
     weft_status status =
         first_ != nullptr ? weft_request_wait(first_, 0) : WEFT_OK;
 
@@ -185,7 +298,6 @@ void Letter::wait(const char *what)
  * what belongs to it could never be told apart from what comes later. */
 void Letter::check_header(const char *what, size_t came)
 {
-    bool any = peer_ == any_rank;
     int64_t phase = expected_ & phase_bits;
     std::string wrong;
 
@@ -193,9 +305,8 @@ void Letter::check_header(const char *what, size_t came)
     if (came >= sizeof(Header)) {
         std::memcpy(&header_, room_.data(), sizeof(Header));
     }
-    if (any) {
-        expected_ = numbered(expected_, false);
-    }
+    number_ =
+        phase != 0 ? own_number(expected_, false) : header_.mark & mark_number;
     if (came < sizeof(Header) || header_.magic != header_magic) {
         wrong = "is not a message of weft.mpi";
     } else if ((header_.mark & phase_bits) != phase ||
@@ -219,9 +330,6 @@ void Letter::check_header(const char *what, size_t came)
 
         weft_comm_abort(group_.comm(), text.c_str());
         fail_mpi(WEFT_ERR_MISMATCH, text);
-    }
-    if (any) {
-        post_payload();
     }
 }
 

@@ -27,7 +27,13 @@ static_assert(sizeof(Header) == 32, "sent as bytes");
 
 /* One message under way. A short one travels with its header; a long one
  * follows it under a tag of its own, straight from and to the tensor. Both
- * sides know the length, so both know which it is. */
+ * sides know the length, so both know which it is.
+ *
+ * Who sends a long one to a receive from any rank is known when the header is
+ * there, and only then its payload can be asked for, by whoever drives
+ * progress. Until then all later receives with that tag wait in a queue, or
+ * they would take that payload for theirs. Nothing is lost by it: none of them
+ * could get a message before the first one has. */
 class Letter : public Pending
 {
   public:
@@ -66,20 +72,34 @@ class Letter : public Pending
         return tensor_.nbytes() <= most_short;
     }
     uint32_t wire_tag(bool of_payload) const;
-    int64_t numbered(int64_t mark, bool sending);
     void write_header(int64_t mark);
-    void post_payload();
+    bool is_long_from_any() const
+    {
+        return peer_ == any_rank && !is_short();
+    }
+    bool takes_turn();
+    void leave_queue();
+    void await_turn();
+    weft_status post();
+    weft_status post_payload();
+    static void header_came(weft_request *request, weft_status status,
+                            void *letter);
     void check_header(const char *what, size_t came);
 
     Group &group_;
+    const std::weak_ptr<Group> living_; /* the same, for who comes late */
+    weft_comm *comm_ = nullptr;
     int64_t peer_;
     const int64_t tag_;
     const int64_t level_;
     Tensor tensor_;
-    int64_t expected_ = 0; /* the mark a receive wants, less the flags */
+    int64_t expected_ = 0; /* the mark a receive wants */
     int64_t number_ = 0;
     bool receives_ = false;
-    bool payload_posted_ = false;
+    bool lined_up_ = false;      /* it has been in a queue */
+    bool first_in_line_ = false; /* nobody was before it */
+    bool queued_ = false;        /* guarded by the group's message_lock */
+    weft_status posted_ = WEFT_OK;
     Header header_{};
     weft_message_info info_{};
     weft_request *first_ = nullptr;

@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "mpi_calls.hpp"
+#include "mpi_trace.hpp"
 
 namespace weft_torch::mpi
 {
@@ -307,18 +308,6 @@ void bind_state(CommClass &cls)
             "_close", [](const Comm &self) { self.group()->close(); }, NoGil());
 }
 
-/* For the fake kernels. */
-Numbers shape_by_name(const std::string &name, const Numbers &x, int64_t comm,
-                      const Numbers &args)
-{
-    for (int k = 0; k < kinds; k++) {
-        if (name == name_of(Kind(k))) {
-            return result_shape(Kind(k), x, *Group::by_id(comm), args);
-        }
-    }
-    TORCH_CHECK_VALUE(false, "weft.mpi: there is no operation ", name);
-}
-
 } // namespace
 
 void bind_mpi(py::module_ &module)
@@ -340,7 +329,7 @@ void bind_mpi(py::module_ &module)
         names.append(name_of(Kind(k)));
     }
     module.attr("mpi_names") = names;
-    module.def("mpi_shape", &shape_by_name);
+    bind_trace(module);
     module.def("mpi_size",
                [](int64_t comm) { return Group::by_id(comm)->size; });
 }

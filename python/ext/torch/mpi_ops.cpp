@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each operation is: its name, its result, its adjoint. */
+/* What each operation is: its name, its result, its adjoint. The rules are
+ * written once for numbers and for lengths that a compiler leaves open. */
 #include "mpi.hpp"
 
 #include <numeric>
 
 #include "mpi_job.hpp"
 #include "mpi_message.hpp"
+#include "mpi_trace.hpp"
 
 namespace weft_torch::mpi
 {
@@ -19,31 +21,36 @@ const char *const kind_names[kinds] = {
     "halo",      "halo_back",      "replicate", "own_part", "join",
     "barrier",   "send",           "recv",      "sendrecv"};
 
-Numbers joined(std::initializer_list<int64_t> first, IntArrayRef rest)
-{
-    Numbers all(first);
+template <class N> using List = std::vector<N>;
+template <class N> using Slice = c10::ArrayRef<N>;
 
-    all.insert(all.end(), rest.begin(), rest.end());
-    return all;
-}
-
-Numbers joined(Numbers all, IntArrayRef rest)
+template <class N> List<N> joined(List<N> all, Slice<N> rest)
 {
     all.insert(all.end(), rest.begin(), rest.end());
     return all;
 }
 
-int64_t total(IntArrayRef counts)
+template <class N> N total(Slice<N> counts)
 {
-    return std::accumulate(counts.begin(), counts.end(), int64_t(0));
+    return std::accumulate(counts.begin(), counts.end(), N(0));
 }
 
-Numbers reshaped(IntArrayRef x, int64_t axis, int64_t length)
+template <class N> List<N> reshaped(Slice<N> x, size_t axis, N length)
 {
-    Numbers shape = x.vec();
+    List<N> shape = x.vec();
 
-    shape[size_t(axis)] = length;
+    shape[axis] = std::move(length);
     return shape;
+}
+
+size_t index(int64_t n)
+{
+    return size_t(n);
+}
+
+size_t index(const c10::SymInt &n)
+{
+    return size_t(n.guard_int(__FILE__, __LINE__));
 }
 
 Tensor own_part(const Tensor &x, const Group &group, IntArrayRef args)
@@ -55,16 +62,121 @@ Tensor own_part(const Tensor &x, const Group &group, IntArrayRef args)
         .clone(at::MemoryFormat::Contiguous);
 }
 
-Numbers alltoall_shape(IntArrayRef x, const Group &group, IntArrayRef args)
+template <class N>
+List<N> alltoall_shape(Slice<N> x, const Group &group, Slice<N> args)
 {
     size_t size = size_t(group.size);
-    Numbers shape = reshaped(x, args[1], args[2 + size_t(group.rank)]);
+    List<N> shape = reshaped(x, index(args[1]), args[2 + size_t(group.rank)]);
 
-    shape[size_t(args[0])] = total(args.slice(2 + size, size));
+    shape[index(args[0])] = total(args.slice(2 + size, size));
     return shape;
 }
 
-/* A rank's own numbers must be right before any rank is asked for data. */
+template <class N> List<N> halo_shape(Slice<N> x, Slice<N> args, bool back)
+{
+    List<N> shape = x.vec();
+
+    for (size_t i = 0; i < args.size(); i += 5) {
+        N halo = args[i + 1] + args[i + 2];
+        N &length = shape[index(args[i])];
+
+        length = back ? length - halo : length + halo;
+    }
+    return shape;
+}
+
+template <class N>
+AdjointOf<N> adjoint_rule(Kind kind, Slice<N> x, const Group &group,
+                          Slice<N> args)
+{
+    using Result = AdjointOf<N>;
+    size_t size = size_t(group.size);
+    bool averages = (kind == Kind::Allreduce || kind == Kind::Reduce ||
+                     kind == Kind::ReduceScatter) &&
+                    args[0] == N(WEFT_OP_AVG);
+    double factor = averages ? 1.0 / double(group.size) : 1.0;
+
+    switch (kind) {
+    case Kind::Allreduce:
+        return args[1] != N(0) ? Result{Kind::Replicate, {}, factor}
+                               : Result{Kind::Allreduce, args.vec()};
+    case Kind::Reduce:
+        return {Kind::Bcast, {args[1]}, factor};
+    case Kind::Bcast:
+        return {Kind::Reduce, {N(WEFT_OP_SUM), args[0]}};
+    case Kind::Gather:
+        return {Kind::Scatter, joined(args.vec(), x)};
+    case Kind::Allgather:
+        return args[1] != N(0)
+                   ? Result{Kind::Own, joined({args[0]}, args.slice(2))}
+                   : Result{Kind::ReduceScatter,
+                            joined({N(WEFT_OP_SUM), args[0]}, args.slice(2))};
+    case Kind::Scatter:
+        return {Kind::Gather, args.slice(0, 2 + size).vec()};
+    case Kind::ReduceScatter:
+        return {Kind::Allgather, joined({args[1], N(0)}, args.slice(2)),
+                factor};
+    case Kind::Alltoall:
+        return {Kind::Alltoall,
+                joined(joined({args[1], args[0]}, args.slice(2 + size, size)),
+                       args.slice(2, size))};
+    case Kind::Scan:
+    case Kind::Exscan:
+        return {kind, {args[0], N(args[1] == N(0) ? 1 : 0)}};
+    case Kind::Halo:
+        return {Kind::HaloBack, args.vec()};
+    case Kind::HaloBack:
+        return {Kind::Halo, args.vec()};
+    case Kind::Replicate:
+        return {Kind::Allreduce, {N(WEFT_OP_SUM), N(1)}};
+    case Kind::Own:
+        return {Kind::Allgather, joined({args[0], N(1)}, args.slice(1))};
+    case Kind::Send:
+        return {Kind::Recv, {args[0], args[1], args[2] + N(1)}};
+    case Kind::Recv:
+        return {Kind::Send, {args[0], args[1], args[2] + N(1), N(0)}};
+    case Kind::Sendrecv:
+        return {
+            Kind::Sendrecv,
+            joined({args[2], args[3], args[0], args[1], args[4] + N(1)}, x)};
+    default:
+        return {kind, args.vec()};
+    }
+}
+
+template <class N>
+List<N> shape_rule(Kind kind, Slice<N> x, const Group &group, Slice<N> args)
+{
+    size_t rank = size_t(group.rank);
+
+    switch (kind) {
+    case Kind::Gather:
+        return reshaped(x, index(args[0]),
+                        args[1] == N(group.rank) ? total(args.slice(2)) : N(0));
+    case Kind::Allgather:
+        return reshaped(x, index(args[0]), total(args.slice(2)));
+    case Kind::Scatter:
+        return args.slice(2 + size_t(group.size)).vec();
+    case Kind::ReduceScatter:
+        return reshaped(x, index(args[1]), args[2 + rank]);
+    case Kind::Own:
+        return reshaped(x, index(args[0]), args[1 + rank]);
+    case Kind::Alltoall:
+        return alltoall_shape(x, group, args);
+    case Kind::Halo:
+    case Kind::HaloBack:
+        return halo_shape(x, args, kind == Kind::HaloBack);
+    case Kind::Send:
+        return {N(0)};
+    case Kind::Sendrecv:
+        return args.slice(5).vec();
+    default:
+        return x.vec();
+    }
+}
+
+} // namespace
+
 void check_counts(Kind kind, const Tensor &x, const Group &group,
                   IntArrayRef args)
 {
@@ -103,8 +215,6 @@ void check_counts(Kind kind, const Tensor &x, const Group &group,
     }
 }
 
-} // namespace
-
 const char *name_of(Kind kind)
 {
     return kind_names[int(kind)];
@@ -133,87 +243,26 @@ bool differentiable(Kind kind, IntArrayRef args, at::ScalarType type)
 Adjoint adjoint_of(Kind kind, IntArrayRef x, const Group &group,
                    IntArrayRef args)
 {
-    size_t size = size_t(group.size);
-    bool averages = (kind == Kind::Allreduce || kind == Kind::Reduce ||
-                     kind == Kind::ReduceScatter) &&
-                    args[0] == WEFT_OP_AVG;
-    double factor = averages ? 1.0 / double(group.size) : 1.0;
+    return adjoint_rule(kind, x, group, args);
+}
 
-    switch (kind) {
-    case Kind::Allreduce:
-        return args[1] != 0 ? Adjoint{Kind::Replicate, {}, factor}
-                            : Adjoint{Kind::Allreduce, args.vec()};
-    case Kind::Reduce:
-        return {Kind::Bcast, {args[1]}, factor};
-    case Kind::Bcast:
-        return {Kind::Reduce, {WEFT_OP_SUM, args[0]}};
-    case Kind::Gather:
-        return {Kind::Scatter, joined(args.vec(), x)};
-    case Kind::Allgather:
-        return args[1] != 0
-                   ? Adjoint{Kind::Own, joined({args[0]}, args.slice(2))}
-                   : Adjoint{Kind::ReduceScatter,
-                             joined({WEFT_OP_SUM, args[0]}, args.slice(2))};
-    case Kind::Scatter:
-        return {Kind::Gather, args.slice(0, 2 + size).vec()};
-    case Kind::ReduceScatter:
-        return {Kind::Allgather, joined({args[1], 0}, args.slice(2)), factor};
-    case Kind::Alltoall:
-        return {Kind::Alltoall,
-                joined(joined({args[1], args[0]}, args.slice(2 + size, size)),
-                       args.slice(2, size))};
-    case Kind::Scan:
-    case Kind::Exscan:
-        return {kind, {args[0], args[1] == 0}};
-    case Kind::Halo:
-        return {Kind::HaloBack, args.vec()};
-    case Kind::HaloBack:
-        return {Kind::Halo, args.vec()};
-    case Kind::Replicate:
-        return {Kind::Allreduce, {WEFT_OP_SUM, 1}};
-    case Kind::Own:
-        return {Kind::Allgather, joined({args[0], 1}, args.slice(1))};
-    case Kind::Send:
-        return {Kind::Recv, {args[0], args[1], args[2] + 1}};
-    case Kind::Recv:
-        return {Kind::Send, {args[0], args[1], args[2] + 1, 0}};
-    case Kind::Sendrecv:
-        return {Kind::Sendrecv,
-                joined({args[2], args[3], args[0], args[1], args[4] + 1}, x)};
-    default:
-        return {kind, args.vec()};
-    }
+AdjointOf<c10::SymInt> adjoint_of(Kind kind, c10::SymIntArrayRef x,
+                                  const Group &group, c10::SymIntArrayRef args)
+{
+    return adjoint_rule(kind, x, group, args);
 }
 
 Numbers result_shape(Kind kind, IntArrayRef x, const Group &group,
                      IntArrayRef args)
 {
-    size_t rank = size_t(group.rank);
+    return shape_rule(kind, x, group, args);
+}
 
-    switch (kind) {
-    case Kind::Gather:
-        return reshaped(x, args[0],
-                        args[1] == group.rank ? total(args.slice(2)) : 0);
-    case Kind::Allgather:
-        return reshaped(x, args[0], total(args.slice(2)));
-    case Kind::Scatter:
-        return args.slice(2 + size_t(group.size)).vec();
-    case Kind::ReduceScatter:
-        return reshaped(x, args[1], args[2 + rank]);
-    case Kind::Own:
-        return reshaped(x, args[0], args[1 + rank]);
-    case Kind::Alltoall:
-        return alltoall_shape(x, group, args);
-    case Kind::Halo:
-    case Kind::HaloBack:
-        return halo_shape(x, args, kind == Kind::HaloBack);
-    case Kind::Send:
-        return {0};
-    case Kind::Sendrecv:
-        return args.slice(5).vec();
-    default:
-        return x.vec();
-    }
+std::vector<c10::SymInt> result_shape(Kind kind, c10::SymIntArrayRef x,
+                                      const Group &group,
+                                      c10::SymIntArrayRef args)
+{
+    return shape_rule(kind, x, group, args);
 }
 
 Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
@@ -240,7 +289,6 @@ Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
     default:
         break;
     }
-    check_counts(kind, x, group, args);
     Job job(kind, x, group, args);
 
     job.call(mark, nullptr);

@@ -15,7 +15,8 @@ import torch.distributed as dist
 
 import weft
 from weft import _job
-from weft._core import InvalidError
+from weft._core import ANY_SOURCE, ClosedError, InvalidError
+from weft.mpi import _traced
 from weft.torch import _place
 from weft.torch._shim import shim
 
@@ -25,7 +26,6 @@ MINLOC, MAXLOC = 12, 13
 PROC_NULL = -1
 
 _tracing = torch.compiler.is_dynamo_compiling
-_ops: Any = torch.ops.weft
 Handle: Any = shim.MpiHandle
 _MpiComm: Any = shim.MpiComm
 
@@ -62,14 +62,28 @@ class Comm(_MpiComm):
     def __init__(self, comm: Any = None) -> None:
         place, self._kept = _place_of(comm)
         super().__init__(place)
-        self._place = place
+        self._place: _place.Place | None = place
         # What torch.compile can read: plain attributes.
-        self._number_of_comm, self._ranks, self._replicates = self._id, self.size, 0
+        self._number_of_comm, self._order = self._id, shim.mpi_order(self._id)
+        self._rank, self._ranks = super().rank, super().size
+        self._replicates = int(self._replicated)
         _all.add(self)
+
+    @property
+    def rank(self) -> int:
+        """Which one this is."""
+        return self._rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self._ranks
 
     @property
     def weft_comm(self) -> weft.Comm:
         """The communicator underneath; calls on it are part of the same order."""
+        if self._place is None:
+            raise ClosedError("weft.mpi: this communicator was freed")
         return self._place.comm
 
     @property
@@ -102,76 +116,123 @@ class Comm(_MpiComm):
 
     def Allreduce(self, x: Any, op: Any = SUM) -> Any:
         """Reduce over all ranks. MINLOC and MAXLOC take and return (values, indices)."""
-        if _tracing():
-            return _ops.allreduce(
-                x, self._number_of_comm, 0, [_traced_op(op, AVG, MAX, MIN), self._replicates]
-            )
         if op is MAXLOC or op is MINLOC or not isinstance(x, torch.Tensor):
             return _allreduce_pairs(self, x, op)
+        if _tracing():
+            return _traced.allreduce(self, x, op)
         return _MpiComm.Allreduce(self, x, op)
 
     def Reduce(self, x: torch.Tensor, op: Any = SUM, root: int = 0) -> torch.Tensor:
         """Reduce; the result is on rank `root`, zeros on the others."""
         if _tracing():
-            return _ops.reduce(x, self._number_of_comm, 0, [_traced_op(op, AVG), root])
+            return _traced.reduce(self, x, op, root)
         return _MpiComm.Reduce(self, x, op, root)
 
     def Bcast(self, x: torch.Tensor, root: int = 0) -> torch.Tensor:
         """The tensor of rank `root`; that of the others says shape and type."""
         if _tracing():
-            return _ops.bcast(x, self._number_of_comm, 0, [root])
+            return _traced.bcast(self, x, root)
         return _MpiComm.Bcast(self, x, root)
 
     def Allgather(self, x: torch.Tensor, axis: int = 0) -> torch.Tensor:
         """All ranks' tensors, which have the same length, along an axis."""
         if _tracing():
-            x = x.unsqueeze(0) if x.dim() == 0 else x
-            axis = axis + x.dim() if axis < 0 else axis
-            args = [axis, self._replicates, *([x.shape[axis]] * self._ranks)]
-            return _ops.allgather(x, self._number_of_comm, 0, args)
+            return _traced.allgather(self, x, axis, None)
         return _MpiComm.Allgather(self, x, axis)
 
     def Reduce_scatter(self, x: torch.Tensor, op: Any = SUM, axis: int = 0) -> torch.Tensor:
         """Reduce; rank r gets part r of equal parts along an axis."""
         if _tracing():
-            axis = axis + x.dim() if axis < 0 else axis
-            counts = [x.shape[axis] // self._ranks] * self._ranks
-            args = [_traced_op(op, AVG), axis, *counts]
-            return _ops.reduce_scatter(x, self._number_of_comm, 0, args)
+            return _traced.reduce_scatter(self, x, op, axis, None)
         return _MpiComm.Reduce_scatter(self, x, op, axis)
 
     def Alltoall(self, x: torch.Tensor, gatheraxis: int = 0, scatteraxis: int = 0) -> torch.Tensor:
         """Part s along the scatter axis goes to rank s; what comes is joined along the other."""
         if _tracing():
-            to = gatheraxis + x.dim() if gatheraxis < 0 else gatheraxis
-            cut = scatteraxis + x.dim() if scatteraxis < 0 else scatteraxis
-            sent = [x.shape[cut] // self._ranks] * self._ranks
-            received = sent if to == cut else [x.shape[to]] * self._ranks
-            return _ops.alltoall(x, self._number_of_comm, 0, [to, cut, *sent, *received])
+            return _traced.alltoall(self, x, gatheraxis, scatteraxis)
         return _MpiComm.Alltoall(self, x, gatheraxis, scatteraxis)
 
     def Scan(self, x: torch.Tensor, op: Any = SUM) -> torch.Tensor:
         """Reduce over the ranks up to this one."""
         if _tracing():
-            return _ops.scan(x, self._number_of_comm, 0, [_traced_op(op), 0])
+            return _traced.scan(self, x, op, exclusive=False)
         return _MpiComm.Scan(self, x, op)
 
     def Exscan(self, x: torch.Tensor, op: Any = SUM) -> torch.Tensor:
         """Reduce over the ranks before this one; on rank 0 what changes nothing: 0 for SUM."""
         if _tracing():
-            return _ops.exscan(x, self._number_of_comm, 0, [_traced_op(op), 0])
+            return _traced.scan(self, x, op, exclusive=True)
         return _MpiComm.Exscan(self, x, op)
 
     def Reduce_scatterv(
         self, x: torch.Tensor, counts: Sequence[int], op: Any = SUM, axis: int = 0
     ) -> torch.Tensor:
         """Reduce; rank r gets counts[r] slices along the axis."""
+        if _tracing():
+            return _traced.reduce_scatter(self, x, op, axis, counts)
         return self._Reduce_scatterv(x, op, list(counts), axis)
 
     def Ireduce_scatterv(
         self, x: torch.Tensor, counts: Sequence[int], op: Any = SUM, axis: int = 0
     ) -> Any:
         return self.I_Reduce_scatterv(x, op, list(counts), axis)
+
+    def Gather(self, x: torch.Tensor, axis: int = 0, root: int = 0) -> torch.Tensor:
+        """All ranks' tensors along an axis, on rank `root`; length 0 on the others."""
+        if _tracing():
+            return _traced.gather(self, x, axis, root, None)
+        return _MpiComm.Gather(self, x, axis, root)
+
+    def Gatherv(
+        self,
+        x: torch.Tensor,
+        axis: int = 0,
+        root: int = 0,
+        counts: Sequence[int] | None = None,
+    ) -> torch.Tensor:
+        """Gather, of any lengths; without counts they are asked for."""
+        if counts is not None and _tracing():
+            return _traced.gather(self, x, axis, root, counts)
+        return _MpiComm.Gatherv(self, x, axis, root, counts)
+
+    def Allgatherv(
+        self, x: torch.Tensor, axis: int = 0, counts: Sequence[int] | None = None
+    ) -> torch.Tensor:
+        """Allgather, of any lengths; without counts they are asked for."""
+        if counts is not None and _tracing():
+            return _traced.allgather(self, x, axis, counts)
+        return _MpiComm.Allgatherv(self, x, axis, counts)
+
+    def Scatter(self, x: torch.Tensor, axis: int = 0, root: int = 0) -> torch.Tensor:
+        """Rank r gets part r, of equal parts along an axis, of rank `root`'s tensor."""
+        if _tracing():
+            return _traced.scatter(self, x, axis, root)
+        return _MpiComm.Scatter(self, x, axis, root)
+
+    def Alltoallv(
+        self,
+        x: torch.Tensor,
+        sendcounts: Sequence[int],
+        recvcounts: Sequence[int] | None = None,
+        gatheraxis: int = 0,
+        scatteraxis: int = 0,
+    ) -> torch.Tensor:
+        """Alltoall, of any lengths; without recvcounts they are asked for."""
+        if recvcounts is not None and _tracing():
+            counts, axes = (sendcounts, recvcounts), (gatheraxis, scatteraxis)
+            return _traced.alltoallv(self, x, counts, axes)
+        return _MpiComm.Alltoallv(self, x, sendcounts, recvcounts, gatheraxis, scatteraxis)
+
+    def Replicate(self, x: torch.Tensor) -> torch.Tensor:
+        """x, whose gradient is the sum of all ranks'; see `convention`."""
+        return _traced.replicate(self, x) if _tracing() else _MpiComm.Replicate(self, x)
+
+    def Barrier(self) -> None:
+        """Wait until all ranks are there."""
+        if _tracing():
+            _traced.barrier(self)
+        else:
+            _MpiComm.Barrier(self)
 
     # In place: the new value is copied into x, as autograd sees it.
 
@@ -196,33 +257,36 @@ class Comm(_MpiComm):
     def join(self, x: torch.Tensor, *results: torch.Tensor) -> torch.Tensor:
         """x, behind all communications so far: its backward runs all of them.
 
-        Only torch.compile and torch.func, which see no more than the values, have
-        to be told which results, of sends say, x is to depend on.
+        Only torch.func, which sees no more than the values, has to be told which
+        results, of sends say, x is to depend on.
         """
         for result in results:
             nothing = result.reshape(-1)[:0].sum()
             x = x + (nothing.real if nothing.is_complex() else nothing).to(x.dtype)
-        return x if _tracing() else _MpiComm.join(self, x)
+        return _traced.join(self, x) if _tracing() else _MpiComm.join(self, x)
 
     # Messages to nobody.
 
     def Send(self, x: torch.Tensor, dest: int, tag: int = 0) -> torch.Tensor:
         """Send; the result is an empty tensor that depends on x."""
         if dest != PROC_NULL and _tracing():
-            return _ops.send(x, self._number_of_comm, 0, [dest, tag, 0, 1])
+            return _traced.send(self, x, dest, tag)
         return x.new_empty(0) if dest == PROC_NULL else _MpiComm.Send(self, x, dest, tag)
 
     def Recv(self, like: torch.Tensor, source: int, tag: int = 0) -> torch.Tensor:
         """Receive a tensor of the shape and type of `like`, which is not written to.
 
-        It requires grad if what was sent does; in compiled code, if `like` does.
+        It requires grad if what was sent does; in compiled code, if gradients are
+        enabled.
         """
         if source != PROC_NULL and _tracing():
-            return _ops.recv(like, self._number_of_comm, 0, [source, tag, 0])
+            return _traced.recv(self, like, source, tag)
         return like.clone() if source == PROC_NULL else _MpiComm.Recv(self, like, source, tag)
 
     def Isend(self, x: torch.Tensor, dest: int, tag: int = 0) -> Any:
-        return _Done(x.new_empty(0)) if dest == PROC_NULL else _MpiComm.Isend(self, x, dest, tag)
+        if dest == PROC_NULL or _tracing():
+            return _Done(self.Send(x, dest, tag))
+        return _MpiComm.Isend(self, x, dest, tag)
 
     def Irecv(self, like: torch.Tensor, source: int, tag: int = 0) -> Any:
         if source == PROC_NULL:
@@ -247,6 +311,13 @@ class Comm(_MpiComm):
         if source == PROC_NULL:
             self.Send(x, dest, sendtag)
             return like.clone()
+        if source == ANY_SOURCE:
+            sent = self.Isend(x, dest, sendtag)
+            received = self.Recv(like, source, recvtag)
+            sent.wait()
+            return received
+        if _tracing():
+            return _traced.sendrecv(self, x, like, (dest, sendtag), (source, recvtag))
         return _MpiComm.Sendrecv(self, x, dest, sendtag, like, source, recvtag)
 
     def Wait(self, handle: Any) -> torch.Tensor:
@@ -283,21 +354,23 @@ class Comm(_MpiComm):
         if _world is self:
             _world = None
         self._close()
+        self._place = self._kept = None
 
     def __reduce__(self) -> Any:
         if self is _world:
             return (world, ())
         raise TypeError("of communicators only weft.mpi.COMM_WORLD can be pickled")
 
+    # A copy of a model communicates as the model does.
+
+    def __copy__(self) -> "Comm":
+        return self
+
+    def __deepcopy__(self, memo: Any) -> "Comm":
+        return self
+
     def __repr__(self) -> str:
         return f"<weft.mpi.Comm: rank {self.rank} of {self.size}>"
-
-
-def _traced_op(op: Any, *others: int) -> int:
-    """The number of a reduction that has a derivative as one operation."""
-    if op not in (SUM, *others):
-        raise InvalidError("in compiled code only Allreduce takes MAX and MIN, none takes PROD")
-    return op
 
 
 class _Done:
@@ -323,6 +396,7 @@ def _place_of(comm: Any) -> tuple[_place.Place, Any]:
     if isinstance(comm, weft.Comm):
         return _place.Place(comm), comm
     if isinstance(comm, Comm):
+        comm.weft_comm  # noqa: B018  tells if it was freed
         return comm._place, comm
     if isinstance(comm, dist.ProcessGroup):
         from weft.torch import _group

@@ -53,8 +53,7 @@ def _register(name: str) -> None:
     change = _BATCHED.get(name)
 
     def fake(x: torch.Tensor, comm: int, mark: int, args: Numbers) -> torch.Tensor:
-        shape = shim.mpi_shape(name, [int(n) for n in x.shape], comm, list(args))
-        return x.new_empty(shape)
+        return x.new_empty(shim.mpi_shape(name, list(x.shape), comm, list(args)))
 
     def batched(info: Any, in_dims: Any, x: Any, *rest: Any) -> Any:
         comm, mark, args = rest
@@ -65,10 +64,26 @@ def _register(name: str) -> None:
         result = op(front, comm, mark, numbers)
         return result, None if name == "send" else 0
 
-    torch.library.register_fake(f"weft::{name}", fake)
     torch.library.register_vmap(f"weft::{name}", batched)
+    _register_effect(name, fake)
+
+
+def _register_traced(name: str) -> None:
+    """As compiled code has the operation: see _traced.py."""
+
+    def fake(
+        x: torch.Tensor, token: torch.Tensor | None, comm: int, mark: int, args: Numbers
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        shape = shim.mpi_shape(name, list(x.shape), comm, list(args))
+        return x.new_empty(shape), torch.empty(2, dtype=torch.float64)
+
+    _register_effect("traced_" + name, fake)
+
+
+def _register_effect(name: str, fake: Callable[..., Any]) -> None:
+    torch.library.register_fake(f"weft::{name}", fake)
     torch.library._register_effectful_op(f"weft::{name}", EffectType.ORDERED)
-    torch.fx.node.has_side_effect(op.default)
+    torch.fx.node.has_side_effect(getattr(torch.ops.weft, name).default)
 
 
 def checkpoint_policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
@@ -87,3 +102,4 @@ def checkpoint_policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
 # drop operations whose result is not used.
 for _name in shim.mpi_names:
     _register(_name)
+    _register_traced(_name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from weft._core import InvalidError
 from weft.mpi._comm import SUM, Comm, backward
 
 
@@ -40,6 +41,11 @@ def gradcheck(
 
     Returns True, or raises GradcheckError, on all ranks alike.
     """
+    for i, x in enumerate(inputs):
+        if x.requires_grad and x.dtype not in (torch.float64, torch.complex128):
+            raise InvalidError(
+                f"input {i} is of {x.dtype}: finite differences need double precision"
+            )
     gen = torch.Generator().manual_seed(1000 * seed + comm.rank)
     xs = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
     checked = [i for i, x in enumerate(xs) if x.requires_grad]

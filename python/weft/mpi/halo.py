@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from weft._core import InvalidError
-from weft.mpi._comm import PROC_NULL, Comm, _ops, _tracing
+from weft.mpi import _traced
+from weft.mpi._comm import PROC_NULL, Comm, _tracing
 
 
 class CartComm:
@@ -93,5 +94,5 @@ class CartComm:
             below, above = self.Shift(i)
             args += [axis, low, high, below, above]
         if _tracing():
-            return _ops.halo(x, self.comm._number_of_comm, 0, args)
+            return _traced.halo(self.comm, x, args)
         return self.comm._halo(x, args)

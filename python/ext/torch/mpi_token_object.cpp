@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The token as compiled code finds it: the attribute `token` of an object.
+ *
+ * It is a plain CPython attribute with a getter. torch.compile reads such a one
+ * like any other, and does so again whenever compiled code is about to run: so
+ * the getter can put the code in its place. */
+#include "mpi_token.hpp"
+
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "mpi_trace.hpp"
+
+namespace weft_torch::mpi
+{
+
+namespace
+{
+
+struct TokenObject {
+    PyObject_HEAD
+    std::weak_ptr<Group> *group;
+};
+
+PyObject *get_token(PyObject *self, void *)
+{
+    GroupPtr group = reinterpret_cast<TokenObject *>(self)->group->lock();
+
+    if (!group) {
+        PyErr_SetString(PyExc_ValueError,
+                        "weft.mpi: there is no such communicator any more");
+        return nullptr;
+    }
+    try {
+        return THPVariable_Wrap(group->chain->token()->begin());
+    } catch (const std::exception &error) {
+        PyErr_SetString(PyExc_RuntimeError, error.what());
+        return nullptr;
+    }
+}
+
+void free_token_object(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+
+    delete reinterpret_cast<TokenObject *>(self)->group;
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyTypeObject *token_type()
+{
+    static PyGetSetDef attributes[] = {
+        {"token", &get_token, nullptr, nullptr, nullptr},
+        {nullptr, nullptr, nullptr, nullptr, nullptr}};
+    static PyType_Slot slots[] = {
+        {Py_tp_getset, attributes},
+        {Py_tp_dealloc, reinterpret_cast<void *>(&free_token_object)},
+        {0, nullptr}};
+    static PyType_Spec spec = {"weft.mpi.Order", sizeof(TokenObject), 0,
+                               Py_TPFLAGS_DEFAULT, slots};
+    static PyObject *type = PyType_FromSpec(&spec);
+
+    return reinterpret_cast<PyTypeObject *>(type);
+}
+
+pybind11::object order_of(int64_t comm)
+{
+    PyTypeObject *type = token_type();
+    PyObject *self = type != nullptr ? type->tp_alloc(type, 0) : nullptr;
+
+    if (self == nullptr) {
+        throw pybind11::error_already_set();
+    }
+    reinterpret_cast<TokenObject *>(self)->group =
+        new std::weak_ptr<Group>(Group::by_id(comm));
+    return pybind11::reinterpret_steal<pybind11::object>(self);
+}
+
+Kind kind_named(const std::string &name)
+{
+    for (int k = 0; k < kinds; k++) {
+        if (name == name_of(Kind(k))) {
+            return Kind(k);
+        }
+    }
+    TORCH_CHECK_VALUE(false, "weft.mpi: there is no operation ", name);
+}
+
+} // namespace
+
+void bind_trace(pybind11::module_ &module)
+{
+    using Lengths = std::vector<c10::SymInt>;
+
+    module.attr("mpi_mark_grad") = mark_grad;
+    module.def("mpi_order", &order_of);
+    module.def("mpi_shape", [](const std::string &name, const Lengths &x,
+                               int64_t comm, const Lengths &args) {
+        return result_shape(kind_named(name), c10::SymIntArrayRef(x),
+                            *Group::by_id(comm), c10::SymIntArrayRef(args));
+    });
+}
+
+} // namespace weft_torch::mpi

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The operations as compiled code has them:
+ *
+ *   weft::traced_NAME(Tensor x, Tensor? token, int comm, int mark,
+ *                     SymInt[] args) -> (Tensor, Tensor)
+ *
+ * They take and give the communicator's token (mpi_token.hpp) if gradients are
+ * recorded. What they give holds two numbers, which the backward pass needs and
+ * which are not known before the code runs: that of the operation, and the rank
+ * a message came from.
+ *
+ * In the place of a number the mark has this rank: code that is the same on two
+ * ranks but for the shapes of results must not be taken for the same. */
+#pragma once
+
+#include "mpi_autograd.hpp"
+#include "mpi_module.hpp"
+
+namespace weft_torch::mpi
+{
+
+/* The rules of mpi_ops, for lengths that are not known yet. */
+AdjointOf<c10::SymInt> adjoint_of(Kind kind, c10::SymIntArrayRef x,
+                                  const Group &group, c10::SymIntArrayRef args);
+std::vector<c10::SymInt> result_shape(Kind kind, c10::SymIntArrayRef x,
+                                      const Group &group,
+                                      c10::SymIntArrayRef args);
+
+/* What python/weft/mpi/_compile.py needs. */
+void bind_trace(pybind11::module_ &module);
+
+} // namespace weft_torch::mpi
