@@ -67,7 +67,7 @@ def every_operation():
 
 
 def test_every_operation():
-    groups.run(2, every_operation)
+    groups.run(2, every_operation, context=groups.SPAWN)
 
 
 def stream_order():
@@ -90,7 +90,7 @@ def stream_order():
 
 
 def test_calls_are_in_the_order_of_the_stream_and_the_host_goes_on():
-    groups.run(2, stream_order)
+    groups.run(2, stream_order, context=groups.SPAWN)
 
 
 def side_stream():
@@ -109,7 +109,7 @@ def side_stream():
 
 
 def test_another_stream_may_wait():
-    groups.run(2, side_stream)
+    groups.run(2, side_stream, context=groups.SPAWN)
 
 
 def mixed():
@@ -128,7 +128,7 @@ def mixed():
 
 
 def test_host_and_device_tensors_in_turn():
-    groups.run(2, mixed)
+    groups.run(2, mixed, context=groups.SPAWN)
 
 
 def messages():
@@ -143,7 +143,7 @@ def messages():
 
 
 def test_messages_whose_receives_are_posted_first():
-    groups.run(3, messages)
+    groups.run(3, messages, context=groups.SPAWN)
 
 
 def traced():
@@ -163,7 +163,7 @@ def traced():
 
 
 def test_the_profiler_shows_no_host_that_waits():
-    groups.run(2, traced)
+    groups.run(2, traced, context=groups.SPAWN)
 
 
 def train():
@@ -180,7 +180,7 @@ def train():
 
 
 def test_data_parallel_training():
-    groups.same_as_gloo(2, train, exact=False)
+    groups.same_as_gloo(2, train, exact=False, context=groups.SPAWN)
 
 
 def beside_nccl():
@@ -197,4 +197,6 @@ def beside_nccl():
 def test_nccl_can_have_the_cuda_tensors():
     if not dist.is_nccl_available():
         pytest.skip("this torch has no NCCL")
-    assert groups.run(1, beside_nccl, backend="cpu:weft,cuda:nccl") == [["weft", "nccl"]]
+    assert groups.run(1, beside_nccl, backend="cpu:weft,cuda:nccl", context=groups.SPAWN) == [
+        ["weft", "nccl"]
+    ]

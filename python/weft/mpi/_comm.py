@@ -389,7 +389,7 @@ class _Done:
         return True
 
 
-def _place_of(comm: Any) -> tuple[_place.Place, Any]:
+def _place_of(comm: Any) -> tuple[_place.Place | None, Any]:
     """A place that lends the communicator, and what must live as long."""
     if comm is None:
         return _place.Place(_job.init().comm), None

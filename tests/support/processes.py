@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process for each rank, and how each of them ended."""
+
+import dataclasses
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+import traceback
+
+# Importing torch takes longer than most tests.
+FORK = multiprocessing.get_context("fork")
+# For what uses a GPU: neither CUDA nor its threads in torch survive a fork.
+SPAWN = multiprocessing.get_context("spawn")
+
+
+@dataclasses.dataclass
+class Ended:
+    """How a rank ended: with a value, or with an error as text."""
+
+    value: object = None
+    error: str | None = None
+
+
+def start(size, work, *args, deadline, context=FORK):
+    """Run `work(rank, *args)` in `size` processes; one that is later than `deadline` is killed."""
+    ranks = []
+    for rank in range(size):
+        ours, theirs = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(theirs, work, rank, args))
+        process.start()
+        theirs.close()
+        ranks.append((process, ours))
+    end = time.monotonic() + deadline
+    return [_collect(process, pipe, end) for process, pipe in ranks]
+
+
+def values(ended):
+    """What all of them returned; fails with the errors, if there are any."""
+    problems = [f"rank {i}: {e.error}" for i, e in enumerate(ended) if e.error]
+    assert not problems, "\n".join(problems)
+    return [e.value for e in ended]
+
+
+def _collect(process, pipe, end):
+    ended = None
+    try:
+        if pipe.poll(max(0.0, end - time.monotonic())):
+            ended = pickle.loads(pipe.recv_bytes())
+    except EOFError:
+        pass
+    process.join(max(1.0, end - time.monotonic()))
+    if process.is_alive():
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        return Ended(error="did not end in time")
+    if ended is None or (process.exitcode != 0 and ended.error is None):
+        return Ended(error=f"ended with {process.exitcode}")
+    return ended
+
+
+def _child(pipe, work, rank, args):
+    try:
+        ended = Ended(value=work(rank, *args))
+    except BaseException:
+        ended = Ended(error=traceback.format_exc())
+    pipe.send_bytes(pickle.dumps(ended))
+    pipe.close()
+    os._exit(0)
