@@ -35,6 +35,17 @@ def run(size, body, *args, timeout=TIMEOUT, context=FORK):
     return processes.values(start(size, body, *args, timeout=timeout, context=context))
 
 
+def each(comm, bodies):
+    """A body for run(): many, one after the other, and one that fails is named."""
+    for body in bodies:
+        try:
+            body(comm)
+            comm.detach_history()
+            comm.Barrier()
+        except BaseException as error:
+            raise AssertionError(f"{body.__name__}: {error!r}") from error
+
+
 def errors(size, body, *args, timeout=10.0):
     """The text of what each rank raised; None where it raised nothing."""
     return [ended.error for ended in start(size, body, *args, timeout=timeout)]

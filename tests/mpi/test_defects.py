@@ -257,18 +257,9 @@ def defect_23(comm):
 ALL = [value for name, value in sorted(globals().items()) if name.startswith("defect_")]
 
 
-def every_defect(comm):
-    for body in ALL:
-        try:
-            body(comm)
-            comm.Barrier()
-        except BaseException as error:
-            raise AssertionError(f"{body.__name__}: {error!r}") from error
-
-
 @pytest.mark.parametrize("size", (2, 3))
 def test_defects_of_others(size):
-    jobs.run(size, every_defect)
+    jobs.run(size, jobs.each, ALL)
 
 
 def more_than_an_int(comm):

@@ -211,18 +211,9 @@ BODIES = [
 ]
 
 
-def all_bodies(comm):
-    for body in BODIES:
-        try:
-            body(comm)
-            comm.detach_history()
-        except BaseException as error:
-            raise AssertionError(f"{body.__name__}: {error!r}") from error
-
-
 @pytest.mark.parametrize("size", (1, 3))
 def test_histories(size):
-    jobs.run(size, all_bodies)
+    jobs.run(size, jobs.each, BODIES)
 
 
 def many_steps(comm, steps):

@@ -145,18 +145,9 @@ BODIES = [
 ]
 
 
-def all_bodies(comm):
-    for body in BODIES:
-        try:
-            body(comm)
-            comm.Barrier()
-        except BaseException as error:
-            raise AssertionError(f"{body.__name__}: {error!r}") from error
-
-
 @pytest.mark.parametrize("size", (2, 3))
 def test_programs(size):
-    jobs.run(size, all_bodies)
+    jobs.run(size, jobs.each, BODIES)
 
 
 MOVES = {
