@@ -135,14 +135,15 @@ static weft_status joining_fail(const wf_host *h, uint32_t local,
 {
     const wf_peer *p = &h->peer[h->rank_of[local]];
 
-    if (st == WEFT_ERR_CLOSED && wf_links_last_words(h->link, h->count)) {
-        return WEFT_ERR_PEER;
+    if (st == WEFT_ERR_CLOSED) {
+        return wf_mesh_lost(h, local);
     }
-    if (st == WEFT_ERR_CLOSED || st == WEFT_ERR_TIMEOUT) {
-        return wf_fail(st == WEFT_ERR_CLOSED ? WEFT_ERR_PEER : st,
-                       "rank %u (pid %d on %s) %s while the job was forming",
-                       h->rank_of[local], p->pid, p->host,
-                       st == WEFT_ERR_CLOSED ? "went away" : "did not answer");
+    if (st == WEFT_ERR_TIMEOUT) {
+        return wf_fail(
+            st,
+            "rank %u (pid %d on %s) did not answer while the job was "
+            "forming",
+            h->rank_of[local], p->pid, p->host);
     }
     return st;
 }

@@ -11,8 +11,11 @@
  */
 #include "mem/mesh.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -55,21 +58,62 @@ static uint64_t prove(const mesh *m, uint64_t theirs, uint64_t ours,
     return wf_keyed_hash(&m->table->head.secret, words, sizeof(words));
 }
 
+/* Also if nobody has waited for it yet. */
+static bool process_ended(int32_t pid)
+{
+    struct pollfd p = {.fd = (int)syscall(SYS_pidfd_open, pid, 0),
+                       .events = POLLIN};
+    bool ended;
+
+    if (p.fd < 0) {
+        return errno == ESRCH;
+    }
+    ended = poll(&p, 1, 0) > 0;
+    close(p.fd);
+    return ended;
+}
+
+static bool link_ended(int link)
+{
+    wf_packet p;
+
+    return link >= 0 && wf_link_recv(link, &p, NULL, 0) == WEFT_ERR_CLOSED;
+}
+
+/* A rank that left because of another's death may have had no time to say so;
+ * then its process is still there, and the other one's is not. */
+static uint32_t first_dead(const wf_host *h, uint32_t local)
+{
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (link_ended(h->link[i]) &&
+            process_ended(h->peer[h->rank_of[i]].pid)) {
+            return i;
+        }
+    }
+    return local;
+}
+
+weft_status wf_mesh_lost(const wf_host *h, uint32_t local)
+{
+    uint32_t rank;
+
+    if (wf_links_last_words(h->link, h->count)) {
+        return WEFT_ERR_PEER;
+    }
+    rank = h->rank_of[first_dead(h, local)];
+    return wf_fail(WEFT_ERR_PEER,
+                   "rank %u (pid %d on %s) went away while the job was forming",
+                   rank, h->peer[rank].pid, h->peer[rank].host);
+}
+
 static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
 {
     uint32_t rank = m->host->rank_of[local];
     char why[256];
 
     snprintf(why, sizeof(why), "%s", weft_error_detail());
-    if (st == WEFT_ERR_CLOSED &&
-        wf_links_last_words(m->host->link, m->host->count)) {
-        return WEFT_ERR_PEER;
-    }
     if (st == WEFT_ERR_CLOSED) {
-        return wf_fail(WEFT_ERR_PEER,
-                       "rank %u (pid %d on %s) went away while "
-                       "the job was forming",
-                       rank, m->host->peer[rank].pid, m->host->peer[rank].host);
+        return wf_mesh_lost(m->host, local);
     }
     return wf_fail(st, "rank %u (pid %d on %s): %s", rank,
                    m->host->peer[rank].pid, m->host->peer[rank].host, why);

@@ -16,4 +16,9 @@ bool wf_mesh_linked(uint32_t a, uint32_t b, uint32_t count, uint32_t mesh);
 weft_status wf_mesh_connect(wf_host *host, const wf_join_table *table,
                             uint32_t mesh, int listener, uint64_t deadline_ns);
 
+/* While joining, `local` has closed its link, or does not take one any more.
+ * Fails with WEFT_ERR_PEER and the reason: what another rank says it was, or
+ * the rank that died, if one did and `local` only saw it go. */
+weft_status wf_mesh_lost(const wf_host *host, uint32_t local);
+
 #endif

@@ -157,8 +157,11 @@ c10d::ErrorType Backend::getError()
 
 void Backend::abort()
 {
-    std::shared_ptr<Lease> lease = lease_;
-
+    std::shared_ptr<Lease> lease;
+    {
+        std::lock_guard<std::mutex> guard(lease_lock_);
+        lease = lease_;
+    }
     if (lease != nullptr) {
         weft_comm_abort(lease->comm(), "the process group was aborted");
     }
@@ -183,8 +186,9 @@ void Backend::shutdown()
     }
     std::shared_ptr<Lease> lease;
     std::lock_guard<std::mutex> guard(lock_);
+    std::lock_guard<std::mutex> lease_guard(lease_lock_);
 
-    lease.swap(lease_); /* let go after the lock: it takes the GIL */
+    lease.swap(lease_); /* let go after the locks: it takes the GIL */
 }
 
 /* Memory that the other ranks see, so that collectives on it copy less. */

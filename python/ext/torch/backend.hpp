@@ -181,6 +181,9 @@ class Backend : public c10d::Backend
     const std::string name_;
     c10::intrusive_ptr<GroupOptions> options_;
     std::shared_ptr<Lease> lease_; /* null once shut down */
+    /* Around letting go of it, for abort(): lock_ may be held by the very call
+     * that is to be ended. */
+    std::mutex lease_lock_;
     /* The library takes one call at a time. */
     std::mutex lock_;
     Staging staging_;
