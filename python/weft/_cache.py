@@ -173,7 +173,7 @@ class Cache:
     # Inside: ids are int64 on the device, each once, in rising order.
 
     def _numbers(self, ids: Any) -> torch.Tensor:
-        return _rows._tensor_ids(torch, torch.as_tensor(ids)).to(self.device, torch.int64)
+        return _rows.numbers(ids).to(self.device, torch.int64)
 
     def _check(self, wanted: torch.Tensor) -> None:
         if wanted.numel() and int(wanted[-1]) >= self.table.shape[0]:

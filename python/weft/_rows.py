@@ -152,6 +152,12 @@ def _ids(ids: Any) -> Any:
     return numpy.ascontiguousarray(ids if native else ids.astype(numpy.int64)).reshape(ids.shape)
 
 
+def numbers(ids: Any) -> Any:
+    """Row numbers of any kind as a tensor of int32 or int64, which have room for -1."""
+    torch = sys.modules["torch"]
+    return _tensor_ids(torch, torch.as_tensor(ids))
+
+
 def _tensor_ids(torch: Any, ids: Any) -> Any:
     ids = _arrays._plain_tensor(torch, ids)
     if ids.dtype not in (torch.int32, torch.int64):

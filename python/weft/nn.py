@@ -198,7 +198,7 @@ class Embedding(Table):
     @torch.compiler.disable
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows `ids`, of shape ids.shape + (embedding_dim,). A negative id is a zero row."""
-        return self.look_up(_numbers(ids))
+        return self.look_up(_rows.numbers(ids))
 
 
 class EmbeddingBag(Table):
@@ -263,7 +263,7 @@ class EmbeddingBag(Table):
 
         Each row of the table is fetched once, however often it is in the bags.
         """
-        ids = _numbers(ids)
+        ids = _rows.numbers(ids)
         left_out = ids < 0
         if self.padding_idx is not None:
             left_out |= ids == self.padding_idx
@@ -334,11 +334,6 @@ def settle(rows: Region) -> None:
     """Wait for what this process has begun on a table in a GPU's memory."""
     if rows.device != "cpu":
         torch.cuda.current_stream(rows.device).synchronize()
-
-
-def _numbers(ids: Any) -> torch.Tensor:
-    """Row numbers of any kind as int32 or int64, which have room for -1."""
-    return _rows._tensor_ids(torch, torch.as_tensor(ids))
 
 
 def _padding(padding_idx: int | None, rows: int) -> int | None:

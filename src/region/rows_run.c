@@ -296,8 +296,11 @@ static void choose_work(rows_job *job, const wf_rows_call *call,
     if (call->table.type == call->rows.type) {
         unsigned class = wf_row_class(call->far_bytes);
 
-        job->copy = job->far_to ? kernels->put[class] : kernels->fetch[class];
-        if (!job->far_to && job->part == NULL) {
+        if (job->far_to) {
+            job->copy = kernels->put[class];
+        } else if (job->part != NULL) {
+            job->copy = kernels->fetch[class];
+        } else {
             choose_pick(job, call, kernels, threads);
         }
         return;

@@ -108,23 +108,6 @@ static void fill_in(wt_coll *c, unsigned form, unsigned ranks, uint64_t seed)
     c->rounded_often = the.by_messages;
 }
 
-static void run_case(weft_comm *comm, const wt_coll *c, const wt_pool *pool,
-                     bool blocking)
-{
-    wt_call call;
-    char text[400];
-    weft_status st;
-
-    wt_call_init(&call, comm, c, pool);
-    st = blocking ? wt_call_run(&call) : wt_call_run_request(&call);
-    if (st != WEFT_OK) {
-        wt_coll_text(c, text, sizeof(text));
-        WT_FAIL("%s: %s: %s", text, weft_status_name(st), weft_error_detail());
-    }
-    wt_call_check(&call);
-    wt_call_fini(&call);
-}
-
 /* In the short run every pair of type and operation has one small size, or two,
  * and each large size, which is slow, a few pairs; they move on from one kind
  * and number of ranks to the next. What is only moved has few pairs, so that
@@ -188,7 +171,7 @@ static void cases_of(weft_comm *comm, wt_coll *c, unsigned pair,
         if (case_is_due(c, pair, size, form, ranks)) {
             c->n = element_count(size, c->type, ranks);
             fill_in(c, form, ranks, 10000u * pair + i);
-            run_case(comm, c, pool, form / 2 % 2 == 0);
+            wt_coll_carry_out(comm, c, pool, form / 2 % 2 == 0);
         }
     }
 }

@@ -16,23 +16,6 @@
 
 #define LARGE (1u << 20) /* bytes of a block: several slices, with odd ends */
 
-static void scatter(weft_comm *comm, const wt_coll *what, const wt_pool *pool,
-                    bool blocking)
-{
-    wt_call call;
-    char text[400];
-    weft_status st;
-
-    wt_call_init(&call, comm, what, pool);
-    st = blocking ? wt_call_run(&call) : wt_call_run_request(&call);
-    if (st != WEFT_OK) {
-        wt_coll_text(what, text, sizeof(text));
-        WT_FAIL("%s: %s: %s", text, weft_status_name(st), weft_error_detail());
-    }
-    wt_call_check(&call);
-    wt_call_fini(&call);
-}
-
 /* Each root, both kinds, blocking or not; sizes from nothing to several slices,
  * parts of any length in any order, and buffers that are shared anyway. */
 static void all_forms_body(weft_world *world)
@@ -56,7 +39,7 @@ static void all_forms_body(weft_world *world)
                         .shared_src = i % 11 == 10 ? UINT32_MAX : 0,
                         .seed = i};
 
-        scatter(comm, &what, &pool, i / 16 % 2 == 0);
+        wt_coll_carry_out(comm, &what, &pool, i / 16 % 2 == 0);
     }
     wt_pool_fini(&pool, comm);
 }
@@ -116,7 +99,7 @@ static void some_scatters(weft_world *world, size_t n, unsigned count)
                         .lengths = WT_EVEN,
                         .seed = i};
 
-        scatter(comm, &what, NULL, i % 3 != 0);
+        wt_coll_carry_out(comm, &what, NULL, i % 3 != 0);
     }
 }
 

@@ -294,3 +294,20 @@ void wt_coll_text(const wt_coll *c, char *text, size_t room)
              parts, c->in_place ? ", in place" : "", c->shift, c->shared_src,
              c->shared_dst, (unsigned long long)c->seed);
 }
+
+void wt_coll_carry_out(weft_comm *comm, const wt_coll *what,
+                       const wt_pool *pool, bool blocking)
+{
+    wt_call call;
+    char text[400];
+    weft_status st;
+
+    wt_call_init(&call, comm, what, pool);
+    st = blocking ? wt_call_run(&call) : wt_call_run_request(&call);
+    if (st != WEFT_OK) {
+        wt_coll_text(what, text, sizeof(text));
+        WT_FAIL("%s: %s: %s", text, weft_status_name(st), weft_error_detail());
+    }
+    wt_call_check(&call);
+    wt_call_fini(&call);
+}

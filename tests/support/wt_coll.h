@@ -121,6 +121,10 @@ weft_status wt_call_run_request(wt_call *call);
 /* End the rank unless the result is right and nothing else was written. */
 void wt_call_check(wt_call *call);
 
+/* All of it: end the rank unless it succeeds and the result is right. */
+void wt_coll_carry_out(weft_comm *comm, const wt_coll *what,
+                       const wt_pool *pool, bool blocking);
+
 /* A hash of the result. Those ranks have the same for which wt_coll_same is
  * true. */
 uint64_t wt_call_hash(const wt_call *call);

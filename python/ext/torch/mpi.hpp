@@ -57,6 +57,7 @@ enum class Kind : int {
     Sendrecv,      /* to, tag, from, tag, level, shape of what is received */
 };
 constexpr int kinds = 19;
+using AllKinds = std::make_integer_sequence<int, kinds>;
 
 /* "allreduce". */
 const char *name_of(Kind kind);

@@ -251,8 +251,6 @@ void implement_autograd(torch::Library &library,
     (library.impl(name_of(Kind(K)), &autograd_kernel<K>), ...);
 }
 
-using AllKinds = std::make_integer_sequence<int, kinds>;
-
 } // namespace
 
 Tensor mask_of(const Tensor &x, const Tensor &y)
@@ -337,18 +335,20 @@ void set_node(const Tensor &y, const NodePtr &node, Group &group,
 Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
     : kind(kind_), group(std::move(group_)), args(args_.begin(), args_.end()),
       shape(shape_of(x)), options(x.options()),
-      number(is_message() ? last_message().numbers : int64_t(group->number))
+      number(is_message(kind_) ? last_message().numbers
+                               : int64_t(group->number))
 {
 }
 
-bool Record::is_message() const
+bool is_message(Kind kind)
 {
     return kind == Kind::Send || kind == Kind::Recv || kind == Kind::Sendrecv;
 }
 
 int64_t Record::backward_mark() const
 {
-    return mark_backward | (is_message() ? swapped_numbers(number) : number);
+    return mark_backward |
+           (is_message(kind) ? swapped_numbers(number) : number);
 }
 
 Tensor Record::adjoint_input(const Tensor &gradient) const

@@ -7,6 +7,8 @@
 namespace weft_torch::mpi
 {
 
+bool is_message(Kind kind);
+
 /* What the backward pass of one operation needs; all of it is known when the
  * operation is called, none is read from the graph later. */
 struct Record {
@@ -20,7 +22,6 @@ struct Record {
 
     Record(Kind kind, GroupPtr group, IntArrayRef args, const Tensor &x);
 
-    bool is_message() const;
     /* The mark of what the backward pass calls. */
     int64_t backward_mark() const;
     /* The input of the adjoint, from the gradient of the result. */

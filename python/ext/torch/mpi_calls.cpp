@@ -8,9 +8,6 @@
 namespace weft_torch::mpi
 {
 
-namespace
-{
-
 void check_rank(const Group &group, int64_t rank, const char *what)
 {
     TORCH_CHECK_VALUE(rank >= 0 && rank < group.size, "weft.mpi: ", what,
@@ -23,6 +20,9 @@ void check_tag(int64_t tag)
                       "; it must be from 0 to ", max_tag,
                       " (there is no receive with any tag)");
 }
+
+namespace
+{
 
 void check_op(int64_t op)
 {

@@ -16,6 +16,10 @@ struct Call {
 };
 using Counts = std::optional<Numbers>;
 
+/* `what` is the argument's name. */
+void check_rank(const Group &group, int64_t rank, const char *what);
+void check_tag(int64_t tag);
+
 Call allreduce_call(Group &group, const Tensor &x, int64_t op);
 Call reduce_call(Group &group, const Tensor &x, int64_t op, int64_t root);
 Call bcast_call(Group &group, const Tensor &x, int64_t root);

@@ -21,8 +21,6 @@ using TracedSignature = Pair(const Tensor &, const MaybeTensor &, int64_t,
                              int64_t, SymIntArrayRef);
 using TracedHandle = c10::TypedOperatorHandle<TracedSignature>;
 
-using EveryKind = std::make_integer_sequence<int, kinds>;
-
 constexpr double no_gradient = -1; /* as the number of a receive */
 
 std::string traced_name(Kind kind)
@@ -46,11 +44,6 @@ const TracedHandle &traced_handle(Kind kind)
     }();
 
     return (*all)[size_t(kind)];
-}
-
-bool is_message(Kind kind)
-{
-    return kind == Kind::Send || kind == Kind::Recv || kind == Kind::Sendrecv;
 }
 
 /* The node of an operation while a graph with gradients is traced; or when such
@@ -168,35 +161,29 @@ Pair traced_autograd(const Tensor &x, const MaybeTensor &token, int64_t comm,
     return {y, told};
 }
 
-void check_peer(const Group &group, Kind kind, int64_t rank)
-{
-    TORCH_CHECK_VALUE(rank >= 0 && rank < group.size, "weft.mpi ",
-                      name_of(kind), ": there is no rank ", rank, " among ",
-                      group.size);
-}
-
 /* What mpi_calls checks before a call that is not compiled. */
 void check_call(Kind kind, const Group &group, IntArrayRef args)
 {
     switch (kind) {
     case Kind::Bcast:
-        return check_peer(group, kind, args[0]);
+        return check_rank(group, args[0], "root");
     case Kind::Reduce:
     case Kind::Gather:
     case Kind::Scatter:
-        return check_peer(group, kind, args[1]);
-    case Kind::Sendrecv:
-        check_peer(group, kind, args[2]);
-        [[fallthrough]];
+        return check_rank(group, args[1], "root");
     case Kind::Send:
+        check_rank(group, args[0], "dest");
+        return check_tag(args[1]);
     case Kind::Recv:
-        if (kind != Kind::Recv || args[0] != any_rank) {
-            check_peer(group, kind, args[0]);
+        if (args[0] != any_rank) {
+            check_rank(group, args[0], "source");
         }
-        TORCH_CHECK_VALUE(args[1] >= 0 && args[1] <= max_tag, "weft.mpi ",
-                          name_of(kind), ": tag is ", args[1],
-                          "; it must be from 0 to ", max_tag);
-        return;
+        return check_tag(args[1]);
+    case Kind::Sendrecv:
+        check_rank(group, args[0], "dest");
+        check_rank(group, args[2], "source");
+        check_tag(args[1]);
+        return check_tag(args[3]);
     default:
         return;
     }
@@ -326,22 +313,22 @@ void implement_traced_autograd(torch::Library &library,
 
 TORCH_LIBRARY_FRAGMENT(weft, library)
 {
-    define_traced(library, EveryKind());
+    define_traced(library, AllKinds());
 }
 
 TORCH_LIBRARY_IMPL(weft, CPU, library)
 {
-    implement_traced_plain(library, EveryKind());
+    implement_traced_plain(library, AllKinds());
 }
 
 TORCH_LIBRARY_IMPL(weft, CUDA, library)
 {
-    implement_traced_plain(library, EveryKind());
+    implement_traced_plain(library, AllKinds());
 }
 
 TORCH_LIBRARY_IMPL(weft, Autograd, library)
 {
-    implement_traced_autograd(library, EveryKind());
+    implement_traced_autograd(library, AllKinds());
 }
 
 } // namespace weft_torch::mpi
