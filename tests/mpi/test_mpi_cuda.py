@@ -4,8 +4,7 @@
 All ranks use the first GPU, and are started anew rather than forked.
 """
 
-import pathlib
-
+import gpu
 import jobs
 import pytest
 import torch
@@ -13,9 +12,7 @@ from cases import cases, inputs, real_cases
 from test_order import fuzz
 from weft import mpi
 
-pytestmark = pytest.mark.skipif(
-    torch.version.cuda is None or not pathlib.Path("/dev/nvidia0").exists(), reason="no GPU"
-)
+pytestmark = gpu.needed()
 
 
 def gradients(comm):

@@ -126,7 +126,7 @@ def _child(file, name, args):
     # A job that a shell runs in the background is started with it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     path = pathlib.Path(file)
-    sys.path.insert(0, str(path.parent))
+    sys.path[:0] = [str(path.parent), str(path.parent.parent / "support")]
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules[path.stem] = module

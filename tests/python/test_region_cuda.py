@@ -3,13 +3,13 @@
 
 import gc
 
+import gpu
 import pytest
 import ranks
 import weft
 
 torch = pytest.importorskip("torch")
-if not torch.cuda.is_available():
-    pytest.skip("there is no GPU here", allow_module_level=True)
+pytestmark = gpu.needed()
 
 
 def device_memory():
@@ -47,7 +47,7 @@ def device_memory():
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_all_ranks_see_memory_of_the_gpu(size):
-    ranks.run(size, device_memory)
+    ranks.run(size, device_memory, environment=gpu.FIRST)
 
 
 def host_memory():
@@ -70,13 +70,17 @@ def host_memory():
 
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_gpu_sees_host_memory(size):
-    ranks.run(size, host_memory)
+    ranks.run(size, host_memory, environment=gpu.FIRST)
 
 
-def test_numbers_past_the_end_are_told_by_the_check(alone):
+def numbers_past_the_end():
     t = weft.empty((10, 4), device="cuda")
     rows = weft.gather(t, torch.tensor([1, 10, -1], device="cuda"))
     with pytest.raises(weft.InvalidError):
         weft.check_rows()
     assert not rows.any()
     weft.check_rows()
+
+
+def test_numbers_past_the_end_are_told_by_the_check():
+    ranks.run(1, numbers_past_the_end, environment=gpu.FIRST)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process for each rank, and how each of them ended."""
 
+import contextlib
 import dataclasses
 import multiprocessing
 import os
@@ -8,6 +9,8 @@ import pickle
 import signal
 import time
 import traceback
+
+import gpu
 
 # Importing torch takes longer than most tests.
 FORK = multiprocessing.get_context("fork")
@@ -25,15 +28,18 @@ class Ended:
 
 def start(size, work, *args, deadline, context=FORK):
     """Run `work(rank, *args)` in `size` processes; one that is later than `deadline` is killed."""
-    ranks = []
-    for rank in range(size):
-        ours, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(theirs, work, rank, args))
-        process.start()
-        theirs.close()
-        ranks.append((process, ours))
+    with gpu.shown() if context is SPAWN else contextlib.nullcontext():
+        ranks = [_begin(rank, work, args, context) for rank in range(size)]
     end = time.monotonic() + deadline
     return [_collect(process, pipe, end) for process, pipe in ranks]
+
+
+def _begin(rank, work, args, context):
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_child, args=(theirs, work, rank, args))
+    process.start()
+    theirs.close()
+    return process, ours
 
 
 def values(ended):

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """CUDA tensors: right results in the order of streams, and a host that goes on.
 
-All ranks use the first GPU. The parent asks nothing of CUDA, because ranks are
-forked from it.
+All ranks use the first GPU, and are started anew rather than forked.
 """
 
-import pathlib
-
+import gpu
 import groups
 import pytest
 import torch
@@ -15,9 +13,7 @@ from torch.autograd import DeviceType
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
-pytestmark = pytest.mark.skipif(
-    torch.version.cuda is None or not pathlib.Path("/dev/nvidia0").exists(), reason="no GPU"
-)
+pytestmark = gpu.needed()
 SLOW = 400_000_000  # clock cycles, about a quarter of a second
 N = 1 << 20
 

@@ -6,6 +6,7 @@ import datetime
 import io
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import time
@@ -398,6 +399,22 @@ def test_a_compiler_that_is_not_there_is_named():
     assert result.returncode == 1
     assert "the compiler '/no/such compiler' cannot be started" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def read(command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.skipif(not shutil.which("g++"), reason="no g++")
+def test_the_shim_runs_on_the_library_of_torch(tmp_path):
+    """Also where the compiler would rather have its own: two in one process crash."""
+    code = "#include <sstream>\nauto f(int i) { std::ostringstream s; s << i; return s.str(); }\n"
+    output = tmp_path / "f.so"
+    compiler = ["g++", "-static-libstdc++", "-shared", "-fPIC", "-x", "c++", "-", "-x", "none"]
+    command = [*compiler, *build._libraries(), "-o", output]
+    subprocess.run(command, input=code, text=True, check=True)
+    assert "[libstdc++.so.6]" in read(["readelf", "-d", output])
+    assert "std::ostream::" not in read(["nm", "-DC", "--defined-only", output])
 
 
 def test_without_torch_it_is_said_what_is_missing(tmp_path):

@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -36,10 +37,10 @@ def torch_version() -> str:
 
 
 def identity() -> str:
-    """What a build is good for: torch, Python, and the sources it came from."""
+    """What a build is good for: torch, Python, and what it came from."""
     digest = hashlib.sha256()
     headers = (PACKAGE / "include" / "weft").glob("*.h")
-    for path in [*sorted(SOURCES.iterdir()), *sorted(headers)]:
+    for path in [pathlib.Path(__file__), *sorted(SOURCES.iterdir()), *sorted(headers)]:
         digest.update(path.name.encode() + path.read_bytes())
     torch = torch_version().replace("+", "_").replace(".", "_")
     python = sysconfig.get_config_var("SOABI").replace("-", "_")
@@ -133,9 +134,23 @@ def _libraries() -> list[str]:
         "-ltorch_cpu",
         "-ltorch_python",
         str(library),
+        *_standard_library(),
         "-ldl",
         "-Wl,-rpath,$ORIGIN/..",
     ]
+
+
+def _standard_library() -> list[str]:
+    """The C++ library that torch runs on, as a file.
+
+    Some compilers link their own into the shim. Streams then pass between two of
+    them, and the first number that is written into an error message crashes.
+    """
+    import torch  # noqa: F401  loads it
+
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    files = {line.split()[-1] for line in maps.splitlines()}
+    return sorted(name for name in files if re.search(r"/libstdc\+\+\.so[.0-9]*$", name))
 
 
 def _at_least(*wanted: int) -> bool:
