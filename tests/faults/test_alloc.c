@@ -7,26 +7,11 @@
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_coll.h"
+#include "wt_fault.h"
 #include "wt_proc.h"
 
 /* Words of the board. */
 enum { OVER };
-
-/* Switch the hook off; true if it was still waiting for its allocation, so
- * that the call before made fewer than `nth`. */
-static bool hook_was_left(unsigned nth)
-{
-    bool left = false;
-
-    for (unsigned i = 0; i < nth && !left; i++) {
-        void *p = wf_alloc(1);
-
-        left = p == NULL;
-        wf_free(p);
-    }
-    wf_alloc_fail_nth(0);
-    return left;
-}
 
 static void check_told(weft_status st, unsigned nth)
 {
@@ -49,7 +34,7 @@ static void alone_world_body(void)
 
         wf_alloc_fail_nth(nth);
         st = wt_join(NULL, nth, &world);
-        left = hook_was_left(nth);
+        left = wt_starved_left(nth);
         check_told(st, nth);
         WT_CHECK((st == WEFT_OK) == (world != NULL));
         WT_CHECK(!left || st == WEFT_OK);
@@ -91,7 +76,7 @@ static void alone_comm_body(weft_world *world)
 
             wf_alloc_fail_nth(nth);
             st = make_comm(weft_world_comm(world), how, &comm);
-            left = hook_was_left(nth);
+            left = wt_starved_left(nth);
             check_told(st, nth);
             WT_CHECK((st == WEFT_OK) == (comm != NULL));
             if (comm != NULL) {
@@ -125,7 +110,7 @@ static void joining_body(void)
         }
         st = wt_join("BOOT_TIMEOUT=500ms", nth, &world);
         if (wt_rank() == 1) {
-            bool left = hook_was_left(nth);
+            bool left = wt_starved_left(nth);
 
             check_told(st, nth);
             atomic_store(wt_word(OVER), left);
@@ -157,7 +142,7 @@ static void splitting_body(void)
         }
         st = weft_comm_split(weft_world_comm(world), 0, 0, &comm);
         if (wt_rank() == 1) {
-            bool left = hook_was_left(nth);
+            bool left = wt_starved_left(nth);
 
             check_told(st, nth);
             atomic_store(wt_word(OVER), left);
@@ -197,7 +182,7 @@ static void requests_body(weft_world *world)
             wf_alloc_fail_nth(1 + i / 3);
         }
         st = weft_iallreduce(comm, x, x, n, WEFT_F32, WEFT_SUM, &request);
-        left = hook_was_left(1 + i / 3);
+        left = wt_starved_left(1 + i / 3);
         check_told(st, 1 + i / 3);
         if (st != WEFT_OK) {
             WT_CHECK(request == NULL);
@@ -284,7 +269,7 @@ static void starve(weft_world *world, const wt_coll *what, unsigned nth,
     wf_alloc_fail_nth(starved ? nth : 0);
     st = by_request ? wt_call_run_request(&call) : wt_call_run(&call);
     if (starved) {
-        atomic_store(wt_word(OVER), hook_was_left(nth));
+        atomic_store(wt_word(OVER), wt_starved_left(nth));
     }
     if (starved || st != WEFT_ERR_ABORTED) {
         check_told(st, nth);
@@ -332,7 +317,7 @@ static void blocking_body(weft_world *world)
         wt_call_init(&call, weft_world_comm(world), &what, NULL);
         wf_alloc_fail_nth(1);
         WT_OK(wt_call_run(&call));
-        if (!hook_was_left(1)) {
+        if (!wt_starved_left(1)) {
             WT_FAIL("%s allocates memory", wt_coll_name(what.kind));
         }
         wt_call_check(&call);

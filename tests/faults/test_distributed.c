@@ -188,20 +188,6 @@ static void a_stopped_owner_is_named_when_the_time_is_over(void **state)
 
 /* --- without memory ------------------------------------------------------- */
 
-static bool hook_was_left(unsigned nth)
-{
-    bool left = false;
-
-    for (unsigned i = 0; i < nth && !left; i++) {
-        void *p = wf_alloc(1);
-
-        left = p == NULL;
-        wf_free(p);
-    }
-    wf_alloc_fail_nth(0);
-    return left;
-}
-
 static void starve(weft_region *region)
 {
     bool left = false;
@@ -212,7 +198,7 @@ static void starve(weft_region *region)
         job.writes = nth % 2 == 0;
         wf_alloc_fail_nth(nth);
         st = move(region, 0, ROWS);
-        left = hook_was_left(nth);
+        left = wt_starved_left(nth);
         WT_CHECK(st == WEFT_OK || (st == WEFT_ERR_NOMEM && !left));
         WT_OK(move(region, 0, ROWS));
     }
@@ -239,7 +225,7 @@ static void starved_body(void)
                                 &options, &region);
         WT_CHECK((st == WEFT_OK) == (region != NULL));
         if (wt_rank() == 0) {
-            bool left = hook_was_left(nth);
+            bool left = wt_starved_left(nth);
 
             WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
             if (st == WEFT_OK) {

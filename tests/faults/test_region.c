@@ -496,20 +496,6 @@ static void a_death_ends_barriers_and_waits_and_leaves_the_memory(void **state)
 
 /* --- allocations ---------------------------------------------------------- */
 
-static bool hook_was_left(unsigned nth)
-{
-    bool left = false;
-
-    for (unsigned i = 0; i < nth && !left; i++) {
-        void *p = wf_alloc(1);
-
-        left = p == NULL;
-        wf_free(p);
-    }
-    wf_alloc_fail_nth(0);
-    return left;
-}
-
 enum { LEFT };
 
 /* Rank 0 decides when it is over: all take part in each turn. */
@@ -541,7 +527,7 @@ static void alloc_body(weft_world *world)
             WT_FAIL("allocation %u: %s: %s", nth, weft_status_name(st),
                     weft_error_detail());
         }
-        if (hit && hook_was_left(nth)) {
+        if (hit && wt_starved_left(nth)) {
             WT_CHECK(st == WEFT_OK);
             wt_word_set(LEFT, 1);
         }

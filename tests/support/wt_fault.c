@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_proc.h"
@@ -392,4 +393,18 @@ void wt_fault_run(const wt_fault *fault)
                   .doomed = 1u << fault->victim,
                   .deadline = 30});
     wt_expect_no_names();
+}
+
+bool wt_starved_left(unsigned nth)
+{
+    bool left = false;
+
+    for (unsigned i = 0; i < nth && !left; i++) {
+        void *p = wf_alloc(1);
+
+        left = p == NULL;
+        wf_free(p);
+    }
+    wf_alloc_fail_nth(0);
+    return left;
 }

@@ -63,6 +63,10 @@ void wt_strike(wt_blow blow);
  * overrun. It is a bound on liveness and not a measure of speed. */
 double wt_death_bound(void);
 
+/* After wf_alloc_fail_nth(nth) and a call: switch the hook off. True if it was
+ * still waiting, so that the call made fewer than `nth` allocations. */
+bool wt_starved_left(unsigned nth);
+
 /* Fail the cmocka test if the job left a name in /dev/shm or a socket. */
 void wt_expect_no_names(void);
 
