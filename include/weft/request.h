@@ -11,7 +11,9 @@ typedef struct weft_request weft_request;
 
 /**
  * Is it over? Never blocks, and drives progress. Sets `*done`; once it is 1,
- * returns the status the operation ended with.
+ * returns the status the operation ended with. Asking is not waiting: a receive
+ * that is only tested has no deadline, however long that goes on (its sender's
+ * death ends it all the same); all other operations have theirs.
  */
 WEFT_API weft_status weft_request_test(weft_request *request, int *done);
 

@@ -45,6 +45,8 @@ typedef struct weft_peer {
  *
  * Fails with WEFT_ERR_INVALID (settings, rank), WEFT_ERR_TIMEOUT (a rank did
  * not come in time; it is named), WEFT_ERR_PEER (a rank died meanwhile),
+ * WEFT_ERR_CLOSED (without a table: another process of this host is the rank
+ * that the environment speaks of, such as the parent of the caller),
  * WEFT_ERR_NOMEM or WEFT_ERR_SYSTEM; then nothing is left behind.
  */
 WEFT_API weft_status weft_world_create(const weft_world_options *options,

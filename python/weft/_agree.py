@@ -34,7 +34,7 @@ def together(comm: Comm, act: Callable[[], T]) -> T:
 def alike(comm: Comm, name: str, value: str) -> None:
     """Raise MismatchError on all ranks unless all have the same `value`. Collective."""
     first = _told(comm, 0, value)
-    odd = _lowest(comm, first != value)
+    odd = _lowest(comm, first != _read(_message(value)))
     if odd < comm.size:
         raise MismatchError(f"rank {odd} has another {name} than rank 0, which has {first}")
 
@@ -48,8 +48,17 @@ def _lowest(comm: Comm, here: bool) -> int:
 
 def _told(comm: Comm, teller: int, text: str) -> str:
     """The text of rank `teller`."""
-    message = bytearray(text.encode(errors="replace")[:_TEXT].ljust(_TEXT, b"\0"))
+    message = _message(text)
     comm.broadcast(message, teller)
+    return _read(message)
+
+
+def _message(text: str) -> bytearray:
+    """As much of it as travels."""
+    return bytearray(text.encode(errors="replace")[:_TEXT].ljust(_TEXT, b"\0"))
+
+
+def _read(message: bytearray) -> str:
     return message.rstrip(b"\0").decode(errors="replace")
 
 

@@ -17,6 +17,8 @@ import threading
 import time
 from typing import Any, Protocol
 
+from weft._core import MismatchError
+
 
 class Meeting(Protocol):
     """What `weft.init(boot=...)` takes."""
@@ -58,6 +60,11 @@ class TorchStore:
         self.rank, self.size, self._store = rank, size, store
         meeting = (store.add("weft/joined", 1) - 1) // size
         self._prefix = f"weft/{meeting}/"
+        if store.add(f"{self._prefix}came/{rank}", 1) > 1:
+            raise MismatchError(
+                f"rank {rank} of {size} has come to this store before: two processes have the same "
+                "rank, or an earlier try found too few ranks and this one needs a fresh store"
+            )
 
     def set(self, key: str, value: bytes) -> None:
         self._store.set(self._prefix + key, value)

@@ -119,8 +119,10 @@ def full(
     **more: Any,
 ) -> Any:
     """The same filled with `value`, by each rank its own part; all is written on return."""
-    kind = _type_of(value, dtype, more.get("like"))
-    made = table(shape, kind, device, partition, comm, **more)
+    one = _one(value, dtype, more.get("like"))
+    ranks = _ranks(comm)
+    made = table(shape, one.dtype, device, partition, ranks, **more)
+    _agree.alike(ranks, "value", repr(one.item()))
     whole = made.tensor
     for part in made.locals:
         part[...] = value
@@ -257,8 +259,8 @@ def _word(name: str, value: Any, words: tuple[str, ...]) -> int:
     return words.index(value)
 
 
-def _type_of(value: Any, dtype: Any, like: str | None) -> Any:
-    """`dtype`, which can hold `value`, or that which torch.full or numpy.full would choose.
+def _one(value: Any, dtype: Any, like: str | None) -> Any:
+    """`value` as one element, of `dtype` or of that which torch.full or numpy.full would choose.
 
     It raises on all ranks alike, those that have nothing to fill included.
     """
@@ -266,7 +268,7 @@ def _type_of(value: Any, dtype: Any, like: str | None) -> Any:
     if element.library == "torch":
         import torch
 
-        return torch.full((), value, dtype=None if dtype is None else element.dtype).dtype
+        return torch.full((), value, dtype=None if dtype is None else element.dtype)
     import numpy
 
-    return numpy.full((), value, None if dtype is None else element.dtype).dtype
+    return numpy.full((), value, None if dtype is None else element.dtype)

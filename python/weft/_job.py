@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from weft import _boot, _core, _seat
+from weft import _boot, _core
 from weft._core import ClosedError, InvalidError, World
 
 _lock = threading.RLock()
@@ -32,7 +32,8 @@ def init(
     Collective: every rank calls it. Without arguments the launcher's
     environment tells who is in the job (torchrun, mpirun, srun, or WEFT_RANK
     and WEFT_RANKS); with none of them it is a job of one rank. Once joined,
-    calling it again without arguments returns the same world.
+    calling it again without arguments returns the same world. A child of a rank
+    inherits that environment, but is no rank: it is told so by a ClosedError.
 
     boot:     "alone", or an object with rank, size, set(key, value) and
               get(key, timeout)
@@ -53,12 +54,7 @@ def init(
                 )
             return _world
         with contextlib.closing(_meeting(boot, store, rank, size, comm)) as meeting:
-            launched = meeting.place is None
-            if launched:
-                _seat.check()
             _world = _core.create(meeting.place, _settings_text(timeout, settings))
-        if launched and _world.size > 1:
-            _seat.take()
         return _world
 
 
@@ -71,7 +67,6 @@ def finalize() -> None:
                 let_go()
             _world.close()
             _world = None
-            _seat.leave()
 
 
 def world() -> World:

@@ -151,6 +151,8 @@ static void world_leave(weft_world *world)
     if (world->host != NULL) {
         wf_host_goodbye(world->host);
     }
+    wf_boot_seat_leave(world->seat);
+    world->seat = NULL;
 }
 
 static weft_status world_alloc(const weft_world_options *options,
@@ -200,7 +202,10 @@ weft_status weft_world_create(const weft_world_options *options,
     }
     boot = options != NULL ? options->boot : NULL;
     if (boot == NULL) {
-        st = weft_boot_open_env(&own_boot);
+        st = wf_boot_seat_take(&world->seat);
+        if (st == WEFT_OK) {
+            st = weft_boot_open_env(&own_boot);
+        }
         boot = own_boot;
     }
     if (st == WEFT_OK) {

@@ -7,6 +7,7 @@
 #include <weft/world.h>
 
 #include "base/settings.h"
+#include "boot/seat.h"
 #include "mem/host.h"
 #include "transport/transport.h"
 
@@ -25,6 +26,7 @@ extern wf_transports wf_world_transports;
 
 struct weft_world {
     wf_host *host;
+    wf_boot_seat *seat; /* NULL: the caller's table says who this is */
     wf_settings settings;
     weft_comm *comm;        /* of all ranks */
     _Atomic uint32_t users; /* the caller and each communicator */

@@ -159,6 +159,9 @@ static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
     if (p->kind == WF_PACKET_FAILED) {
         return wf_packet_reason(p);
     }
+    if (fd != NULL && *fd == WF_FD_LOST) {
+        return wf_link_fail_lost(h->rank_of[local]);
+    }
     if (p->kind != kind) {
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "packet %u instead of %u from rank "

@@ -236,6 +236,9 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
         return wf_fail_errno("receiving from a rank of this host");
     }
     came = got < 0 ? -1 : take_fd(&m);
+    if (came < 0 && got > 0 && (m.msg_flags & MSG_CTRUNC) != 0) {
+        came = WF_FD_LOST;
+    }
     if (got <= 0) {
         st = wf_fail(WEFT_ERR_CLOSED, "the other side is gone");
     } else if ((m.msg_flags & MSG_TRUNC) != 0) {
@@ -251,6 +254,14 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
         *fd = came;
     }
     return st;
+}
+
+weft_status wf_link_fail_lost(uint32_t from)
+{
+    return wf_fail(WEFT_ERR_SYSTEM,
+                   "memory of rank %u cannot be opened: this process has as "
+                   "many open files as it may have (ulimit -n)",
+                   from);
 }
 
 weft_status wf_packet_reason(const wf_packet *p)

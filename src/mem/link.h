@@ -41,9 +41,16 @@ weft_status wf_link_accept(int listener, uint64_t deadline_ns, int *out);
 weft_status wf_link_send(int link, const wf_packet *p, int fd,
                          uint64_t deadline_ns);
 
-/* Receive a packet. `fd`, if not NULL, becomes the caller's descriptor or -1;
- * one that nobody asked for is closed. WEFT_ERR_CLOSED when the other side is
- * gone. A deadline of 0 does not wait: WEFT_ERR_TIMEOUT means nothing there. */
+/* In place of a descriptor: one came, but this process may have no more. */
+#define WF_FD_LOST (-2)
+
+/* WEFT_ERR_SYSTEM: what rank `from` sent was lost so, and what to do. */
+weft_status wf_link_fail_lost(uint32_t from);
+
+/* Receive a packet. `fd`, if not NULL, becomes the caller's descriptor, -1, or
+ * WF_FD_LOST; one that nobody asked for is closed. WEFT_ERR_CLOSED when the
+ * other side is gone. A deadline of 0 does not wait: WEFT_ERR_TIMEOUT means
+ * nothing there. */
 weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns);
 
 /* Pass the reason in a FAILED packet on: WEFT_ERR_PEER, with its text. */

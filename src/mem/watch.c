@@ -472,6 +472,10 @@ weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
         return wf_fail(WEFT_ERR_PROTOCOL, "mail from rank %u is too long",
                        from);
     }
+    if (m->fd == WF_FD_LOST) {
+        mail_free(m);
+        return wf_link_fail_lost(from);
+    }
     memcpy(data, m->data, m->bytes);
     *n = m->bytes;
     if (fd != NULL) {

@@ -118,6 +118,9 @@ static void few_fds_body(void)
         if (limited) {
             wt_restore_fds(before);
         }
+        if (st == WEFT_ERR_PROTOCOL) {
+            WT_FAIL("others are blamed for it: %s", weft_error_detail());
+        }
         WT_CHECK(wt_count_fds() == fds);
         wt_meet();
     }

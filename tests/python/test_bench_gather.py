@@ -98,6 +98,43 @@ def test_rows_of_a_call():
     assert gather.rows_per_call(SHARED, 1024) == FEW_ROWS
 
 
+def test_scatters_are_measured_last_in_fewer_sizes_and_have_no_mark():
+    everything = Options(families=frozenset(gather.SYSTEMS))
+    assert gather.sizes_of(everything, "scatter-4k") == gather.UPDATE_SIZES
+    assert gather.systems_of(everything, "scatter-add-huge") == ["weft", "torch", "copy"]
+    assert gather.systems_of(everything, "gather-huge") == list(gather.SYSTEMS)
+    assert gather.ops_of(everything) == gather.NAMES
+    assert "scatter-huge" not in gather.ops_of(Options(quick=True))
+    assert gather.ops_of(Options(quick=True, ops=("scatter-huge",))) == ("scatter-huge",)
+    assert not any("scatter" in goal.case.op for goal in gather_marks.goals(False, 2))
+    blocks = blocks_of("scatter-add-4k", 64, 2, weft=40.96, torch=81.92, copy=20.48)
+    text = gather_report.figures(blocks)
+    assert f"adding scatter, 4 KiB pages, {FEW_ROWS} rows a call, 2 threads" in text
+    assert "0.500" in text and "2.000" in text
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("call", ["gather", "scatter", "scatter_add"])
+def test_a_call_that_does_nothing_or_another_thing_is_wrong(call):
+    import torch
+    from weft.bench.gather_rank import Rank
+
+    class Library:
+        """One that gathers, whatever it is asked for."""
+
+        works = False
+
+        def rows(self, name, table, out, threads, region):
+            return lambda ids: torch.index_select(table, 0, ids, out=out) if self.works else None
+
+    rank = Rank()
+    rank._library = Library()
+    rank.do_table(1 << 20, huge=False, numbers=call != "gather")
+    assert rank.do_rows(64, 100, 1, call) == {"wrong": ["weft"]}
+    Library.works = True
+    assert ("weft" in rank.do_rows(64, 100, 1, call)["wrong"]) is (call != "gather")
+
+
 def test_the_table_fits_into_memory():
     assert gather.table_bytes(3 * GIB, quick=True) == GIB
     assert gather.table_bytes(100 * GIB, quick=True) == 2 * GIB
@@ -164,7 +201,9 @@ def test_a_quick_run_makes_no_table_when_its_time_is_over(monkeypatch):
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 def test_a_tiny_run(monkeypatch):
     monkeypatch.setattr(gather, "TABLE", 4 << 20)
-    ops = ("gather-4k",) if len(os.sched_getaffinity(0)) < 2 else ("gather-4k", SHARED)
+    ops = ("gather-4k", "scatter-4k", "scatter-add-4k")
+    if len(os.sched_getaffinity(0)) >= 2:
+        ops += (SHARED,)
     options = Options(
         quick=True,
         ops=ops,

@@ -2,6 +2,9 @@
 """`weft doctor`."""
 
 import json
+import os
+import resource
+import secrets
 import subprocess
 import sys
 
@@ -53,7 +56,7 @@ def test_what_was_asked_for_and_cannot_work_is_an_exit_status_and_a_remedy():
     done = doctor(WEFT_NO_SUCH="1")
     assert done.returncode == 1
     assert "WEFT_NO_SUCH: no such setting; weft doctor --settings lists them" in done.stdout
-    done = doctor("--json", WEFT_RANK="5", WEFT_RANKS="2", WEFT_JOB="x")
+    done = doctor("--json", WEFT_RANK="0", WEFT_RANKS="two", WEFT_JOB="x")
     assert done.returncode == 1
     assert "the job cannot start" in json.loads(done.stdout)["problems"][0]
 
@@ -62,12 +65,79 @@ def run_doctor():
     sys.exit(cli.main(["doctor", "--json"]))
 
 
-def test_a_setting_that_no_world_would_take_has_a_remedy(monkeypatch):
-    monkeypatch.setenv("WEFT_TIMEOUT", "soon")
-    facts = library.page(machine.page({})).facts
-    (fact,) = [fact for fact in facts if fact.name == "settings"]
-    assert fact.remedy is not None
-    assert "WEFT_TIMEOUT" in fact.remedy and "soon" in fact.remedy
+def test_each_setting_that_no_world_would_take_has_a_remedy(monkeypatch):
+    bad = {"WEFT_TIMEOUT": "soon", "WEFT_LOG": "loud", "WEFT_HUGE": "maybe"}
+    for name, value in {**bad, "WEFT_SPIN": "20us"}.items():
+        monkeypatch.setenv(name, value)
+    facts = {fact.name: fact for fact in library.page(machine.page({})).facts}
+    assert {name for name, fact in facts.items() if fact.remedy} == set(bad)
+    for name, value in bad.items():
+        assert name in facts[name].remedy and value in facts[name].remedy
+        assert os.environ[name] == value
+    assert facts["a job of one rank"].data is True
+    facts = {fact.name: fact for fact in library.settings_page().facts}
+    assert {name for name, fact in facts.items() if fact.remedy} == set(bad)
+
+
+def test_a_list_of_settings_tells_which_are_none():
+    done = doctor("--settings", WEFT_NO_SUCH="1")
+    assert done.returncode == 1
+    assert "WEFT_NO_SUCH: no such setting" in done.stdout
+
+
+def test_a_world_that_cannot_be_made_is_no_fault_of_the_settings(monkeypatch):
+    def fails(boot):
+        raise weft.SystemError("no boot id here")
+
+    monkeypatch.setenv("WEFT_SPIN", "20us")
+    monkeypatch.setattr(library._core, "create", fails)
+    facts = {fact.name: fact for fact in library.page(machine.page({})).facts}
+    assert [name for name, fact in facts.items() if fact.remedy] == ["a job of one rank"]
+    assert "no boot id here" in facts["a job of one rank"].remedy
+
+
+def test_of_a_job_that_cannot_start_rank_0_has_a_page_and_the_others_a_line():
+    with ranks.Job(2, run_doctor, environment={"WEFT_TIMEOUT": "soon"}) as bad:
+        page, line = bad.finish(expected={0: 1, 1: 1})
+    assert len(json.loads(page)["problems"]) == 2
+    assert line.count("weft doctor: rank 1: ") == len(line.splitlines()) == 2
+
+
+def test_ranks_that_do_not_come_are_waited_for_aloud(monkeypatch, capsys):
+    alone = {"WEFT_RANK": "0", "WEFT_RANKS": "2", "WEFT_JOB": secrets.token_hex(8)}
+    for name, value in {**alone, "WEFT_BOOT_TIMEOUT": "900ms"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(job, "PATIENCE", 0.01)
+    (fact,) = job.page().facts
+    assert "rank 1 did not join in time; start all ranks at once" in fact.remedy
+    assert (
+        "rank 0 waits for the others, 900ms at most (WEFT_BOOT_TIMEOUT)" in capsys.readouterr().err
+    )
+
+
+def test_torch_that_finds_no_room_is_no_broken_installation():
+    pytest.importorskip("torch")
+    little = 400 << 20
+    done = subprocess.run(
+        [sys.executable, "-m", "weft", "doctor"],
+        env=ranks.quiet_environment(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (little, little)),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "address space            400 MiB" in done.stdout
+    assert "ulimit -v" in done.stdout
+
+
+def test_torch_that_ends_the_process_leaves_a_page(tmp_path):
+    (tmp_path / "torch.py").write_text("import os\nos.abort()\n")
+    done = doctor(PYTHONPATH=str(tmp_path))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "import fails: Aborted" in done.stdout
+    assert "a job of one rank        works" in done.stdout
 
 
 def test_under_a_launcher_rank_0_reports_every_pair():
@@ -99,8 +169,11 @@ def test_a_path_is_not_broken_in_two():
 
 def test_the_machine_page_does_not_need_what_a_container_hides(monkeypatch):
     monkeypatch.setattr(machine, "read", lambda path: "")
-    names = [fact.name for fact in machine.page({}).facts]
-    assert {"cores", "caches of cpu 0", "memory", "shared memory", "open files"} <= set(names)
+    facts = {fact.name: fact for fact in machine.page({"WEFT_CPU": ("avx2", "")}).facts}
+    assert {"cores", "caches of cpu 0", "shared memory", "open files"} <= set(facts)
+    assert facts["memory"].text == "unknown"
+    assert facts["reduce kernels"].text.startswith("unknown")
+    assert not any(fact.remedy for fact in facts.values())
 
 
 def test_asking_for_a_vector_unit_that_is_not_there_has_a_remedy(monkeypatch):

@@ -133,6 +133,15 @@ def test_a_rank_that_never_comes_to_the_store_is_a_timeout():
     assert isinstance(caught.value, weft.TimeoutError)
 
 
+def test_a_rank_that_comes_to_the_store_twice_is_told_at_once():
+    dist = pytest.importorskip("torch.distributed")
+    store = dist.HashStore()
+    with pytest.raises(weft.TimeoutError):
+        weft.init(store=store, rank=1, size=3, boot_timeout="100ms")
+    with pytest.raises(weft.MismatchError, match=r"rank 1 of 3 has come .* before"):
+        weft.init(store=store, rank=1, size=3, boot_timeout="100ms")
+
+
 class Broken:
     rank, size = 1, 2
 

@@ -499,6 +499,34 @@ def test_a_rank_that_asks_for_something_else_is_named(what):
     ranks.run(3, mismatched, what)
 
 
+def filled_unlike(like):
+    comm = weft.init(timeout=30).comm
+    last = comm.size - 1
+    for one, other in ((1.0, 1.5), (0.0, -0.0), (float("inf"), float("nan"))):
+        with pytest.raises(weft.MismatchError, match=rf"rank {last} has another value .* {one}"):
+            weft.full((10, 4), other if comm.rank == last else one, "float32", like=like)
+    # What is no other value in this type is the same, a NaN included.
+    weft.full(3, 16777217.0 if comm.rank == last else 16777216.0, "float32", like=like)
+    assert weft.full(3, float("nan"), like=like)[0] != 0
+
+
+@pytest.mark.parametrize("like", ["numpy", "torch"])
+def test_a_rank_that_fills_with_another_value_is_named(like):
+    if like == "torch":
+        pytest.importorskip("torch")
+    ranks.run(3, filled_unlike, like)
+
+
+def filled_with_text():
+    weft.init(timeout=30)
+    long = "x" * 2000
+    assert (weft.full(3, long, "U2000", like="numpy") == long).all()
+
+
+def test_a_value_longer_than_what_travels_is_no_other():
+    ranks.run(2, filled_with_text)
+
+
 def interrupted():
     world = weft.init(timeout=60)
     found = weft.table((4,), "i4", like="numpy")

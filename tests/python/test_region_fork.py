@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forked children of ranks: what they can use, and what they are told at once."""
+"""Children of ranks: what forked ones can use, and what all of them are told at once."""
 
+import multiprocessing
 import os
 import secrets
 import traceback
@@ -34,7 +35,7 @@ def must_end_well(pid):
 def is_told(place):
     with pytest.raises(weft.ClosedError, match=f"process {place} has this process's place"):
         weft.empty((4, 2), "f4", like="numpy")
-    with pytest.raises(weft.ClosedError, match="forked"):
+    with pytest.raises(weft.ClosedError, match="forked or spawned"):
         weft.init(timeout=5)
     assert weft.init("alone").size == 1
     assert weft.full(3, 1.0, like="numpy").sum() == 3
@@ -53,6 +54,21 @@ def rank_and_child():
 
 def test_a_child_that_makes_a_region_is_told_at_once():
     ranks.run(2, rank_and_child, environment=SOON)
+
+
+def rank_and_spawned_child():
+    table = weft.full((4, 2), 1.0, like="numpy")
+    started = multiprocessing.get_context("spawn").Process(target=is_told, args=(os.getpid(),))
+    started.start()
+    started.join()
+    assert started.exitcode == 0
+    weft.region(table).barrier()
+    weft.finalize()
+    weft.init().comm.barrier()  # the place is free again
+
+
+def test_so_is_one_that_is_spawned():
+    ranks.run(2, rank_and_spawned_child, environment=SOON)
 
 
 def told_after(go, place):

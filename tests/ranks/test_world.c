@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The world as a whole: alone, several in one process, left early, aborted,
  * and described by weft_dump. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "wt.h"
@@ -55,6 +57,52 @@ static void two_worlds_live_side_by_side_in_one_process(void **state)
 {
     (void)state;
     wt_run_job_both(&(wt_job){.ranks = 3, .bare = two_worlds_body});
+}
+
+/* --- a place that is taken ----------------------------------------------- */
+
+static void launched_as(unsigned rank)
+{
+    char number[16];
+    char job[64];
+
+    snprintf(number, sizeof(number), "%u", rank);
+    wt_job_name(0, job, sizeof(job));
+    WT_CHECK(setenv("WEFT_RANK", number, 1) == 0);
+    snprintf(number, sizeof(number), "%u", wt_ranks());
+    WT_CHECK(setenv("WEFT_RANKS", number, 1) == 0);
+    WT_CHECK(setenv("WEFT_JOB", job, 1) == 0);
+}
+
+/* The child would wait for minutes. */
+static void child_body(void)
+{
+    weft_world *world = NULL;
+    weft_world *second = NULL;
+    int status = 0;
+    pid_t pid;
+
+    launched_as(wt_rank());
+    WT_OK(weft_world_create(NULL, &world));
+    pid = fork();
+    if (pid == 0) {
+        WT_STATUS(weft_world_create(NULL, &second), WEFT_ERR_CLOSED);
+        WT_CHECK(wt_names_rank(weft_error_detail(), wt_rank()));
+        _exit(0);
+    }
+    WT_CHECK(waitpid(pid, &status, 0) == pid);
+    WT_CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    WT_OK(weft_world_create(NULL, &second));
+    weft_world_destroy(world);
+    WT_OK(weft_barrier(weft_world_comm(second)));
+    weft_world_destroy(second);
+}
+
+static void a_child_is_no_rank_and_a_second_world_is(void **state)
+{
+    (void)state;
+    wt_run_job(&(wt_job){.ranks = 3, .bare = child_body});
 }
 
 /* --- leaving ------------------------------------------------------------- */
@@ -191,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_a_launcher_the_world_has_one_rank),
         cmocka_unit_test(two_worlds_live_side_by_side_in_one_process),
+        cmocka_unit_test(a_child_is_no_rank_and_a_second_world_is),
         cmocka_unit_test(the_others_go_on_when_a_rank_has_left),
         cmocka_unit_test(what_was_sent_before_leaving_still_arrives),
         cmocka_unit_test(an_abort_ends_the_operations_of_all_ranks),

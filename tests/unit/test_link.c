@@ -15,6 +15,7 @@
 #include "base/secret.h"
 #include "base/time.h"
 #include "wt_cmocka.h"
+#include "wt_deny.h"
 #include "wt_proc.h"
 
 /* Longer than anything takes; a test never waits for it to pass. */
@@ -197,6 +198,22 @@ static void a_descriptor_travels_with_its_packet(void **state)
     close(fd);
     assert_int_equal(wf_link_recv(f->theirs, &p, &fd, LONG_NS), WEFT_OK);
     assert_int_equal(fd, -1);
+}
+
+static void a_descriptor_that_there_is_no_room_for_is_told_of(void **state)
+{
+    fixture *f = *state;
+    unsigned long before;
+    weft_status st;
+    wf_packet p;
+    int fd = -7;
+
+    say(f, WF_PACKET_BOARD, "with", 0);
+    before = wt_limit_fds(0);
+    st = wf_link_recv(f->theirs, &p, &fd, LONG_NS);
+    wt_restore_fds(before);
+    assert_int_equal(st, WEFT_OK);
+    assert_int_equal(fd, WF_FD_LOST);
 }
 
 static void a_descriptor_that_nobody_asked_for_is_closed(void **state)
@@ -424,6 +441,7 @@ int main(void)
         cmocka_unit_test(a_packet_shorter_than_its_header_is_not_read),
         LINKED(packets_arrive_whole_and_in_order),
         LINKED(a_descriptor_travels_with_its_packet),
+        LINKED(a_descriptor_that_there_is_no_room_for_is_told_of),
         LINKED(a_descriptor_that_nobody_asked_for_is_closed),
         LINKED(of_several_descriptors_only_the_first_is_kept),
         LINKED(the_descriptor_of_a_malformed_packet_is_closed),

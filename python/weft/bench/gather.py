@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`weft bench gather`: rows of a large table, against torch and against a copy of the same bytes.
+"""`weft bench gather`: rows of a large table, read, written and added to.
+
+weft is measured against torch and against a copy of the same bytes.
 
 One process measures at a time, with the table, ids and output that all systems share
 (`gather_rank`); they take turns, row size by row size and round by round. Two more processes read
@@ -20,6 +22,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 from . import gather_gpu
 from .build import BuildError, find_library
@@ -37,6 +40,7 @@ _MIB, _GIB = 1 << 20, 1 << 30
 SYSTEMS = ("weft", "torch", "embedding", "copy")
 SIZES = (16, 20, 36, 64, 100, 128, 256, 500, 512, 1000, 1024, 2048, 4096)
 QUICK_SIZES = (64, 256, 1024, 2048)
+UPDATE_SIZES = (20, *QUICK_SIZES)  # no mark speaks of them, and the run is long enough
 SHARED_SIZES = (64, 256, 1024)
 # Rows of a call whose output fits into a cache, and bytes of one that does not.
 FEW_ROWS = 4096
@@ -50,11 +54,16 @@ BUSY = 1.0
 
 @dataclass(frozen=True)
 class Operation:
-    """From which pages, and how much at a time."""
+    """What is done with rows in which pages, and how much at a time."""
 
     about: str
     huge: bool = False
     much: bool = False
+    call: str = "gather"
+
+    @property
+    def updates(self) -> bool:
+        return self.call != "gather"
 
 
 OPERATIONS = {
@@ -62,13 +71,23 @@ OPERATIONS = {
     "gather-4k-much": Operation("4 KiB pages, 64 MiB a call", much=True),
     "gather-huge": Operation(f"huge pages, {FEW_ROWS} rows a call", huge=True),
     "gather-huge-much": Operation("huge pages, 64 MiB a call", huge=True, much=True),
+    "scatter-4k": Operation(f"scatter, 4 KiB pages, {FEW_ROWS} rows a call", call="scatter"),
+    "scatter-huge": Operation(
+        f"scatter, huge pages, {FEW_ROWS} rows a call", huge=True, call="scatter"
+    ),
+    "scatter-add-4k": Operation(
+        f"adding scatter, 4 KiB pages, {FEW_ROWS} rows a call", call="scatter_add"
+    ),
+    "scatter-add-huge": Operation(
+        f"adding scatter, huge pages, {FEW_ROWS} rows a call", huge=True, call="scatter_add"
+    ),
 }
 SHARED = "gather-shared"
 NAMES = (*OPERATIONS, SHARED)
 
 
 def rows_per_call(op: str, row: int) -> int:
-    """How many rows of `row` bytes a call of `op` gathers."""
+    """How many rows of `row` bytes a call of `op` moves."""
     return MUCH // row if op in OPERATIONS and OPERATIONS[op].much else FEW_ROWS
 
 
@@ -131,7 +150,6 @@ class Runner:
         self._options = options
         self._advance = advance
         self._cores = cores_here(options.cores)
-        self._systems = [s for s in systems_of(options) if s in options.families]
         self._rounds = options.rounds or (5 if options.quick else 9)
         self._ms = options.block_ms or (15.0 if options.quick else 40.0)
         self._end = time.monotonic() + (QUICK_SECONDS if options.quick else float("inf"))
@@ -140,7 +158,7 @@ class Runner:
     def run(self) -> None:
         library = self._options.library
         path = str(library[0] if library is not None else find_library()[0])
-        ops = self._options.ops or NAMES
+        ops = ops_of(self._options)
         size = f"{self._table / _GIB:.3g} GiB"
         self.outcome.notes.append(f"random ids (int64) into a table of {size}, f32 rows")
         load = os.getloadavg()[0]
@@ -149,11 +167,17 @@ class Runner:
             self.outcome.notes.append(note)
         if SHARED in ops:
             self._guard("the shared region", lambda: self._shared(path))
-        for huge in (False, True):
-            here = [op for op in ops if op in OPERATIONS and OPERATIONS[op].huge == huge]
+        # Marks are judged by gathers, so they come first in the time that a quick run has.
+        for updates, huge in product((False, True), (False, True)):
+            here = [
+                op
+                for op in ops
+                if op in OPERATIONS
+                and (OPERATIONS[op].updates, OPERATIONS[op].huge) == (updates, huge)
+            ]
             if here:
-                pages = "huge pages" if huge else "4 KiB pages"
-                self._guard(pages, partial(self._private, path, huge, here))
+                what = f"{'scatter' if updates else 'gather'}, {'huge' if huge else '4 KiB'} pages"
+                self._guard(what, partial(self._private, path, huge, here))
 
     def _guard(self, what: str, part: Callable[[], None]) -> None:
         if time.monotonic() > self._end:
@@ -168,14 +192,15 @@ class Runner:
         try:
             rank.ask("pin", cores=list(self._cores))
             rank.ask("library", path=path)
-            found = rank.ask("table", size=self._table, huge=huge)["huge"]
+            updates = OPERATIONS[ops[0]].updates
+            found = rank.ask("table", size=self._table, huge=huge, numbers=updates)["huge"]
             if huge and found < 0.9 * self._table:
                 note = f"only {found / _GIB:.2f} GiB of the table are in huge pages"
                 self.outcome.missing["huge pages"] = note
                 return
             for op in ops:
                 for threads in threads_of(self._options, len(self._cores)):
-                    for row in self._options.sizes or sizes_of(self._options):
+                    for row in self._options.sizes or sizes_of(self._options, op):
                         self._case(rank, Case(op, row, 1, threads))
         finally:
             rank.stop()
@@ -184,12 +209,13 @@ class Runner:
         """All rounds of one case, since ids and output are made anew for each."""
         if time.monotonic() > self._end:
             return
-        count = rows_per_call(case.op, case.bytes)
-        wrong = rank.ask("rows", row=case.bytes, count=count, threads=case.cores)["wrong"]
+        count, call = rows_per_call(case.op, case.bytes), OPERATIONS[case.op].call
+        answer = rank.ask("rows", row=case.bytes, count=count, threads=case.cores, call=call)
+        wrong = answer["wrong"]
         if wrong:
             raise RankError(f"{', '.join(wrong)}: wrong result for rows of {case.bytes} B")
         for turn in range(self._rounds):
-            for system in self._systems:
+            for system in systems_of(self._options, case.op):
                 block = rank.ask("block", system=system, threads=case.cores, ms=self._ms)
                 self.outcome.blocks.append(Block(case, system, turn, "any", block["us"]))
                 self._advance(case.op)
@@ -234,13 +260,22 @@ class Runner:
                     self._advance(SHARED)
 
 
-def systems_of(options: Options) -> tuple[str, ...]:
-    """A quick run leaves out what no mark speaks of."""
-    return tuple(s for s in SYSTEMS if s != "embedding") if options.quick else SYSTEMS
+def ops_of(options: Options) -> tuple[str, ...]:
+    """What was asked for, else all; a quick run has no time for another table in huge pages."""
+    slow = {op for op, what in OPERATIONS.items() if options.quick and what.updates and what.huge}
+    return options.ops or tuple(op for op in NAMES if op not in slow)
 
 
-def sizes_of(options: Options) -> tuple[int, ...]:
-    return QUICK_SIZES if options.quick else SIZES
+def systems_of(options: Options, op: str) -> list[str]:
+    """Those that were asked for; a quick run leaves out what no mark speaks of."""
+    without = {"embedding"} if options.quick or OPERATIONS[op].updates else set()
+    return [system for system in SYSTEMS if system in options.families - without]
+
+
+def sizes_of(options: Options, op: str) -> tuple[int, ...]:
+    if options.quick:
+        return QUICK_SIZES
+    return UPDATE_SIZES if OPERATIONS[op].updates else SIZES
 
 
 def threads_of(options: Options, cores: int) -> tuple[int, ...]:
@@ -256,10 +291,13 @@ def table_bytes(available: int, quick: bool) -> int:
 
 def _total(options: Options, cores: int) -> int:
     rounds = options.rounds or (5 if options.quick else 9)
-    ops = options.ops or NAMES
-    systems = sum(s in options.families for s in systems_of(options))
-    threads, sizes = threads_of(options, cores), options.sizes or sizes_of(options)
-    private = sum(op in OPERATIONS for op in ops) * len(threads) * len(sizes) * systems
+    ops = ops_of(options)
+    cases = sum(
+        len(options.sizes or sizes_of(options, op)) * len(systems_of(options, op))
+        for op in ops
+        if op in OPERATIONS
+    )
+    private = cases * len(threads_of(options, cores))
     return rounds * (private + 4 * len(SHARED_SIZES) * (SHARED in ops))
 
 

@@ -82,8 +82,10 @@ class Library:
     def function(self, name: str) -> Any:
         return getattr(self._lib, name)
 
-    def gather(self, table: Any, out: Any, threads: int, region: Region | None) -> Callable:
-        """What gathers rows of `table` into `out`, to be called with ids.
+    def rows(
+        self, name: str, table: Any, out: Any, threads: int, region: Region | None
+    ) -> Callable:
+        """weft_rows_`name` between `table` and the rows `out`, to be called with ids.
 
         All memory of a region is one table, whatever its rows are taken for.
         """
@@ -95,14 +97,14 @@ class Library:
         to = Rows(out.data_ptr(), out.stride(0) * out.element_size(), _F32, 0)
         how = RowsOptions(ctypes.sizeof(RowsOptions), 0, threads, 0, None, 0)
         numbers = Ids(None, _I64, out.shape[0], 0)
-        call = self._lib.weft_rows_gather
+        call = self.function(f"weft_rows_{name}")
         arguments = [ctypes.byref(part) for part in (what, numbers, to, how)]
 
-        def gather(ids: Any) -> None:
+        def move(ids: Any) -> None:
             numbers.at = ids.data_ptr()
             self.check(call(*arguments))
 
-        return gather
+        return move
 
 
 class Region:

@@ -45,7 +45,7 @@ def goals(huge: bool, cores: int) -> list[Goal]:
     return [
         Goal(Case(op, size, 1, cores), 1.0 if cores >= MANY_CORES else bound)
         for op, operation in OPERATIONS.items()
-        if operation.huge == huge
+        if operation.huge == huge and not operation.updates
         for size, bound in _AT_MOST[huge].items()
     ]
 

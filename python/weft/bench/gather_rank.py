@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process of `weft bench gather`: makes a table, and times gathers from it when told to.
+"""A process of `weft bench gather`: makes a table, and times what is done with its rows.
 
 Commands come as lines of JSON on standard input, answers go as lines to standard output. All
-systems gather from the same table with the same ids into the same output, which is poisoned, and
-written to before anything is timed. Every call has other ids than the one before, so that no row is
-found in a cache because it was just there.
+systems have the same table, the same ids and the same other rows, which are gathered into or
+scattered from, and are written to before anything is timed. Every call has other ids than the one
+before, so that no row is found in a cache because it was just there.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ _IDS = 1 << 20
 # Words that are filled while they are in a cache, and an odd number that spreads their bits.
 _FILLED_AT_ONCE = 1 << 20
 _SPREAD = -1640531527
+# The bits of a float that lies from 1 to 2: which of them may differ, and the others.
+_FRACTION, _ONE = 0x007FFFFF, 0x3F800000
 # After a call torch's threads poll for some milliseconds (300 000 pauses in libgomp); the next
 # system is not to share its cores with them.
 _PAUSE = 0.02
@@ -44,14 +46,19 @@ def _map(size: int, huge: bool) -> torch.Tensor:
     return whole[skip : skip + size // 4]
 
 
-def _fill(memory: torch.Tensor) -> None:
-    """Other bits in every word: a wrong row cannot pass for the right one, nor for zeros."""
+def _fill(memory: torch.Tensor, numbers: bool = False) -> None:
+    """Other bits in every word: a wrong row cannot pass for the right one, nor for zeros.
+
+    With `numbers` they are ordinary ones: to add to others may take a CPU much longer.
+    """
     words = memory.view(torch.int32)
     seed = secrets.randbits(30)
     for at in range(0, words.numel(), _FILLED_AT_ONCE):
         part = words[at : at + _FILLED_AT_ONCE]
         torch.arange(at + seed, at + seed + part.numel(), dtype=torch.int32, out=part)
         part.mul_(_SPREAD)
+        if numbers:
+            part.bitwise_and_(_FRACTION).bitwise_or_(_ONE)
 
 
 def _huge_kib() -> int:
@@ -60,17 +67,17 @@ def _huge_kib() -> int:
         return sum(int(line.split()[1]) for line in lines if line.startswith("AnonHugePages"))
 
 
-class Gather:
-    """One row size and number of ids: the table's view, ids, and the output."""
+class Batch:
+    """One row size and number of ids: the table's view, ids, and rows outside of the table."""
 
-    def __init__(self, memory: torch.Tensor, row: int, count: int):
+    def __init__(self, memory: torch.Tensor, row: int, count: int, call: str):
         width = row // 4
         rows = memory.numel() // width
+        self.call = call
         self.table = memory[: rows * width].view(rows, width)
-        sets = max(4, _IDS // count)
-        self.ids = torch.randint(0, rows, (sets, count))
+        self.ids = _ids(rows, max(4, _IDS // count), count, distinct=call != "gather")
         self.out = _map(count * row, huge=False)[: count * width].view(count, width)
-        self.out.fill_(float("nan"))
+        self.out.fill_(float("nan")) if call == "gather" else self.out.uniform_()
         self.rows = rows
         self.count = count
         self._turn = 0
@@ -85,6 +92,44 @@ class Gather:
         first = self._turn * self.count % max(1, self.rows - self.count)
         return self.table[first : first + self.count]
 
+    def by_torch(self) -> Callable[[torch.Tensor], Any]:
+        """The same by torch's own call."""
+        if self.call == "gather":
+            return lambda ids: torch.index_select(self.table, 0, ids, out=self.out)
+        if self.call == "scatter":
+            return lambda ids: self.table.index_copy_(0, ids, self.out)
+        return lambda ids: self.table.index_add_(0, ids, self.out)
+
+    def by_copy(self) -> Callable[[torch.Tensor], Any]:
+        """As many rows, in the same direction, but one after the other."""
+        return self.out.copy_ if self.call == "gather" else lambda rows: rows.copy_(self.out)
+
+    def want(self, ids: torch.Tensor) -> torch.Tensor:
+        """What a call with these ids has to leave behind."""
+        if self.call == "scatter":
+            return self.out.clone()
+        found = self.table[ids]
+        return found if self.call == "gather" else found + self.out
+
+    def result(self, ids: torch.Tensor) -> torch.Tensor:
+        """What it leaves behind."""
+        return self.out if self.call == "gather" else self.table[ids]
+
+    def put_back(self, ids: torch.Tensor, result: torch.Tensor) -> None:
+        if self.call == "gather":
+            self.out.copy_(result)
+        else:
+            self.table[ids] = result
+
+
+def _ids(rows: int, sets: int, count: int, distinct: bool) -> torch.Tensor:
+    """Random ones. Distinct in each set: of two that write one row, torch lets either win."""
+    if not distinct:
+        return torch.randint(0, rows, (sets, count))
+    stride = max(1, rows // count)
+    chosen = torch.arange(count) * stride + torch.randint(0, stride, (sets, count))
+    return chosen[:, torch.randperm(count)] % rows
+
 
 class Rank:
     """Answers commands; the methods that begin with `do_` are the commands."""
@@ -93,18 +138,18 @@ class Rank:
         self._library: Library | None = None
         self._memory: torch.Tensor | None = None
         self._region: Region | None = None
-        self._gather: Gather | None = None
+        self._batch: Batch | None = None
 
     def do_library(self, path: str) -> dict:
         self._library = Library(path)
         return {}
 
-    def do_table(self, size: int, huge: bool) -> dict:
+    def do_table(self, size: int, huge: bool, numbers: bool) -> dict:
         """A table in private memory. Tells how much of it is in huge pages."""
-        self._gather = self._memory = None
+        self._batch = self._memory = None
         before = _huge_kib()
         self._memory = _map(size, huge)
-        _fill(self._memory)
+        _fill(self._memory, numbers)
         return {"huge": (_huge_kib() - before) << 10}
 
     def do_region(self, size: int) -> dict:
@@ -118,44 +163,44 @@ class Rank:
         self._region.barrier()
         return {}
 
-    def do_rows(self, row: int, count: int, threads: int) -> dict:
+    def do_rows(self, row: int, count: int, threads: int, call: str = "gather") -> dict:
         """Get ready for rows of this size; whose results are wrong is told."""
         assert self._memory is not None
         torch.set_num_threads(threads)
-        self._gather = Gather(self._memory, row, count)
+        self._batch = Batch(self._memory, row, count, call)
         return {"wrong": self._wrong(threads)}
 
     def _wrong(self, threads: int) -> list[str]:
         """Bit by bit: floats as integers, since a place may look like a NaN."""
-        gather = self._gather
-        assert gather is not None
-        ids = gather.ids[0]
-        want = gather.table[ids].view(torch.int32)
+        batch = self._batch
+        assert batch is not None
+        ids = batch.ids[0]
+        before, want = batch.result(ids).clone(), batch.want(ids).view(torch.int32)
         wrong = []
         for name in ("weft", "torch"):
-            gather.out.fill_(float("nan"))
+            batch.put_back(ids, before)
             self._call(name, threads)(ids)
-            if not torch.equal(gather.out.view(torch.int32), want):
+            if not torch.equal(batch.result(ids).view(torch.int32), want):
                 wrong.append(name)
         return wrong
 
     def _call(self, system: str, threads: int) -> Callable[[torch.Tensor], Any]:
-        gather = self._gather
-        assert gather is not None and self._library is not None
+        batch = self._batch
+        assert batch is not None and self._library is not None
         if system == "weft":
-            return self._library.gather(gather.table, gather.out, threads, self._region)
+            return self._library.rows(batch.call, batch.table, batch.out, threads, self._region)
         if system == "torch":
-            return lambda ids: torch.index_select(gather.table, 0, ids, out=gather.out)
+            return batch.by_torch()
         if system == "embedding":
-            return lambda ids: torch.nn.functional.embedding(ids, gather.table)
-        return gather.out.copy_
+            return lambda ids: torch.nn.functional.embedding(ids, batch.table)
+        return batch.by_copy()
 
     def do_block(self, system: str, threads: int, ms: float) -> dict:
         """The median time of a call, in us."""
-        gather = self._gather
-        assert gather is not None
+        batch = self._batch
+        assert batch is not None
         call = self._call(system, threads)
-        argument = gather.next_rows if system == "copy" else gather.next_ids
+        argument = batch.next_rows if system == "copy" else batch.next_ids
         time.sleep(_PAUSE)
         call(argument())
         times: list[int] = []
@@ -169,10 +214,10 @@ class Rank:
 
     def do_rate(self, system: str, ms: float) -> dict:
         """Calls a second on one thread, while another rank may do the same."""
-        gather = self._gather
-        assert gather is not None
+        batch = self._batch
+        assert batch is not None
         call = self._call(system, 1)
-        argument = gather.next_rows if system == "copy" else gather.next_ids
+        argument = batch.next_rows if system == "copy" else batch.next_ids
         call(argument())
         calls = 0
         start = now = time.perf_counter()

@@ -9,6 +9,7 @@ coordinator; they open it through /proc. Nothing outlives the run.
 from __future__ import annotations
 
 import os
+import secrets
 import select
 import socket
 import subprocess
@@ -87,6 +88,7 @@ class Job:
             launch = launch_command(family, program.tools, self.ranks)
             yield [*launch, str(program.path), *serve], base
             return
+        name = f"bench-{secrets.token_hex(8)}"
         for rank in range(self.ranks):
             env = base | {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
             if self.system.imports_torch:
@@ -98,7 +100,7 @@ class Job:
                     env |= {
                         "WEFT_RANK": str(rank),
                         "WEFT_RANKS": str(self.ranks),
-                        "WEFT_JOB": f"bench-{os.getpid()}-{self.ranks}",
+                        "WEFT_JOB": name,
                     }
                 yield [str(program.path), *serve], env
 

@@ -3,6 +3,7 @@
 
 import argparse
 import json
+import sys
 import textwrap
 from collections.abc import Sequence
 
@@ -18,15 +19,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="weft doctor",
         description="Say what this machine, PyTorch, weft and the job are. Exit status 1 when "
         "something that was asked for cannot work; the remedy is printed. Under a launcher "
-        "(torchrun, mpirun, srun) every rank runs it and rank 0 reports.",
+        "(torchrun, mpirun, srun) every rank runs it and rank 0 reports; the others tell only what "
+        "cannot work there.",
     )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--settings", action="store_true", help="list every setting, nothing else")
     given = parser.parse_args(argv)
     pages = [library.settings_page()] if given.settings else _pages()
     remedies = [fact.remedy for page in pages for fact in page.facts if fact.remedy]
-    if _reports():
+    rank = job.rank()
+    if rank == 0:
         print(_json(pages, remedies) if given.json else _text(pages, remedies))
+    else:  # it says only what its exit status means
+        for remedy in remedies:
+            print(f"weft doctor: rank {rank}: {remedy}", file=sys.stderr)
     weft.finalize()
     return 1 if remedies else 0
 
@@ -34,14 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _pages() -> list[Page]:
     page = machine.page(library.settings())
     tested = job.page()
-    return [page, pytorch.page(), library.page(page), *([tested] if tested else [])]
-
-
-def _reports() -> bool:
-    try:
-        return weft.rank() == 0
-    except weft.ClosedError:  # alone, or the job could not start: each speaks for itself
-        return True
+    return [page, pytorch.page_apart(), library.page(page), *([tested] if tested else [])]
 
 
 def _json(pages: list[Page], remedies: list[str]) -> str:

@@ -3,15 +3,27 @@
 
 import array
 import dataclasses
+import os
+import sys
+import threading
 import time
 
 import weft
 from weft import _core
-from weft.doctor import Fact, Page
+from weft.doctor import Fact, Page, library
 
 SECONDS = 1.0  # for the whole self test
+PATIENCE = 5.0  # seconds without the others before it says so
 MOST_RANKS = 16  # of them each two are tested
 LARGE = 1 << 20
+# Where each launcher says which rank this is.
+VARIABLES = {
+    "weft": "WEFT_RANK",
+    "torchrun": "RANK",
+    "openmpi": "OMPI_COMM_WORLD_RANK",
+    "mpich": "PMI_RANK",
+    "slurm": "SLURM_PROCID",
+}
 
 
 @dataclasses.dataclass
@@ -35,15 +47,29 @@ class Matrix:
         return self.values[rank * self.size : (rank + 1) * self.size]
 
 
+def rank() -> int:
+    """Which rank this process is to be, also of a job that cannot start; 0: alone or unknown."""
+    said = os.environ.get(VARIABLES.get(_core.launcher(), ""), "")
+    return int(said) if said.isdecimal() else 0
+
+
 def page() -> Page | None:
     """Join the job and test it; None when this process is alone. Collective."""
     launcher = _core.launcher()
     if launcher == "alone":
         return None
+    waiting = threading.Timer(PATIENCE, _say_waiting)
+    waiting.daemon = True
+    waiting.start()
     try:
         world = weft.init()
     except weft.Error as error:
-        return Page("job", [Fact("launcher", launcher, remedy=f"the job cannot start: {error}")])
+        remedy = f"the job cannot start: {error}"
+        if isinstance(error, weft.TimeoutError):
+            remedy += "; start all ranks at once, each with its number, in a job of one name"
+        return Page("job", [Fact("launcher", launcher, remedy=remedy)])
+    finally:
+        waiting.cancel()
     try:
         facts = [Fact("launcher", launcher), *_ranks(world)]
         facts += [
@@ -55,11 +81,18 @@ def page() -> Page | None:
     return Page("job", facts)
 
 
+def _say_waiting() -> None:
+    limit = library.settings()["WEFT_BOOT_TIMEOUT"][0]
+    text = f"weft doctor: rank {rank()} waits for the others, {limit} at most (WEFT_BOOT_TIMEOUT)"
+    print(text, file=sys.stderr, flush=True)
+
+
 def _ranks(world: weft.World) -> list[Fact]:
     nodes: dict[int, list[weft.Peer]] = {}
     for peer in world.peers:
         nodes.setdefault(peer.node, []).append(peer)
-    facts = [Fact("ranks", f"{world.size} on {len(nodes)} nodes", world.size)]
+    where = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    facts = [Fact("ranks", f"{world.size} on {where}", world.size)]
     for node, peers in sorted(nodes.items()):
         ranks = [peer.rank for peer in peers]
         text = f"{peers[0].host}: ranks {', '.join(map(str, ranks))} share memory"

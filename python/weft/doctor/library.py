@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft itself: which library is loaded, what it can use, how it is set."""
 
+import contextlib
 import ctypes
 import os
 import re
+from collections.abc import Iterator
 
 from weft import _boot, _core
 from weft.doctor import Fact, Page, read
@@ -23,18 +25,21 @@ def page(machine: Page) -> Page:
         _gpu_kernels(),
         _unknown_settings(),
         _changed_settings(),
-        _usable_settings(),
+        *_usable_settings(),
+        _world(),
     ]
     return Page("weft", facts)
 
 
 def settings_page() -> Page:
     facts = []
+    bad = refused()
     for name, value, source, fallback, text in _core.settings():
         shown = f"{value or '(empty)'}  [{source}]  {text}"
         data = {"value": value, "source": source, "default": fallback, "help": text}
-        facts.append(Fact(name, shown, data))
-    return Page("settings", facts)
+        facts.append(Fact(name, shown, data, _correct(name, bad[name]) if name in bad else None))
+    unknown = _unknown_settings()
+    return Page("settings", [*facts, *([unknown] if unknown.remedy else [])])
 
 
 def _loaded() -> str | None:
@@ -82,10 +87,47 @@ def _changed_settings() -> Fact:
     return Fact("settings changed", text or "none", changed)
 
 
-def _usable_settings() -> Fact:
-    """Whether a world can be made with them: a job of one rank tells."""
+def refused() -> dict[str, str]:
+    """What the library says of each setting in the environment that it does not take."""
+    found = {}
+    for name, (_, source) in settings().items():
+        if source == "environment":
+            try:
+                with _alone_in_environment(name):
+                    _core.create(boot=_boot.Alone()).close()
+            except _core.InvalidError as error:
+                found[name] = str(error)
+            except _core.Error:
+                pass  # no fault of the setting; _world tells
+    return found
+
+
+@contextlib.contextmanager
+def _alone_in_environment(name: str) -> Iterator[None]:
+    """Without the other settings, of which the library would tell the first that is wrong."""
+    others = {other: os.environ.pop(other) for other in {*settings()} & {*os.environ} - {name}}
     try:
-        _core.create(boot=_boot.Alone()).close()
+        yield
+    finally:
+        os.environ.update(others)
+
+
+def _correct(name: str, why: str) -> str:
+    return f"correct or unset {name}: {why}"
+
+
+def _usable_settings() -> list[Fact]:
+    bad = refused()
+    text = f"refused: {', '.join(bad)}" if bad else "all can be used"
+    facts = [Fact(name, f"refused: {why}", remedy=_correct(name, why)) for name, why in bad.items()]
+    return [Fact("settings", text, not bad), *facts]
+
+
+def _world() -> Fact:
+    """Whether a job of one rank can be made without any settings."""
+    try:
+        with _alone_in_environment(""):
+            _core.create(boot=_boot.Alone()).close()
     except _core.Error as error:
-        return Fact("settings", f"refused: {error}", False, f"correct it: {error}")
-    return Fact("settings", "all can be used", True)
+        return Fact("a job of one rank", f"fails: {error}", False, f"weft cannot start: {error}")
+    return Fact("a job of one rank", "works", True)

@@ -51,7 +51,8 @@ def _caches() -> Fact:
 
 
 def _vector_unit(settings: dict[str, tuple[str, str]]) -> Fact:
-    words = re.search(r"flags\s*: (.*)", read("/proc/cpuinfo"))
+    text = read("/proc/cpuinfo")
+    words = re.search(r"flags\s*: (.*)", text)
     flags = set(words[1].split()) if words else set()
     best = next((name for name, needs in UNITS.items() if needs <= flags), "plain")
     asked = settings.get("WEFT_CPU", ("auto", "default"))[0]
@@ -59,6 +60,8 @@ def _vector_unit(settings: dict[str, tuple[str, str]]) -> Fact:
     if asked not in ("auto", *order):
         known = ", ".join(["auto", *order])
         return Fact("reduce kernels", best, remedy=f"WEFT_CPU={asked} is none of {known}")
+    if not text:
+        return Fact("reduce kernels", "unknown: there is no /proc/cpuinfo")
     if asked in order and order.index(asked) > order.index(best):
         return Fact("reduce kernels", best, remedy=f"this CPU has no {asked}: unset WEFT_CPU")
     return Fact("reduce kernels", asked if asked in order else best)
@@ -67,7 +70,7 @@ def _vector_unit(settings: dict[str, tuple[str, str]]) -> Fact:
 def _memory() -> Fact:
     info = dict(re.findall(r"(\w+):\s+(\d+) kB", read("/proc/meminfo")))
     total, free = (int(info.get(key, 0)) * 1024 for key in ("MemTotal", "MemAvailable"))
-    text = f"{bytes_text(free)} available of {bytes_text(total)}"
+    text = f"{bytes_text(free)} available of {bytes_text(total)}" if total else "unknown"
     return Fact("memory", text, {"total": total, "available": free})
 
 
@@ -145,7 +148,11 @@ def may_read_other_process() -> bool:
         return False
     there = (ctypes.c_void_p * 2)(ctypes.addressof(word), ctypes.sizeof(word))
     here = (ctypes.c_void_p * 2)(ctypes.addressof(copy), ctypes.sizeof(copy))
-    parent, child = os.getpid(), os.fork()
+    parent = os.getpid()
+    try:
+        child = os.fork()
+    except OSError:  # no more processes can be had
+        return False
     if child == 0:
         got = libc.process_vm_readv(parent, here, 1, there, 1, 0)
         os._exit(0 if got == ctypes.sizeof(word) and copy.value == word.value else 1)
@@ -154,13 +161,17 @@ def may_read_other_process() -> bool:
 
 def _limits() -> list[Fact]:
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    locked = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-    locked_text = "no limit" if locked == resource.RLIM_INFINITY else bytes_text(locked)
     return [
         Fact("open files", f"{files} a process", files),
-        Fact("locked memory", locked_text, locked),
+        _bytes_limit("address space", resource.RLIMIT_AS),
+        _bytes_limit("locked memory", resource.RLIMIT_MEMLOCK),
         Fact("page size", bytes_text(mmap.PAGESIZE), mmap.PAGESIZE),
     ]
+
+
+def _bytes_limit(name: str, which: int) -> Fact:
+    limit = resource.getrlimit(which)[0]
+    return Fact(name, "no limit" if limit == resource.RLIM_INFINITY else bytes_text(limit), limit)
 
 
 def _gpus() -> Fact:

@@ -2,9 +2,15 @@
 """PyTorch as it is installed and as it is loaded, which need not be the same."""
 
 import ctypes
+import dataclasses
 import importlib.util
+import json
 import os
 import re
+import resource
+import signal
+import subprocess
+import sys
 from typing import Any
 
 from weft.doctor import Fact, Page, read
@@ -31,12 +37,42 @@ def page() -> Page:
     try:
         import torch
     except Exception as error:  # a broken installation can raise anything
-        remedy = "repair the PyTorch installation: python -c 'import torch' fails"
-        return Page("PyTorch", [Fact("version", f"import fails: {error}", remedy=remedy)])
+        return _broken(str(error))
     facts = [_version(torch), Fact("where", os.path.dirname(torch.__file__))]
     facts += [_threads(torch), _blas(torch), _libraries(), _onednn(torch), _cuda(torch)]
     facts += [_distributed(torch), _shim(torch), _build(torch)]
     return Page("PyTorch", facts)
+
+
+def page_apart() -> Page:
+    """The same, found out by another process: a broken PyTorch may end the one that imports it."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; import weft.doctor.pytorch as p; p.tell()"
+    start = [sys.executable, "-c", code]
+    try:
+        done = subprocess.run(
+            start, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+    except OSError:  # no more processes can be had
+        return page()
+    try:
+        return Page("PyTorch", [Fact(**fact) for fact in json.loads(done.stdout.splitlines()[-1])])
+    except (IndexError, ValueError):
+        end = f"exit status {done.returncode}"
+        if done.returncode < 0:
+            end = signal.strsignal(-done.returncode) or f"signal {-done.returncode}"
+        return _broken(": ".join([end, *done.stderr.strip().splitlines()[-1:]]))
+
+
+def tell() -> None:
+    """The page as a line of JSON."""
+    print("\n" + json.dumps([dataclasses.asdict(fact) for fact in page().facts]))
+
+
+def _broken(why: str) -> Page:
+    remedy = f"repair the PyTorch installation: python -c 'import torch' fails: {why}"
+    if resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY:
+        remedy = f"allow more address space (ulimit -v) or {remedy}"
+    return Page("PyTorch", [Fact("version", f"import fails: {why}", remedy=remedy)])
 
 
 def _version(torch: Any) -> Fact:

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "boot/seat.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/secret.h"
+#include "base/status.h"
+#include "boot/conn.h"
+#include "boot/launcher.h"
+
+/* A name that is taken but where nobody answers has an owner that is about to
+ * listen, or that has just left; a moment later it is clear. */
+enum { TRIES = 20, PAUSE_NS = 1000000 };
+
+typedef struct seat_name {
+    struct sockaddr_un address;
+    socklen_t n;
+} seat_name;
+
+struct wf_boot_seat {
+    wf_boot_seat *next;
+    seat_name name;
+    unsigned worlds;
+    int fd; /* -1 in a forked child */
+};
+
+/* The variables belong to the process, and so do the places they describe. A
+ * fork handler gets no argument either. */
+static pthread_mutex_t seats_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t seats_watched = PTHREAD_ONCE_INIT;
+static wf_boot_seat *seats;
+
+static void before_fork(void)
+{
+    pthread_mutex_lock(&seats_lock);
+}
+
+static void after_in_parent(void)
+{
+    pthread_mutex_unlock(&seats_lock);
+}
+
+/* The worlds that the child has copies of free the memory. */
+static void after_in_child(void)
+{
+    for (wf_boot_seat *s = seats; s != NULL; s = s->next) {
+        close(s->fd);
+        s->fd = -1;
+    }
+    seats = NULL;
+    pthread_mutex_unlock(&seats_lock);
+}
+
+static void seats_watch(void)
+{
+    pthread_atfork(before_fork, after_in_parent, after_in_child);
+}
+
+/* A job that has no name but its directory is told by which directory it is,
+ * wherever that is mounted. */
+static void seat_set_name(const wf_boot_place *place, seat_name *out)
+{
+    static const wf_secret fixed = {{0x7365617420696e20u, 0x61206a6f62000001u}};
+    const char *path = wf_boot_env("WEFT_BOOT_DIR");
+    struct stat dir = {0};
+    char text[sizeof(place->job) + 128];
+    size_t used = sizeof(out->address.sun_family) + 1; /* it begins with '\0' */
+    int n;
+
+    if (path != NULL) {
+        (void)stat(path, &dir); /* opening it will tell what is wrong */
+    }
+    n = snprintf(text, sizeof(text), "%s:%s/%u/%llu:%llu", place->launcher,
+                 place->job, place->rank, (unsigned long long)dir.st_dev,
+                 (unsigned long long)dir.st_ino);
+    memset(out, 0, sizeof(*out));
+    out->address.sun_family = AF_UNIX;
+    n = snprintf(out->address.sun_path + 1, sizeof(out->address.sun_path) - 1,
+                 "weft-seat-%u-%016llx", (unsigned)geteuid(),
+                 (unsigned long long)wf_keyed_hash(&fixed, text, (size_t)n));
+    out->n = (socklen_t)(used + (size_t)n);
+}
+
+static int seat_socket(void)
+{
+    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+/* Does a process of this user hold it? `*pid` is 0 if it is not to be known,
+ * because so many have asked before that the kernel has no room, or because it
+ * is in another container. */
+static bool seat_is_held(const seat_name *name, pid_t *pid)
+{
+    const struct sockaddr *address = (const struct sockaddr *)&name->address;
+    int fd = seat_socket();
+    uid_t uid = geteuid();
+    bool held = false;
+
+    *pid = 0;
+    if (fd < 0) {
+        return false;
+    }
+    if (connect(fd, address, name->n) == 0) {
+        held = wf_conn_peer(fd, pid, &uid) == WEFT_OK && uid == geteuid();
+    } else {
+        held = errno == EAGAIN;
+    }
+    close(fd);
+    return held;
+}
+
+static weft_status seat_fail(const wf_boot_place *place, pid_t pid)
+{
+    char who[32] = "another process";
+
+    if (pid > 0) {
+        snprintf(who, sizeof(who), "process %d", (int)pid);
+    }
+    return wf_fail(WEFT_ERR_CLOSED,
+                   "%s has this process's place, rank %u of the job '%s': "
+                   "two were given the same rank, or one is a child of the "
+                   "other, forked or spawned, which is no rank. A child can "
+                   "use what was shared with it, or be a job of one rank "
+                   "(weft.init('alone')); another job needs a name of its own "
+                   "(WEFT_JOB)",
+                   who, place->rank, place->job);
+}
+
+/* `*fd` becomes the socket, or stays -1 where the name cannot be had although
+ * nobody holds it. */
+static weft_status seat_listen(const wf_boot_place *place,
+                               const seat_name *name, int *fd)
+{
+    const struct timespec pause = {.tv_nsec = PAUSE_NS};
+    int own = seat_socket();
+    pid_t pid;
+
+    for (unsigned i = 0; own >= 0 && i < TRIES; i++) {
+        if (bind(own, (const struct sockaddr *)&name->address, name->n) == 0) {
+            (void)listen(own, SOMAXCONN);
+            *fd = own;
+            return WEFT_OK;
+        }
+        if (errno != EADDRINUSE) {
+            break;
+        }
+        if (seat_is_held(name, &pid)) {
+            close(own);
+            return seat_fail(place, pid);
+        }
+        nanosleep(&pause, NULL);
+    }
+    wf_log(WEFT_LOG_INFO, "boot: the place of rank %u is not marked as taken",
+           place->rank);
+    if (own >= 0) {
+        close(own);
+    }
+    return WEFT_OK;
+}
+
+static wf_boot_seat *seat_find(const seat_name *name)
+{
+    const char *text = name->address.sun_path + 1;
+    wf_boot_seat *s = seats;
+
+    while (s != NULL && strcmp(s->name.address.sun_path + 1, text) != 0) {
+        s = s->next;
+    }
+    return s;
+}
+
+/* With the lock held. */
+static weft_status seat_take(const wf_boot_place *place, wf_boot_seat **out)
+{
+    seat_name name;
+    wf_boot_seat *seat;
+    int fd = -1;
+    weft_status st;
+
+    seat_set_name(place, &name);
+    seat = seat_find(&name);
+    if (seat != NULL) {
+        seat->worlds++;
+        *out = seat;
+        return WEFT_OK;
+    }
+    st = seat_listen(place, &name, &fd);
+    if (st != WEFT_OK || fd < 0) {
+        return st;
+    }
+    seat = wf_zalloc(sizeof(*seat));
+    if (seat == NULL) {
+        close(fd);
+        return wf_fail(WEFT_ERR_NOMEM, "a place in the job");
+    }
+    *seat = (wf_boot_seat){.next = seats, .name = name, .worlds = 1, .fd = fd};
+    seats = seat;
+    *out = seat;
+    return WEFT_OK;
+}
+
+weft_status wf_boot_seat_take(wf_boot_seat **out)
+{
+    wf_boot_place place;
+    weft_status st = wf_boot_find_place(&place);
+
+    *out = NULL;
+    if (st != WEFT_OK || place.ranks == 1) {
+        return st;
+    }
+    pthread_once(&seats_watched, seats_watch);
+    pthread_mutex_lock(&seats_lock);
+    st = seat_take(&place, out);
+    pthread_mutex_unlock(&seats_lock);
+    return st;
+}
+
+void wf_boot_seat_leave(wf_boot_seat *seat)
+{
+    wf_boot_seat **at = &seats;
+
+    if (seat == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&seats_lock);
+    seat->worlds--;
+    if (seat->worlds == 0) {
+        while (*at != NULL && *at != seat) {
+            at = &(*at)->next;
+        }
+        if (*at == seat) {
+            *at = seat->next;
+        }
+        if (seat->fd >= 0) {
+            /* A child on its way to exec may have the socket for a moment. */
+            shutdown(seat->fd, SHUT_RDWR);
+            close(seat->fd);
+        }
+        wf_free(seat);
+    }
+    pthread_mutex_unlock(&seats_lock);
+}
