@@ -65,10 +65,10 @@ class Square:
 
 
 def true_conductivity(x, y):
-    """Better on one side than on the other, with a ring that hardly conducts."""
+    """Better on one side than on the other, with a ring that conducts little; never below 0."""
     distance = torch.sqrt((x - 0.5) ** 2 + (y - 0.5) ** 2)
     ring = torch.exp(-(((distance - 0.25) / 0.06) ** 2))
-    return 1.0 + 0.6 * torch.sin(2 * math.pi * x) - 0.7 * ring
+    return (1.0 + 0.6 * torch.sin(2 * math.pi * x)) * (1.0 - 0.7 * ring)
 
 
 def heat(x, y):
@@ -113,7 +113,7 @@ def plot(file, square, true, found, losses):
 
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
     for ax, field, title in zip(axes, (true, found), ("true k", "learned k"), strict=False):
-        image = ax.imshow(field.T, origin="lower", vmin=0.2, vmax=1.7, cmap="viridis")
+        image = ax.imshow(field.T, origin="lower", vmin=0.0, vmax=1.7, cmap="viridis")
         for n, line in zip(square.cart.dims, (ax.axvline, ax.axhline), strict=True):
             for border in range(1, n):
                 line(border * POINTS / n - 0.5, color="white", linewidth=0.8)

@@ -31,7 +31,7 @@ def main():
         # The average brings all ranks on the same page.
         together = comm.Allreduce(params, mpi.AVG)
         local = torch.sum(torch.square(y - polynomial(x, together)))
-        return comm.Allreduce(local, mpi.SUM) / (comm.size * comm.size * x.numel())
+        return comm.Allreduce(local, mpi.SUM) / (comm.size * x.numel())
 
     def closure():
         optimiser.zero_grad()

@@ -14,7 +14,9 @@ and `weft.optim.SGD(model)` finds the tables.
 """
 
 import contextlib
+import functools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +31,19 @@ from weft._dealing import Dealing
 from weft._region import Region, whole_region
 
 Init = Callable[[torch.Tensor], Any]
+
+
+def _not_compiled(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """torch.compiler.disable, but not at import: that would import the compiler, for seconds."""
+    disabled = torch._disable_dynamo(method)
+
+    @functools.wraps(method)
+    def either(*args: Any, **kwargs: Any) -> torch.Tensor:
+        compiles = "torch._dynamo" in sys.modules
+        return (disabled if compiles else method)(*args, **kwargs)
+
+    either._torchdynamo_disable = True  # type: ignore[attr-defined]  # so it says where it breaks
+    return either
 
 
 class Table(torch.nn.Module):
@@ -195,7 +210,7 @@ class Embedding(Table):
         Table.__init__(made, whole_region(table), padding_idx, freeze)
         return made
 
-    @torch.compiler.disable
+    @_not_compiled
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows `ids`, of shape ids.shape + (embedding_dim,). A negative id is a zero row."""
         return self.look_up(_rows.numbers(ids))
@@ -252,7 +267,7 @@ class EmbeddingBag(Table):
         if mode not in ("sum", "mean", "max"):
             raise InvalidError(f"mode is {mode!r}; it can be 'sum', 'mean' or 'max'")
 
-    @torch.compiler.disable
+    @_not_compiled
     def forward(
         self,
         ids: torch.Tensor,

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft.compat.mpi4torch: mpi4torch's names and results, without its defects."""
 
+import copy
 import pickle
 import warnings
 
 import jobs
 import pytest
 import torch
+import weft
 from torch.testing import assert_close
 from weft import mpi
 from weft.compat import mpi4torch
@@ -179,6 +181,29 @@ def exchange(_, how):
     assert_close(x.grad, torch.full_like(x, right + 1.0))
 
 
+def waits_left_out(_):
+    """A Wait whose result nobody uses: the backward of the next step does not come back to it."""
+    comm = world(_)
+    right = (comm.rank + 1) % comm.size
+    x = of_rank(comm.rank, 3).requires_grad_()
+    for step in range(3):
+        x.grad = None
+        y = plain_ring(comm, x, torch.empty(3, dtype=torch.float64))
+        y.backward(torch.full((3,), comm.rank + step + 1.0, dtype=torch.float64))
+        assert_close(x.grad, torch.full_like(x, right + step + 1.0))
+        assert mpi.COMM_WORLD.history == 0
+    late = comm.Isend(x, right, 0)
+    comm.Recv(torch.empty_like(x), (comm.rank - 1) % comm.size, 0).sum().backward()
+    comm.Wait(late)  # after the gradient came
+    assert mpi.COMM_WORLD.history == 0
+    # A collective that is waited for too late for the first loss still has a gradient.
+    started = mpi.COMM_WORLD.Iallreduce(x)
+    comm.Allreduce(x, mpi4torch.MPI_SUM).sum().backward()
+    x.grad = None
+    mpi.COMM_WORLD.Wait(started).sum().backward()
+    assert_close(x.grad, torch.full_like(x, comm.size))
+
+
 def handles(_):
     comm = world(_)
     left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
@@ -248,6 +273,68 @@ def scripts(_):
             assert_close(torch.autograd.grad(y.square().sum(), x)[0], wanted)
 
 
+def scripted_unused(x: torch.Tensor, comm: mpi4torch.MPI_Communicator) -> torch.Tensor:
+    """Whose results nobody uses, or which look the same, or write into their argument."""
+    right, left = (comm.rank + 1) % comm.size, (comm.rank + comm.size - 1) % comm.size
+    buffer, other = torch.zeros_like(x), torch.zeros_like(x)
+    comm.Send(x, right, 0)
+    comm.Send(x, right, 0)
+    comm.Recv(buffer, left, 0)
+    comm.Wait(comm.Irecv(other, left, 0))
+    comm.Send(x, right, 1)
+    comm.Bcast_(other, 0)
+    return buffer + other
+
+
+def nothing_is_dropped_in_scripts(_):
+    comm = world(_)
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    compiled = torch.jit.script(scripted_unused)
+    for turn in range(3):
+        y = compiled(torch.full((2,), float(comm.rank + turn)), comm)
+        assert y.tolist() == [left + turn + (comm.size - 1) % comm.size + turn] * 2
+        assert comm.Recv(torch.empty(2), left, 1).tolist() == [left + turn] * 2
+    handle = comm.Isend(torch.ones(1), right, 2)
+    waits = torch.jit.script(waited_in_a_script)
+    with pytest.raises(RuntimeError, match="not made in a script"):
+        waits(handle, comm)
+    assert comm.Recv(torch.empty(1), left, 2).item() == 1
+
+
+def waited_in_a_script(handle: mpi4torch.WaitHandle, comm: mpi4torch.MPI_Communicator) -> int:
+    comm.Wait(handle)
+    return comm.rank
+
+
+def mistakes(_):
+    """Of the kinds that are made most; each is told what to do."""
+    comm = world(_)
+    x = torch.ones(2)
+    handle = comm.Isend(x, comm.rank, 0)
+    join, join_handle = mpi4torch.JoinDummies, mpi4torch.JoinDummiesHandle
+    wrong = (
+        ("pass handle.dummy", lambda: join(x, [handle])),
+        ("there is JoinDummiesHandle", lambda: join(handle, [x])),
+        ("a list of tensors", lambda: join(x, x)),
+        ("a list of tensors", lambda: join_handle(handle, x)),
+        ("a dummy is a tensor", lambda: join_handle(handle, [1])),
+        ("what Isend and Irecv", lambda: join_handle(x, [x])),
+        ("what Isend and Irecv", lambda: comm.Wait(x)),
+        ("must be mpi4torch.MPI_SUM", lambda: comm.Allreduce(x, "sum")),
+    )
+    for text, call in wrong:
+        with pytest.raises(TypeError, match=text):
+            call()
+    for call in (comm.Isend, comm.Irecv, comm.Send, comm.Recv):
+        with pytest.raises(ValueError, match="rank -9 is none"):
+            call(x, -9, 0)
+    comm.Recv(torch.empty(2), comm.rank, 0)
+    lost = mpi4torch._wrap(mpi.COMM_WORLD.Dup())
+    lost._weft = None
+    with pytest.raises(RuntimeError, match="Unknown MPI communicator"):
+        torch.jit.script(scripted_unused)(x, lost)
+
+
 def wider(_):
     """What mpi4torch did not have: more types, tangents, vmap."""
     comm = world(_)
@@ -282,6 +369,61 @@ def pickles(_):
         pickle.dumps(other)
 
 
+def copies(_):
+    """A model with a communicator in it can be copied, and used in scripts after that."""
+    model = torch.nn.Module()
+    model.comm = mpi4torch._wrap(mpi.COMM_WORLD.Dup())
+    twin = copy.deepcopy(model)
+    assert twin.comm is model.comm and copy.copy(model.comm) is model.comm
+    assert f"rank {model.comm.rank} of {model.comm.size}" in repr(twin.comm)
+    y = torch.jit.script(scripted_collectives)(torch.ones(2), twin.comm)
+    assert_close(y, scripted_collectives(torch.ones(2), model.comm))
+
+
+def half_ported(_):
+    """What comes from mpi4py or mpi4torch into weft.mpi by mistake."""
+    comm = mpi.COMM_WORLD
+    x = torch.ones(2)
+    wrong = (
+        ("Results are returned", lambda: comm.Allreduce(x, torch.empty(2))),
+        ("Results are returned", lambda: comm.Reduce(x, object())),
+        ("takes a tensor, not a ndarray", lambda: comm.Allreduce(x.numpy())),
+        ("pair .values, indices.", lambda: comm.Allreduce(x, mpi.MINLOC)),
+    )
+    for text, call in wrong:
+        with pytest.raises(TypeError, match=text):
+            call()
+    with pytest.raises(ValueError, match="no reduction 99"):
+        comm.Allreduce(x, 99)
+    freed = comm.Dup()
+    freed.Free()
+    for call in (freed.Dup, lambda: freed.Allreduce(x)):
+        with pytest.raises(weft.ClosedError, match=r"or weft\.finalize"):
+            call()
+
+
+class OfMpi4py:
+    """What a communicator of mpi4py looks like in a process that no mpirun started."""
+
+    def Get_rank(self):
+        return 0
+
+    def Get_size(self):
+        return 1
+
+    def allgather(self, value):
+        return [value]
+
+
+def alone_for_mpi4py(_):
+    with pytest.MonkeyPatch.context() as patch, pytest.warns(UserWarning, match="started 2 ranks"):
+        patch.setenv("WORLD_SIZE", "2")
+        assert mpi.Comm(OfMpi4py()).size == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert mpi.Comm(OfMpi4py()).size == 1
+
+
 def one_rank_only(_):
     comm = world(_)
     x = torch.ones(2, requires_grad=comm.rank == 0)
@@ -290,7 +432,8 @@ def one_rank_only(_):
 
 BODIES = (
     *(reductions, moves, transposes, in_place, saved_values),
-    *(handles, nothing_recorded, dummies, scripts, wider, pickles),
+    *(handles, waits_left_out, nothing_recorded, dummies, scripts, nothing_is_dropped_in_scripts),
+    *(mistakes, half_ported, wider, pickles, copies),
 )
 
 
@@ -330,6 +473,10 @@ def growth(_):
             x.grad = None
         marks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
     assert marks[1] - marks[0] < 5 * 1024  # KiB; each step handles about 1 MiB
+
+
+def test_ranks_that_mpi4py_does_not_see_are_told_of():
+    jobs.run(1, alone_for_mpi4py)
 
 
 def test_the_documented_exchange_does_not_leak():

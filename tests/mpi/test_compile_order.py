@@ -6,6 +6,7 @@ are compared across ranks, so a call that is left out or moved is an error.
 """
 
 import functools
+import gc
 
 import jobs
 import pytest
@@ -14,6 +15,7 @@ import torch._dynamo
 import torch._functorch.config
 from torch.utils import checkpoint
 from weft import mpi
+from weft.torch._shim import shim
 
 close = torch.testing.assert_close
 compiled = functools.partial(torch.compile, backend="aot_eager", fullgraph=True)
@@ -209,6 +211,23 @@ def checkpointed(comm):
         close(x.grad, x2.grad)
 
 
+def dropped_communicator(comm):
+    """The graph of compiled code keeps its communicator, as others do."""
+    fast = compiled(lambda x, part: part.Allreduce(x.sin()).sum())
+    x = number(comm)
+    loss = fast(x, comm.Split(0))
+    gc.collect()
+    loss.backward()
+    close(x.grad, x.detach().cos() * comm.size)
+    part = comm.Split(0)
+    number_of_part = part._id
+    mpi.backward(fast(x, part))
+    del part, loss
+    gc.collect()
+    with pytest.raises(ValueError, match="no communicator"):
+        shim.mpi_size(number_of_part)
+
+
 def long_messages(comm):
     """All send before they receive, there and back; more than fits into a buffer."""
     x = torch.linspace(0, 1, 300_000, dtype=torch.float64).requires_grad_()
@@ -255,6 +274,7 @@ BODIES = [
     plain_backward,
     no_backward,
     checkpointed,
+    dropped_communicator,
     long_messages,
     receives,
     inside_transforms,

@@ -4,12 +4,14 @@
 import os
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 
 import jobs
 import pytest
+import torch
 
 ROOT = pathlib.Path(__file__).parents[2]
 SECONDS = 150
@@ -184,6 +186,13 @@ def test_the_old_name_does_not_hide_an_installed_original(tmp_path):
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
     assert done.returncode != 0 and "would hide" in done.stderr
+
+
+def test_the_material_of_the_pde_example_is_a_possible_one():
+    example = runpy.run_path(str(ROOT / "examples" / "pde.py"))
+    at = torch.arange(example["POINTS"]) / example["POINTS"]
+    k = example["true_conductivity"](*torch.meshgrid(at, at, indexing="ij"))
+    assert k.min() > 0.05 and example["RATIO"] * k.max() < 0.25
 
 
 @pytest.mark.parametrize("launcher", [torchrun, openmpi] if jobs.FULL else [openmpi])

@@ -223,6 +223,9 @@ def many_steps(comm, steps):
         y = comm.Allreduce(x.sin())
         z = comm.Allgather(x)
         comm.Bcast(x, 0)  # not used: a dead branch
+        handle = comm.Isend(x[:2], 1 - comm.rank)
+        comm.Recv(x[:2], 1 - comm.rank)
+        comm.Wait(handle)
         mpi.backward((y * y).sum() + z.mean())
         x.grad = None
         with torch.no_grad():

@@ -10,6 +10,7 @@
  *   mpi_message   sends and receives, which carry a header
  *   mpi_handle    operations that are started now and waited for later
  *   mpi_graph     the order of the backward pass
+ *   mpi_scope     the same inside of transforms and checkpoints
  *   mpi_token     compiled code in that order
  *   mpi_trace     the operations as compiled code has them
  *   mpi_memory    memory for results
@@ -50,7 +51,8 @@ enum class Kind : int {
     HaloBack,      /* the same: its adjoint */
     Replicate,     /* nothing: x is x; its adjoint is a sum over ranks */
     Own,           /* axis, counts: this rank's part */
-    Join,          /* nothing: x is x, behind all communications */
+    Join,          /* nothing: x is x, behind all communications; or anything:
+                    * behind those of the transform that it is called in */
     Barrier,       /* nothing: x is x, when all ranks are there */
     Send,          /* rank, tag, level, lazy: the result is empty */
     Recv,          /* rank, tag, level: x says shape and type */
@@ -73,6 +75,15 @@ constexpr int64_t mark_number = (int64_t(1) << 48) - 1;
 /* What is moved is bytes to the library; so the mark has the type, plus 1. */
 constexpr int mark_type_shift = 48;
 constexpr int64_t mark_type = int64_t(0xff) << mark_type_shift;
+/* A message has its type elsewhere. There those bits are "gradients recorded"
+ * and "its tangent follows" of each transform that the call is made in, the
+ * outermost first: whoever receives it must be inside as many, and takes part
+ * in the derivatives of the same ones. The mark of a receive has the bits of
+ * all that can. */
+constexpr int64_t most_transforms = 4;
+constexpr int64_t mark_grads = mark_grad | int64_t(0x55) << mark_type_shift;
+constexpr int64_t mark_tangents = mark_tangent | int64_t(0xaa)
+                                                     << mark_type_shift;
 inline int64_t type_in_mark(at::ScalarType type)
 {
     return (int64_t(type) + 1) << mark_type_shift;
@@ -88,6 +99,9 @@ void check_signals();
 void warn_of_dropped(size_t nodes);
 
 class Letter;
+
+/* A rank, and a tag on the wire. */
+using Place = std::pair<uint32_t, uint32_t>;
 
 /* An operation under way, with the memory that the library borrows. */
 struct Pending {
@@ -131,13 +145,20 @@ class Group : public std::enable_shared_from_this<Group>
     /* Around what follows. */
     std::mutex message_lock;
     /* Messages sent so far, by rank and tag on the wire. */
-    std::map<std::pair<uint32_t, uint32_t>, uint64_t> sent;
+    std::map<Place, uint64_t> sent;
     /* Receives that wait for their turn, by tag on the wire. */
     std::map<uint32_t, std::list<Letter *>> queues;
     std::condition_variable turn;
     /* Operations under way that nobody waits for. */
     std::list<std::unique_ptr<Pending>> lazy;
     void keep(std::unique_ptr<Pending> pending);
+    /* Who will ask for gradients of messages, by where they come from; and what
+     * nobody has asked for, in words. */
+    std::map<Place, int> askers;
+    std::map<Place, std::string> unasked;
+    std::atomic<bool> any_unasked{false};
+    /* The words for a gradient that is lost; "" if none is. */
+    std::string lost_gradient();
 
   private:
     std::shared_ptr<Lease> lease_;
@@ -171,7 +192,7 @@ Tensor run_halo(const Tensor &x, Group &group, int64_t mark, IntArrayRef args,
 
 /* What the counts say of this rank's tensor must be so, or memory that is not
  * its own would be sent. */
-void check_counts(Kind kind, const Tensor &x, const Group &group,
+void check_counts(Kind kind, IntArrayRef shape, const Group &group,
                   IntArrayRef args);
 
 /* The shape of the result. */
@@ -195,6 +216,8 @@ bool differentiable(Kind kind, IntArrayRef args, at::ScalarType type);
  * are not carried out as they are called. */
 bool is_traced(const Tensor &x);
 bool is_transformed(const Tensor &x);
+/* Is this call made inside a transform of torch.func? */
+bool in_transform();
 
 /* The library's name of a torch type, for a reduction by `op`. */
 weft_dtype reduced_type(at::ScalarType type, weft_op_kind op);

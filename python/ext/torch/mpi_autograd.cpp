@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include "mpi_message.hpp"
+#include "mpi_scope.hpp"
 
 namespace weft_torch::mpi
 {
@@ -59,7 +60,7 @@ class OpNode : public Link
 {
   public:
     explicit OpNode(Record record)
-        : Link(record.group->chain), record_(std::move(record))
+        : Link(record.group->chain), record_(std::move(record)), asker_(record_)
     {
     }
     std::string name() const override
@@ -76,6 +77,8 @@ class OpNode : public Link
             return result;
         }
         TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+        begin();
+        asker_.asks();
         if (!gradient.defined()) {
             gradient = input_metadata(0).zeros_like();
         }
@@ -92,23 +95,45 @@ class OpNode : public Link
         released_ = record_.mask.defined();
         record_.mask.reset();
     }
+    std::string owed() const override
+    {
+        return record_.owed();
+    }
 
   private:
     Record record_;
+    Asker asker_;
     bool released_ = false;
 };
 
-/* The mark with which the layer below is called. A transform below this one
- * must not record the same gradient of a receive once more. */
-int64_t mark_below(Kind kind, int64_t mark, bool grad, bool tangent)
+/* What stands in a mark for the layer of transforms that a kernel is called
+ * for. Collectives compare what all layers do together. */
+struct Layer {
+    int64_t grad = mark_grad;
+    int64_t tangent = mark_tangent;
+    bool reverse = false;
+};
+
+Layer layer_here(Kind kind)
 {
-    if (receives(kind) && kind != Kind::Sendrecv) {
-        return mark | mark_grad | mark_tangent;
+    Transforms here = transforms_here();
+    Layer layer;
+
+    layer.reverse = here.reverse;
+    if (here.derivatives > 0 && is_message(kind)) {
+        TORCH_CHECK_NOT_IMPLEMENTED(
+            here.derivatives <= most_transforms, "weft.mpi ", name_of(kind),
+            ": a message can be inside of ", most_transforms,
+            " transforms that differentiate, not ", here.derivatives);
+        layer.grad = int64_t(1)
+                     << (mark_type_shift + 2 * (here.derivatives - 1));
+        layer.tangent = layer.grad << 1;
     }
-    return mark | (grad ? mark_grad : 0) | (tangent ? mark_tangent : 0);
+    return layer;
 }
 
-/* What a receive learns from the sender. */
+/* What a receive learns from the sender. That it may, is sure: it was told that
+ * it can (Letter::check_header). */
 bool sender_says(Kind kind, const Group &group, int64_t mark, bool own,
                  int64_t flag, const char *what)
 {
@@ -117,12 +142,11 @@ bool sender_says(Kind kind, const Group &group, int64_t mark, bool own,
     if (kind == Kind::Recv) {
         return (mark & flag) == 0 && theirs;
     }
-    if (own != theirs && (mark & flag) == 0) {
+    if (own && !theirs) {
         fail_mpi(WEFT_ERR_MISMATCH,
-                 std::string("weft.mpi Sendrecv: ") + what + " on rank " +
-                     std::to_string(own ? group.rank : last_message().peer) +
-                     ", but not on rank " +
-                     std::to_string(own ? last_message().peer : group.rank));
+                 "weft.mpi Sendrecv: rank " + std::to_string(group.rank) +
+                     what + " of what it sent, but rank " +
+                     std::to_string(last_message().peer) + " does not");
     }
     return own;
 }
@@ -139,19 +163,30 @@ Tensor tangent_of(const Record &record, const Tensor &tangent)
                        tangent * share(record.mask, tangent, record, mark),
                        comm, mark, Numbers{WEFT_OP_SUM, 0});
     }
-    return call_op(record.kind, given, comm, mark, record.args);
+    LastMessage of_value = last_message();
+    Tensor result = call_op(record.kind, given, comm, mark, record.args);
+
+    last_message() = of_value; /* layers above want to know of that one */
+    return result;
 }
 
 /* In a backward pass that is itself recorded, all ranks record, or the next one
  * could not go through all of them: a gradient may be a constant on one rank
  * and not on another. If the mark says that it is recorded already, it is so by
- * a transform above this one. */
+ * a transform above this one, of which what lies outside of all transforms need
+ * not know. */
 bool wants_node(Kind kind, const Tensor &x, Group &group, int64_t mark,
-                bool traced)
+                IntArrayRef args, bool traced, const Layer &layer)
 {
-    return x.requires_grad() ||
-           ((mark & (mark_backward | mark_grad)) == mark_backward && !traced) ||
-           (kind == Kind::Join && !traced && !group.chain->empty());
+    bool recorded_above = (mark & mark_grads) != 0;
+    bool backward = (mark & mark_backward) != 0 && !traced &&
+                    (layer.reverse || !recorded_above);
+
+    return x.requires_grad() || backward ||
+           (kind == Kind::Join && !traced &&
+            (args.empty()
+                 ? !group.chain->empty()
+                 : layer.reverse && group.chain->scopes().any_here(mark)));
 }
 
 /* `direct`: nobody is to see the operation below this one. */
@@ -161,31 +196,28 @@ Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
     bool traced = !direct && is_traced(x);
     bool smooth = differentiable(kind, args, x.scalar_type());
     bool recording = smooth && at::GradMode::is_enabled();
-    bool grad = recording && wants_node(kind, x, *group, mark, traced);
+    Layer layer = direct ? Layer() : layer_here(kind);
+    bool grad =
+        recording && wants_node(kind, x, *group, mark, args, traced, layer);
     Tensor tangent = smooth ? x._fw_grad(/*level=*/0) : Tensor();
     bool has_tangent = tangent.defined() && kind != Kind::Recv;
     Tensor y;
 
     {
         at::AutoDispatchBelowADInplaceOrView below;
-
-        int64_t below_mark = mark_below(kind, mark, grad, has_tangent);
+        bool takes = kind == Kind::Recv;
+        int64_t below_mark =
+            mark | ((takes ? recording : grad) ? layer.grad : 0) |
+            ((takes ? smooth : has_tangent) ? layer.tangent : 0);
 
         y = direct ? run_kind(kind, x, *group, below_mark, args)
                    : handle_of(kind).call(x, group->id, below_mark, args);
     }
     if (receives(kind) && smooth && !traced) {
-        grad = sender_says(kind, *group, mark, grad, mark_grad,
-                           "gradients are recorded");
-        has_tangent = sender_says(kind, *group, mark, has_tangent, mark_tangent,
-                                  "there is a tangent");
-        if (grad && !recording) {
-            fail_mpi(WEFT_ERR_MISMATCH,
-                     "weft.mpi Recv: rank " +
-                         std::to_string(last_message().peer) +
-                         " records gradients of what it sent, but rank " +
-                         std::to_string(group->rank) + " does not");
-        }
+        grad = sender_says(kind, *group, mark, grad, layer.grad,
+                           " records gradients");
+        has_tangent = sender_says(kind, *group, mark, has_tangent,
+                                  layer.tangent, " has a tangent");
     }
     if (!grad && !has_tangent) {
         return y;
@@ -234,7 +266,7 @@ void define_all(torch::Library &library, std::integer_sequence<int, K...>)
          torch::schema((std::string(name_of(Kind(K))) +
                         "(Tensor x, int comm, int mark, int[] args) -> Tensor")
                            .c_str()),
-         {at::Tag::pt2_compliant_tag}),
+         operation_tags),
      ...);
 }
 
@@ -288,6 +320,12 @@ bool is_transformed(const Tensor &x)
            x.key_set().has(c10::DispatchKey::FuncTorchBatched);
 }
 
+bool in_transform()
+{
+    return c10::impl::tls_is_dispatch_key_included(
+        c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
+}
+
 Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
                IntArrayRef args)
 {
@@ -306,9 +344,7 @@ Tensor call_op(Kind kind, const Tensor &x, const GroupPtr &group, int64_t mark,
     uint64_t others = (x.key_set() - plain_keys).raw_repr();
     bool plain = (others & ~c10::full_backend_mask) == 0 &&
                  x.key_set().has_any(c10::autograd_dispatch_keyset) &&
-                 !c10::impl::dispatch_mode_enabled() &&
-                 !c10::impl::tls_is_dispatch_key_included(
-                     c10::DispatchKey::FuncTorchDynamicLayerFrontMode) &&
+                 !c10::impl::dispatch_mode_enabled() && !in_transform() &&
                  !at::hasCallbacks();
 
     return plain ? with_derivatives(kind, x, group, mark, args, true)
@@ -317,7 +353,7 @@ Tensor call_op(Kind kind, const Tensor &x, const GroupPtr &group, int64_t mark,
 
 bool is_computed_again(int64_t mark)
 {
-    return (mark & mark_backward) == 0 &&
+    return (mark & (mark_backward | mark_is_tangent)) == 0 &&
            torch::autograd::get_current_graph_task_id() != -1;
 }
 
@@ -327,9 +363,15 @@ void set_node(const Tensor &y, const NodePtr &node, Group &group,
     node->set_next_edges(torch::autograd::collect_next_edges(x));
     torch::autograd::set_history(y, node);
     if (!is_traced(y)) {
-        warn_of_dropped(group.chain->append(node, is_transformed(y) ||
-                                                      is_computed_again(mark)));
+        append_node(node, group, mark);
     }
+}
+
+void append_node(const NodePtr &node, Group &group, int64_t mark)
+{
+    static_cast<Link *>(node.get())->save_something();
+    warn_of_dropped(
+        group.chain->append(node, group.chain->scopes().here(mark)));
 }
 
 Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
@@ -338,6 +380,49 @@ Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
       number(is_message(kind_) ? last_message().numbers
                                : int64_t(group->number))
 {
+    if (kind == Kind::Send && is_transformed(x)) {
+        at::NoGradGuard no_grad;
+
+        batch = x.detach().new_empty({0});
+    }
+}
+
+Asker::Asker(const Record &record)
+{
+    if (record.kind == Kind::Send) {
+        group_ = record.group;
+        words_ = record.owed();
+        where_ = {uint32_t(record.args[0]),
+                  wire_tag(record.args[1], record.args[2] + 1)};
+        std::lock_guard<std::mutex> guard(group_->message_lock);
+
+        group_->askers[where_]++;
+    }
+}
+
+Asker::~Asker()
+{
+    if (group_ == nullptr) {
+        return;
+    }
+    std::lock_guard<std::mutex> guard(group_->message_lock);
+
+    if (--group_->askers[where_] == 0) {
+        group_->askers.erase(where_);
+    }
+    if (!asked_) {
+        group_->unasked[where_] = std::move(words_);
+        group_->any_unasked = true;
+    }
+}
+
+std::string Record::owed() const
+{
+    return kind != Kind::Send
+               ? ""
+               : "Send: message " + std::to_string(number & message_mask) +
+                     " to rank " + std::to_string(args[0]) + " with tag " +
+                     std::to_string(args[1]);
 }
 
 bool is_message(Kind kind)
@@ -351,9 +436,19 @@ int64_t Record::backward_mark() const
            (is_message(kind) ? swapped_numbers(number) : number);
 }
 
+/* A send gets its gradient from elsewhere; its own, which is empty, tells only
+ * of which batch it is. */
 Tensor Record::adjoint_input(const Tensor &gradient) const
 {
-    return kind == Kind::Send ? at::empty(shape, options) : gradient;
+    if (kind != Kind::Send) {
+        return gradient;
+    }
+    if (!batch.defined() && !is_transformed(gradient)) {
+        return at::empty(shape, options);
+    }
+    return (batch.defined() ? batch + gradient : gradient)
+        .detach()
+        .new_empty(shape);
 }
 
 Adjoint Record::adjoint() const

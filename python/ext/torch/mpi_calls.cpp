@@ -27,7 +27,9 @@ namespace
 void check_op(int64_t op)
 {
     TORCH_CHECK_VALUE(op >= WEFT_OP_SUM && op < WEFT_OP_PREMUL_SUM,
-                      "weft.mpi: this reduction is not for tensors of numbers");
+                      "weft.mpi: there is no reduction ", op,
+                      " of tensors; for MINLOC and MAXLOC there is "
+                      "Allreduce((values, indices), op)");
 }
 
 int64_t axis_of(const Tensor &x, int64_t axis, const char *what)
@@ -150,10 +152,11 @@ Tensor scan_smooth(Group &group, const Tensor &x, int64_t op, bool exclusive)
         return fold(all.narrow(0, 0, ranks), op);
     }
     double inf = std::numeric_limits<double>::infinity();
+    Tensor nothing = all.narrow(0, 0, 0).sum(0); /* but a part of the graph */
 
-    return at::full_like(x, op == WEFT_OP_PROD  ? 1.0
-                            : op == WEFT_OP_MAX ? -inf
-                                                : inf);
+    return nothing + (op == WEFT_OP_PROD  ? 1.0
+                      : op == WEFT_OP_MAX ? -inf
+                                          : inf);
 }
 
 /* As `call` says, from operations that have derivatives. */

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mpi_graph.hpp"
 
+#include <ATen/SavedTensorHooks.h>
+
+#include "mpi_scope.hpp"
 #include "mpi_token.hpp"
 
 namespace weft_torch::mpi
@@ -16,7 +19,45 @@ Edge &hidden_edge(Node *node)
     return node->next_edges().back();
 }
 
+/* Where a list ends, and who keeps it. */
+NodePtr end_of(const ScopePtr &scope, const NodePtr &tail)
+{
+    return scope ? scope->tail.lock() : tail;
+}
+
 } // namespace
+
+const NodePtr &node_before(const Node *node)
+{
+    return node->next_edges().back().function;
+}
+
+void Link::save_something()
+{
+    const auto &hooks = at::SavedTensorDefaultHooks::get_tls_state();
+
+    if (!hooks.stack.empty() && !hooks.is_tracing) {
+        saved_ = torch::autograd::SavedVariable(at::zeros({1}), false);
+        saves_ = true;
+    }
+}
+
+void Link::begin()
+{
+    ran_ = true;
+    if (in_scope_) {
+        chain_->let_go(this);
+    }
+    if (saves_) {
+        (void)saved_.unpack(); /* a checkpoint computes again */
+    }
+}
+
+Chain::Chain() : scopes_(std::make_unique<Scopes>(lock_))
+{
+}
+
+Chain::~Chain() = default;
 
 const std::shared_ptr<Token> &Chain::token()
 {
@@ -43,13 +84,14 @@ bool Chain::ends_with(const NodePtr &node)
     return tail_ == node;
 }
 
-size_t Chain::append(const NodePtr &node, bool passing)
+size_t Chain::append(const NodePtr &node, const ScopePtr &scope)
 {
     take_in_compiled();
+    tidy();
     NodePtr dropped; /* freed after the lock: the end of a node takes it */
     std::lock_guard<std::mutex> guard(lock_);
     Link *link = static_cast<Link *>(node.get());
-    NodePtr before = passing ? passing_tail_.lock() : tail_;
+    NodePtr before = end_of(scope, tail_);
 
     node->add_input_metadata(Node::undefined_input());
     node->add_next_edge(before ? Edge(before, hidden_slot) : Edge());
@@ -57,9 +99,12 @@ size_t Chain::append(const NodePtr &node, bool passing)
         static_cast<Link *>(before.get())->next_ = NodeWeak(node);
     }
     link->listed_ = true;
-    link->passing_ = passing;
-    if (passing) {
-        passing_tail_ = NodeWeak(node);
+    if (scope) {
+        link->in_scope_ = true;
+        link->scope_ = scope;
+        scope->tail = NodeWeak(node);
+        dropped = std::move(scope->held);
+        scope->held = scope->scratch ? NodePtr() : node;
         return 0;
     }
     tail_ = node;
@@ -73,10 +118,26 @@ size_t Chain::append(const NodePtr &node, bool passing)
     return before_dropping - length_;
 }
 
-void Chain::remove(Link *link)
+void Chain::let_go(Link *link)
 {
     NodePtr dropped;
+    ScopePtr scope = link->scope_.lock();
+    std::lock_guard<std::mutex> guard(lock_);
+
+    if (scope && scope->held.get() == link) {
+        dropped = std::move(scope->held);
+        scope->held = node_before(link);
+    }
+}
+
+void Chain::remove(Link *link)
+{
+    if (link->in_scope_) {
+        let_go(link);
+    }
+    NodePtr dropped;
     NodePtr next;
+    ScopePtr scope = link->scope_.lock();
     std::lock_guard<std::mutex> guard(lock_);
 
     if (!link->listed_) {
@@ -94,7 +155,10 @@ void Chain::remove(Link *link)
         dropped = std::move(hidden_edge(next.get()).function);
         hidden_edge(next.get()) = before;
     }
-    if (!link->passing_) {
+    if (scope && !next) {
+        scope->tail = NodeWeak(before.function);
+    }
+    if (!link->in_scope_) {
         length_ -= link->counts() ? 1 : 0;
         if (tail_.get() == link) {
             dropped = std::move(tail_);
@@ -119,7 +183,7 @@ NodePtr Chain::standing_for(const Node *code)
 
 void Chain::clear()
 {
-    NodePtr dropped;
+    std::vector<NodePtr> over = scopes_->forget(true);
 
     if (has_token_) {
         token_->forget();
@@ -129,11 +193,17 @@ void Chain::clear()
     for (NodePtr node = tail_; node; node = hidden_edge(node.get()).function) {
         static_cast<Link *>(node.get())->listed_ = false;
     }
-    dropped = std::move(tail_);
+    over.push_back(std::move(tail_));
     tail_ = NodePtr();
-    passing_tail_ = no_node();
     length_ = 0;
     look_at_ = limit_;
+}
+
+void Chain::tidy()
+{
+    if (scopes_->any()) {
+        (void)scopes_->forget(false);
+    }
 }
 
 bool Chain::empty()
@@ -144,6 +214,7 @@ bool Chain::empty()
 size_t Chain::length()
 {
     take_in_compiled();
+    tidy();
     std::lock_guard<std::mutex> guard(lock_);
 
     return length_;

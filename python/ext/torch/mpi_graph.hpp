@@ -28,8 +28,10 @@
  *     operations keeps their order there, and the code takes its place in the
  *     list when it runs (mpi_token.hpp). Nodes made inside a transform
  *     (torch.func), or by what a backward pass computes again (a checkpoint),
- *     have their backward there: they are linked to each other only, and
- *     nobody but their results holds them. */
+ *     have their backward there and a list of their own (mpi_scope.hpp).
+ *  6. A checkpoint computes again up to the last thing that was saved. So a
+ * node saves something whenever somebody looks at what is saved, or ranks would
+ *     differ in what they communicate again. */
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -37,6 +39,7 @@
 #include <mutex>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 namespace weft_torch::mpi
 {
@@ -72,19 +75,33 @@ template <class T> NodePtr owned(T *node)
 
 class Link;
 class Token;
+class Scopes;
+struct Scope;
 
 /* The list of a communicator's nodes that have not run. */
 class Chain : public std::enable_shared_from_this<Chain>
 {
   public:
+    Chain();
+    ~Chain();
     /* Compiled code's part in the order; see mpi_token.hpp. */
     const std::shared_ptr<Token> &token();
     bool ends_with(const NodePtr &node);
-    /* Put `node` at the end. Its other edges are there already. Returns how
-     * many old ones were dropped. */
-    size_t append(const NodePtr &node, bool passing);
+    /* Put `node` at the end of this list, or of the one of a scope. Its other
+     * edges are there already. Returns how many old ones were dropped. */
+    size_t append(const NodePtr &node,
+                  const std::shared_ptr<Scope> &scope = nullptr);
     /* Take a node out that will not run again. */
     void remove(Link *link);
+    /* A node of a scope runs: from now on only its results hold it. */
+    void let_go(Link *link);
+    /* Forget lists beside this one that are over. */
+    void tidy();
+    /* Lists beside this one. */
+    Scopes &scopes()
+    {
+        return *scopes_;
+    }
     /* The last node in the list that stands for `code`, if there is one. */
     NodePtr standing_for(const Node *code);
     /* Forget all nodes; those that results still hold lose nothing else. */
@@ -101,7 +118,7 @@ class Chain : public std::enable_shared_from_this<Chain>
     std::shared_ptr<Token> token_; /* once compiled code has asked for it */
     std::atomic<bool> has_token_{false};
     NodePtr tail_;
-    NodeWeak passing_tail_ = no_node();
+    const std::unique_ptr<Scopes> scopes_;
     size_t length_ = 0;
     size_t limit_ = 1000;
     size_t look_at_ = 1000; /* the length at which old nodes are looked for */
@@ -117,6 +134,18 @@ class Link : public Node
     void release_variables() override
     {
         chain_->remove(this);
+        saved_.reset_data();
+    }
+    /* Called when its result has been computed, before it is appended. */
+    void save_something();
+    /* What it sent, in words, if a gradient of it may come; else "". */
+    virtual std::string owed() const
+    {
+        return "";
+    }
+    bool has_run() const
+    {
+        return ran_;
     }
     /* Does anything but the list hold it, if so many hold it in all: the list,
      * who asks, and others? */
@@ -135,12 +164,23 @@ class Link : public Node
         return true;
     }
 
+  protected:
+    /* The first thing a node does when it runs. */
+    void begin();
+
   private:
     friend class Chain;
     std::shared_ptr<Chain> chain_;
     NodeWeak next_ = no_node(); /* the node that was appended after it */
     bool listed_ = false;
-    bool passing_ = false;
+    bool in_scope_ = false;
+    bool ran_ = false;
+    bool saves_ = false;
+    std::weak_ptr<Scope> scope_;
+    torch::autograd::SavedVariable saved_;
 };
+
+/* The node before it in its list, if there is one. */
+const NodePtr &node_before(const Node *node);
 
 } // namespace weft_torch::mpi

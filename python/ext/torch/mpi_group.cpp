@@ -211,6 +211,41 @@ void Group::keep(std::unique_ptr<Pending> pending)
     lazy.splice(lazy.end(), all);
 }
 
+/* Looking for a message drives progress, which may want the lock. */
+std::string Group::lost_gradient()
+{
+    if (lease_ == nullptr) {
+        return "";
+    }
+    std::unique_lock<std::mutex> guard(message_lock);
+    std::map<Place, std::string> all;
+
+    for (const auto &[where, words] : unasked) {
+        if (askers.count(where) == 0) {
+            all.emplace(where, words);
+        }
+    }
+
+    guard.unlock();
+    for (const auto &[where, words] : all) {
+        int there = 0;
+        weft_message_info info;
+
+        if (weft_iprobe(comm(), where.first, where.second, &there, &info) ==
+                WEFT_OK &&
+            there != 0) {
+            guard.lock();
+            unasked.erase(where);
+            any_unasked = !unasked.empty();
+            return "weft.mpi " + words +
+                   ": its gradient came, but nothing asks for it any more: it "
+                   "is lost. End what is differentiated with "
+                   "weft.mpi.backward(loss) or comm.join(loss)";
+        }
+    }
+    return "";
+}
+
 std::shared_ptr<Group> Group::at_place(py::object place)
 {
     auto made = std::make_shared<Group>(std::move(place));
@@ -244,7 +279,8 @@ std::shared_ptr<Group> Group::by_id(int64_t id)
 weft_comm *Group::comm() const
 {
     if (lease_ == nullptr) {
-        fail_mpi(WEFT_ERR_CLOSED, "weft.mpi: this communicator was freed");
+        fail_mpi(WEFT_ERR_CLOSED, "weft.mpi: this communicator was freed, or "
+                                  "weft.finalize() was called");
     }
     return lease_->comm();
 }
@@ -274,6 +310,8 @@ void Group::close()
         (void)pending.release(); /* the library may still write there */
     }
     lazy.clear();
+    unasked.clear();
+    any_unasked = false;
     lease_.reset();
 }
 

@@ -74,7 +74,8 @@ class StartNode : public Link
 {
   public:
     StartNode(std::shared_ptr<Handle::Return> shared, const GroupPtr &group)
-        : Link(group->chain), shared_(std::move(shared))
+        : Link(group->chain), shared_(std::move(shared)),
+          asker_(shared_->record)
     {
     }
     std::string name() const override
@@ -86,6 +87,8 @@ class StartNode : public Link
     {
         variable_list result(num_outputs());
 
+        begin();
+        asker_.asks();
         if (!shared_->known) {
             return result; /* a receive of what needs no gradient */
         }
@@ -102,9 +105,26 @@ class StartNode : public Link
         }
         return result;
     }
+    std::string owed() const override
+    {
+        return shared_->record.owed();
+    }
+    /* With it goes wait's node, if this backward did not come to it: the next
+     * one would wait for a gradient that was here. */
+    void release_variables() override
+    {
+        NodePtr wait = shared_->wait.lock();
+
+        Link::release_variables();
+        if (wait) {
+            wait->release_variables();
+        }
+        shared_->over = shared_->known;
+    }
 
   private:
     std::shared_ptr<Handle::Return> shared_;
+    Asker asker_;
 };
 
 class WaitNode : public Link
@@ -121,9 +141,15 @@ class WaitNode : public Link
     }
     variable_list apply(variable_list &&gradients) override
     {
+        begin();
         shared_->begin(gradients[0].defined() ? gradients[0]
                                               : input_metadata(0).zeros_like());
         return variable_list(num_outputs());
+    }
+    void release_variables() override
+    {
+        Link::release_variables();
+        shared_->wait = no_node(); /* whose memory that would keep for ever */
     }
 
   private:
@@ -175,7 +201,7 @@ std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
     std::shared_ptr<Handle> handle(new Handle(kind, x, group, mark, args));
     bool smooth = differentiable(kind, args, x.scalar_type());
     bool grad = handle->records(x);
-    bool elsewhere = is_traced(x) || is_transformed(x) ||
+    bool elsewhere = is_traced(x) || is_transformed(x) || in_transform() ||
                      (smooth && x._fw_grad(/*level=*/0).defined());
 
     if (elsewhere && kind == Kind::Recv) {
@@ -192,19 +218,20 @@ std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
 
         handle->start_now(x);
     }
-    if (handle->pending_ && (grad || (kind == Kind::Recv && smooth &&
-                                      at::GradMode::is_enabled()))) {
+    if (handle->pending_ && grad) {
         handle->record(x);
     }
     return handle;
 }
 
-/* In a recorded backward pass all ranks record, see mpi_autograd.cpp. */
+/* In a recorded backward pass all ranks record, see mpi_autograd.cpp. A receive
+ * may turn out not to. */
 bool Handle::records(const Tensor &x) const
 {
     return differentiable(kind_, args_, x.scalar_type()) &&
            at::GradMode::is_enabled() &&
-           (x.requires_grad() || (mark_ & mark_backward) != 0);
+           (x.requires_grad() || (mark_ & mark_backward) != 0 ||
+            kind_ == Kind::Recv);
 }
 
 std::shared_ptr<Handle> Handle::finished(const Tensor &y, const GroupPtr &group)
@@ -220,6 +247,7 @@ void Handle::start_now(const Tensor &x)
     int64_t mark = mark_ | (records(x) ? mark_grad : 0);
 
     group_->keep(nullptr);
+    check_lost(*group_);
     if (kind_ == Kind::Send) {
         auto letter =
             std::make_unique<Letter>(*group_, args_[0], args_[1], args_[2]);
@@ -232,7 +260,10 @@ void Handle::start_now(const Tensor &x)
             std::make_unique<Letter>(*group_, args_[0], args_[1], args_[2]);
 
         ready_ = group_->memory->empty(x.sizes(), x.options().device(at::kCPU));
-        letter->start_receive(ready_, mark_);
+        letter->start_receive(ready_,
+                              differentiable(kind_, args_, x.scalar_type())
+                                  ? mark | mark_tangent
+                                  : mark);
         pending_ = std::move(letter);
     } else {
         auto flight = std::make_unique<Flight>(kind_, x, *group_, args_);
@@ -254,7 +285,7 @@ void Handle::record(const Tensor &x)
         node_->add_next_edge(Edge());
     }
     node_->add_input_metadata(Node::undefined_input());
-    warn_of_dropped(group_->chain->append(node_, is_computed_again(mark_)));
+    append_node(node_, *group_, mark_);
 }
 
 Tensor Handle::finish_receive()
@@ -262,16 +293,9 @@ Tensor Handle::finish_receive()
     auto *letter = static_cast<Letter *>(pending_.get());
 
     letter->wait("Wait");
-    bool grad = (letter->mark() & mark_grad) != 0 &&
-                differentiable(kind_, args_, x_.scalar_type());
+    bool grad = (letter->mark() & mark_grad) != 0;
 
     last_message().numbers = numbers_in_one(0, letter->number());
-    if (grad && !node_) {
-        fail_mpi(WEFT_ERR_MISMATCH,
-                 "weft.mpi Irecv: rank " + std::to_string(letter->peer()) +
-                     " records gradients of what it sent, but rank " +
-                     std::to_string(group_->rank) + " does not");
-    }
     if (return_) {
         return_->known = grad;
         return_->record.number = last_message().numbers;
@@ -298,9 +322,10 @@ void Handle::add_node(const Tensor &y)
 {
     NodePtr node = owned(new WaitNode(return_, group_));
 
+    return_->wait = NodeWeak(node);
     node->add_next_edge(Edge(node_, 0));
     torch::autograd::set_history(y, node);
-    warn_of_dropped(group_->chain->append(node, is_computed_again(mark_)));
+    append_node(node, *group_, mark_);
 }
 
 Tensor Handle::wait()
@@ -331,7 +356,8 @@ Tensor Handle::wait()
         group_->keep(std::move(pending_));
         throw;
     }
-    if (node_) {
+    /* A send's gradient comes once; what else is waited for has a value. */
+    if (node_ && !(kind_ == Kind::Send && return_->over)) {
         add_node(y);
     }
     pending_.reset();

@@ -36,6 +36,8 @@ class Handle
     struct Return {
         Record record;
         bool known = true; /* that there will be a gradient */
+        bool over = false; /* start's node has run and will not run again */
+        NodeWeak wait = no_node();
         std::shared_ptr<Handle> adjoint;
 
         explicit Return(Record record_) : record(std::move(record_))

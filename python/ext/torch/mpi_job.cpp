@@ -126,7 +126,7 @@ Job::Job(Kind kind, const Tensor &x, Group &group, IntArrayRef args)
     : kind_(kind), group_(group), args_(args.begin(), args.end()),
       device_(x.device())
 {
-    check_counts(kind, x, group, args_);
+    check_counts(kind, x.sizes(), group, args_);
     switch (kind) {
     case Kind::Allreduce:
     case Kind::Reduce:

@@ -28,6 +28,19 @@ std::string message_words(int64_t mark)
                                            : "message " + text;
 }
 
+/* Which derivatives the sender is ready for, and the receiver is not. */
+std::string derivatives_of(int64_t flags, int64_t sender, int64_t receiver)
+{
+    std::string rank = "rank " + std::to_string(sender);
+
+    return ((flags & mark_grads) != 0
+                ? rank + " records gradients of what it sent"
+                : rank + " has a tangent of what it sent") +
+           ", but rank " + std::to_string(receiver) +
+           " does not: are both in no_grad, inference mode and transforms of "
+           "torch.func alike?";
+}
+
 /* The message's own number, of the two an operation has. */
 int64_t own_number(int64_t mark, bool sending)
 {
@@ -45,6 +58,21 @@ Letter *first_of(Group &group, uint32_t tag)
 }
 
 } // namespace
+
+uint32_t wire_tag(int64_t tag, int64_t level)
+{
+    return our_tags | uint32_t(level % levels) << level_shift | uint32_t(tag);
+}
+
+void check_lost(Group &group)
+{
+    group.chain->tidy();
+    std::string words = group.any_unasked ? group.lost_gradient() : "";
+
+    if (!words.empty()) {
+        fail_mpi(WEFT_ERR_MISMATCH, words);
+    }
+}
 
 LastMessage &last_message()
 {
@@ -70,8 +98,7 @@ Letter::~Letter()
 
 uint32_t Letter::wire_tag(bool of_payload) const
 {
-    return our_tags | (of_payload ? payload_bit : 0) |
-           uint32_t(level_) << level_shift | uint32_t(tag_);
+    return mpi::wire_tag(tag_, level_) | (of_payload ? payload_bit : 0);
 }
 
 /* Forward messages are counted by the sender, for each rank and tag; what
@@ -321,6 +348,10 @@ void Letter::check_header(const char *what, size_t came)
                 c10::toString(at::ScalarType(header_.type)) + ", but " +
                 std::to_string(tensor_.nbytes()) + " bytes of " +
                 c10::toString(tensor_.scalar_type()) + " were expected";
+    } else if (int64_t alone =
+                   header_.mark & ~expected_ & (mark_grads | mark_tangents)) {
+        wrong = "cannot be taken as it is: " +
+                derivatives_of(alone, peer_, group_.rank);
     }
     if (!wrong.empty()) {
         std::string text = "weft.mpi " + std::string(what) + ": on rank " +

@@ -15,6 +15,9 @@ constexpr int64_t no_rank = -1; /* MPI's PROC_NULL */
 constexpr int64_t any_rank = WEFT_ANY_SOURCE;
 constexpr int64_t max_tag = (int64_t(1) << 26) - 1;
 
+/* On the wire, of a message or of its derivative. */
+uint32_t wire_tag(int64_t tag, int64_t level);
+
 /* The first thing in every message. */
 struct Header {
     uint32_t magic;
@@ -106,6 +109,9 @@ class Letter : public Pending
     weft_request *payload_ = nullptr;
     std::array<char, sizeof(Header) + most_short> room_;
 };
+
+/* Throws if a gradient came that nothing asks for. */
+void check_lost(Group &group);
 
 Tensor run_send(const Tensor &x, Group &group, int64_t mark, IntArrayRef args);
 Tensor run_receive(const Tensor &like, Group &group, int64_t mark,

@@ -64,9 +64,14 @@ int64_t op_of(const py::object &op)
     if (PyLong_Check(op.ptr())) {
         return op.cast<int64_t>();
     }
-    return op_named(
-        (py::isinstance<py::str>(op) ? op : py::object(op.attr("name")))
-            .cast<std::string>());
+    py::object name =
+        py::isinstance<py::str>(op) ? op : py::getattr(op, "name", py::none());
+
+    TORCH_CHECK_TYPE(py::isinstance<py::str>(name), "weft.mpi: op is a ",
+                     std::string(py::str(py::type::of(op))),
+                     "; it must be weft.mpi.SUM or another of its reductions. "
+                     "Results are returned, not written into an argument");
+    return op_named(name.cast<std::string>());
 }
 
 void translate(std::exception_ptr error)
@@ -259,7 +264,8 @@ void bind_rest(CommClass &cls)
             [](const Comm &self, const Tensor &x) {
                 py::gil_scoped_release no_gil;
 
-                return call_op(Kind::Join, x, self.group(), 0, {});
+                return call_op(Kind::Join, x, self.group(), 0,
+                               Numbers(in_transform() ? 1 : 0));
             },
             arg("x"))
         .def(
@@ -297,6 +303,13 @@ void bind_state(CommClass &cls)
         .def(
             "detach_history",
             [](const Comm &self) { self.group()->chain->clear(); }, NoGil())
+        .def(
+            "_lost_gradient",
+            [](const Comm &self) {
+                return self.group()->any_unasked ? self.group()->lost_gradient()
+                                                 : std::string();
+            },
+            NoGil())
         .def_property_readonly(
             "_cached",
             [](const Comm &self) { return self.group()->memory->kept(); })

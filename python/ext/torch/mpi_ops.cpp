@@ -177,14 +177,16 @@ List<N> shape_rule(Kind kind, Slice<N> x, const Group &group, Slice<N> args)
 
 } // namespace
 
-void check_counts(Kind kind, const Tensor &x, const Group &group,
+void check_counts(Kind kind, IntArrayRef shape, const Group &group,
                   IntArrayRef args)
 {
     auto must_be = [&](int64_t axis, int64_t length) {
-        TORCH_CHECK_VALUE(axis >= 0 && axis < x.dim() && x.size(axis) == length,
-                          "weft.mpi ", name_of(kind), ": on rank ", group.rank,
+        bool there = axis >= 0 && size_t(axis) < shape.size();
+
+        TORCH_CHECK_VALUE(there && shape[size_t(axis)] == length, "weft.mpi ",
+                          name_of(kind), ": on rank ", group.rank,
                           " the counts say ", length, " along axis ", axis,
-                          ", but the tensor has shape ", x.sizes());
+                          ", but the tensor has shape ", shape);
     };
     size_t rank = size_t(group.rank);
 
@@ -268,6 +270,7 @@ std::vector<c10::SymInt> result_shape(Kind kind, c10::SymIntArrayRef x,
 Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
                 IntArrayRef args)
 {
+    check_lost(group);
     switch (kind) {
     case Kind::Allreduce:
         return allreduced(x, group, mark, weft_op_kind(args[0]));
@@ -275,7 +278,7 @@ Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
     case Kind::Join:
         return x.clone(at::MemoryFormat::Contiguous);
     case Kind::Own:
-        check_counts(kind, x, group, args);
+        check_counts(kind, x.sizes(), group, args);
         return own_part(x, group, args);
     case Kind::Halo:
     case Kind::HaloBack:

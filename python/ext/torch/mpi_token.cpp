@@ -28,8 +28,9 @@ void set_edge(const at::Tensor &token, Edge edge)
 class EntryNode : public Link
 {
   public:
-    explicit EntryNode(const std::shared_ptr<Chain> &chain)
-        : Link(chain), listed_in_(chain)
+    EntryNode(const std::shared_ptr<Chain> &chain,
+              std::shared_ptr<void> communicator)
+        : Link(chain), listed_in_(chain), communicator_(std::move(communicator))
     {
     }
     std::string name() const override
@@ -54,10 +55,10 @@ class EntryNode : public Link
     {
         return false;
     }
-    NodeWeak exit = no_node();
 
   private:
     const std::shared_ptr<Chain> listed_in_;
+    const std::shared_ptr<void> communicator_;
 };
 
 namespace
@@ -66,7 +67,8 @@ namespace
 class ExitNode : public Link
 {
   public:
-    explicit ExitNode(const std::shared_ptr<Chain> &chain) : Link(chain)
+    ExitNode(const std::shared_ptr<Chain> &chain, const NodePtr &entry)
+        : Link(chain), entry(static_cast<Link *>(entry.get()))
     {
     }
     std::string name() const override
@@ -92,8 +94,12 @@ class ExitNode : public Link
         }
         return used;
     }
+    /* For the code and for its entry. */
     bool stands_for(const Node *code) const override
     {
+        if (entry == code) {
+            return true;
+        }
         for (const Edge &edge : next_edge(0).function->next_edges()) {
             if (edge.function.get() == code) {
                 return true;
@@ -101,7 +107,7 @@ class ExitNode : public Link
         }
         return false;
     }
-    NodeWeak entry = no_node();
+    Link *const entry; /* held by the code, and so by this */
 
   private:
     static bool result_lives(const NodePtr &code)
@@ -150,7 +156,7 @@ void Token::seat(const NodePtr &entry, bool again)
     again_ = again;
 }
 
-at::Tensor Token::begin()
+at::Tensor Token::begin(std::shared_ptr<void> communicator)
 {
     std::shared_ptr<Chain> chain = chain_.lock();
     bool again = is_computed_again(0);
@@ -164,11 +170,11 @@ at::Tensor Token::begin()
     if (unused) {
         chain->remove(static_cast<Link *>(unused.get()));
     }
-    NodePtr entry = owned(new EntryNode(chain));
+    NodePtr entry = owned(new EntryNode(chain, std::move(communicator)));
 
     seat(entry, again);
     if (!again) {
-        chain->append(entry, false);
+        chain->append(entry);
     }
     return token_;
 }
@@ -186,16 +192,14 @@ void Token::take_in()
             return;
         }
         if (!again_) {
-            exit = owned(new ExitNode(chain));
+            exit = owned(new ExitNode(chain, entry_));
             exit->add_next_edge(torch::autograd::impl::gradient_edge(token_));
             exit->add_input_metadata(Node::undefined_input());
-            static_cast<EntryNode *>(entry_.get())->exit = NodeWeak(exit);
-            static_cast<ExitNode *>(exit.get())->entry = NodeWeak(entry_);
         }
         held = unseat();
     }
     if (exit) {
-        warn_of_dropped(chain->append(exit, false));
+        warn_of_dropped(chain->append(exit));
     }
 }
 
@@ -213,21 +217,18 @@ void Token::runs_backward()
     NodePtr exit = chain->standing_for(code.get());
 
     if (exit) {
-        NodePtr entry = static_cast<ExitNode *>(exit.get())->entry.lock();
-
         chain->remove(static_cast<Link *>(exit.get()));
-        if (entry) {
-            chain->remove(static_cast<Link *>(entry.get()));
-        }
+        chain->remove(static_cast<ExitNode *>(exit.get())->entry);
     }
 }
 
 void Token::ran(const EntryNode *entry)
 {
-    NodePtr exit = NodeWeak(entry->exit).lock();
+    std::shared_ptr<Chain> chain = chain_.lock();
+    NodePtr exit = chain->standing_for(entry);
 
     if (exit) {
-        chain_.lock()->remove(static_cast<Link *>(exit.get()));
+        chain->remove(static_cast<Link *>(exit.get()));
         return;
     }
     NodePtr held;

@@ -35,8 +35,9 @@ class Token
   public:
     explicit Token(std::weak_ptr<Chain> chain);
 
-    /* The token, for code that is about to run. */
-    at::Tensor begin();
+    /* The token, for code that is about to run, whose graph keeps the
+     * communicator: the code itself knows no more than its number. */
+    at::Tensor begin(std::shared_ptr<void> communicator);
     /* If compiled code has ended since, make it a part of the list. */
     void take_in();
     /* Called by the backward pass of compiled code, as it runs: it is out of

@@ -31,7 +31,7 @@ PyObject *get_token(PyObject *self, void *)
         return nullptr;
     }
     try {
-        return THPVariable_Wrap(group->chain->token()->begin());
+        return THPVariable_Wrap(group->chain->token()->begin(group));
     } catch (const std::exception &error) {
         PyErr_SetString(PyExc_RuntimeError, error.what());
         return nullptr;
@@ -86,19 +86,49 @@ Kind kind_named(const std::string &name)
     TORCH_CHECK_VALUE(false, "weft.mpi: there is no operation ", name);
 }
 
+using Lengths = std::vector<c10::SymInt>;
+
+/* As numbers, if all of them are known. */
+std::optional<Numbers> known(const Lengths &lengths)
+{
+    Numbers numbers;
+
+    for (const c10::SymInt &length : lengths) {
+        std::optional<int64_t> number = length.maybe_as_int();
+
+        if (!number) {
+            return std::nullopt;
+        }
+        numbers.push_back(*number);
+    }
+    return numbers;
+}
+
+/* Counts that are wrong are told of here, where the call is named, and not by
+ * the shapes of gradients. Those of a scatter come from the root's tensor,
+ * which all ranks are asked for when it runs. */
+Lengths shape_of_result(const std::string &name, const Lengths &x, int64_t comm,
+                        const Lengths &args)
+{
+    Kind kind = kind_named(name);
+    GroupPtr group = Group::by_id(comm);
+    std::optional<Numbers> shape = known(x);
+    std::optional<Numbers> numbers = known(args);
+
+    if (shape && numbers && kind != Kind::Scatter) {
+        check_counts(kind, *shape, *group, *numbers);
+    }
+    return result_shape(kind, c10::SymIntArrayRef(x), *group,
+                        c10::SymIntArrayRef(args));
+}
+
 } // namespace
 
 void bind_trace(pybind11::module_ &module)
 {
-    using Lengths = std::vector<c10::SymInt>;
-
     module.attr("mpi_mark_grad") = mark_grad;
     module.def("mpi_order", &order_of);
-    module.def("mpi_shape", [](const std::string &name, const Lengths &x,
-                               int64_t comm, const Lengths &args) {
-        return result_shape(kind_named(name), c10::SymIntArrayRef(x),
-                            *Group::by_id(comm), c10::SymIntArrayRef(args));
-    });
+    module.def("mpi_shape", &shape_of_result);
 }
 
 } // namespace weft_torch::mpi

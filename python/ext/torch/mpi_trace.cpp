@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mpi_trace.hpp"
 
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
 #include "mpi_calls.hpp"
@@ -46,6 +47,14 @@ const TracedHandle &traced_handle(Kind kind)
     return (*all)[size_t(kind)];
 }
 
+/* Is this a backward pass with create_graph? A hook that was compiled may leave
+ * the gradient mode on in any. */
+bool differentiated_again()
+{
+    return at::GradMode::is_enabled() &&
+           torch::autograd::get_current_graph_task_keep_graph();
+}
+
 /* The node of an operation while a graph with gradients is traced; or when such
  * a graph is carried out as it stands. */
 class TracedNode : public Node
@@ -68,6 +77,10 @@ class TracedNode : public Node
     }
     variable_list apply(variable_list &&gradients) override
     {
+        TORCH_CHECK_NOT_IMPLEMENTED(!differentiated_again(), "weft.mpi ",
+                                    name_of(kind_),
+                                    ": compiled code has no second "
+                                    "derivatives (create_graph)");
         variable_list result(num_outputs());
         Tensor gradient = gradients[0].defined()
                               ? gradients[0]
@@ -291,7 +304,7 @@ void define_traced(torch::Library &library, std::integer_sequence<int, K...>)
                                 "(Tensor x, Tensor? token, int comm, int mark, "
                                 "SymInt[] args) -> (Tensor, Tensor)")
                                    .c_str()),
-                 {at::Tag::pt2_compliant_tag}),
+                 operation_tags),
      ...);
 }
 

@@ -27,7 +27,7 @@ from typing import Any, List  # noqa: UP035  TorchScript reads annotations
 import torch
 from torch import Tensor
 
-from weft import mpi
+from weft import InvalidError, mpi
 
 MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD = range(4)
 MPI_LAND, MPI_BAND, MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR = range(4, 10)
@@ -110,6 +110,28 @@ def _join(through: Tensor, dummies: List[Tensor]) -> Tensor:  # noqa: UP006
     return _Join.apply(through, *needed) if needed else through
 
 
+def _check_dummies(dummies: Any) -> None:
+    """The two mistakes that are easy to make: no list, and a handle among the dummies."""
+    if not isinstance(dummies, (list, tuple)):
+        raise TypeError(f"mpi4torch: dummies are a list of tensors, not a {_kind(dummies)}")
+    for dummy in dummies:
+        if isinstance(dummy, WaitHandle):
+            raise TypeError("mpi4torch: a handle is no dummy; pass handle.dummy")
+        if not isinstance(dummy, Tensor):
+            raise TypeError(f"mpi4torch: a dummy is a tensor, not a {_kind(dummy)}")
+
+
+def _check_handle(handle: Any) -> None:
+    if not isinstance(handle, WaitHandle):
+        raise TypeError(
+            f"mpi4torch: a handle is what Isend and Irecv of mpi4torch gave, not a {_kind(handle)}"
+        )
+
+
+def _kind(thing: Any) -> str:
+    return type(thing).__name__
+
+
 def _can_write(place: Tensor, value: Tensor) -> bool:
     """Not if elements share memory, or in a transform that only the value is part of."""
     wrapped = torch._C._functorch.is_functorch_wrapped_tensor
@@ -149,6 +171,8 @@ class _Started:
 
 
 def _op(op: int) -> int:
+    if not hasattr(op, "__index__"):
+        raise TypeError(f"mpi4torch: op is {op!r}; it must be mpi4torch.MPI_SUM or another of them")
     if 0 <= op < len(_OPS):
         return _OPS[op]
     if op in (MPI_MINLOC, MPI_MAXLOC):
@@ -160,10 +184,17 @@ def _op(op: int) -> int:
 
 def _peer(rank: int) -> int:
     """The rank, or what mpi4py's constants stand for, whose values differ between MPIs."""
+    if rank >= 0:
+        return rank
     mpi4py = sys.modules.get("mpi4py.MPI")
-    if rank < 0 and mpi4py is not None:
-        return {mpi4py.ANY_SOURCE: mpi.ANY_SOURCE, mpi4py.PROC_NULL: mpi.PROC_NULL}.get(rank, rank)
-    return rank
+    if mpi4py is not None and rank == mpi4py.ANY_SOURCE:
+        return mpi.ANY_SOURCE
+    if mpi4py is not None and rank == mpi4py.PROC_NULL:
+        return mpi.PROC_NULL
+    # -1 is any source to one MPI and nobody to another; most often it is a mistake.
+    raise InvalidError(
+        f"mpi4torch: rank {rank} is none; for any source, or for nobody, pass what mpi4py.MPI has"
+    )
 
 
 def _axis(x: Tensor, axis: int) -> int:
@@ -180,7 +211,7 @@ def _alltoall(comm: mpi.Comm, x: Tensor, gatheraxis: int, scatteraxis: int, nume
     told = comm.Allgather(torch.tensor([[numelem, x.shape[to], x.shape[cut]]]))
     wanted, lengths, there = told.T.tolist()
     if any(n != sum(wanted) for n in there):
-        raise ValueError(
+        raise InvalidError(
             f"mpi4torch Alltoall: ranks want {wanted} slices, but have {there} along axis {cut}"
         )
     return comm.Alltoallv(x, wanted, lengths, to, cut)
@@ -211,6 +242,15 @@ _CALLS: dict[str, Callable[..., Any]] = {
 _comms: "weakref.WeakValueDictionary[int, mpi.Comm]" = weakref.WeakValueDictionary()
 _in_scripts: dict[int, _Started] = {}
 _numbers = itertools.count(1)
+
+
+def _numbered(number: int) -> mpi.Comm:
+    comm = _comms.get(number)
+    if comm is None:
+        raise RuntimeError(
+            "mpi4torch: Unknown MPI communicator (it is gone, or was saved by another process)"
+        )
+    return comm
 
 
 class WaitHandle:
@@ -332,11 +372,28 @@ class MPI_Communicator:
             return _CALLS["Recv"](self._weft, tensor, source, tag)
 
 
+def _itself(comm: MPI_Communicator, memo: Any = None) -> MPI_Communicator:
+    return comm
+
+
+def _described(comm: MPI_Communicator) -> str:
+    return f"<mpi4torch.MPI_Communicator: rank {comm.rank} of {comm.size}>"
+
+
+# A copy of a model communicates as the model does. Under names of other functions, so that
+# TorchScript does not compile them with the class.
+MPI_Communicator.__copy__ = MPI_Communicator.__deepcopy__ = _itself  # type: ignore[attr-defined]
+MPI_Communicator.__repr__ = _described  # type: ignore[method-assign, assignment]
+
+
 def JoinDummies(loopthrough: Tensor, dummies: List[Tensor]) -> Tensor:  # noqa: UP006
     """`loopthrough`, sharing its memory, which also depends on the dummies."""
     if torch.jit.is_scripting():
         return torch.ops.weft_mpi4torch.JoinDummies(loopthrough, dummies)
     else:
+        if isinstance(loopthrough, WaitHandle):
+            raise TypeError("mpi4torch: for a handle there is JoinDummiesHandle")
+        _check_dummies(dummies)
         return _join(loopthrough, dummies)
 
 
@@ -365,11 +422,13 @@ def _handle_of(started: _Started) -> WaitHandle:
 
 def _started_of(handle: WaitHandle) -> _Started:
     """From Python, or from a script that returned it."""
+    _check_handle(handle)
     return handle._started if hasattr(handle, "_started") else _taken(handle._number)
 
 
 def _with_dummies(handle: WaitHandle, dummies: List[Tensor]) -> WaitHandle:  # noqa: UP006
     started = _started_of(handle)
+    _check_dummies(dummies)
     other = WaitHandle(_join(handle._dummy, dummies), 0)
     other._started = replace(started, dummies=[*started.dummies, *dummies])
     return other
@@ -396,11 +455,11 @@ def _add_dummies(number: int, dummy: Tensor, dummies: List[Tensor]) -> None:  # 
 _SCHEMAS: dict[str, tuple[str, Callable[..., Any]]] = {
     "Isend": (
         "(Tensor x, int comm, int dest, int tag) -> (int, Tensor)",
-        lambda x, comm, dest, tag: _put(_isend(_comms[comm], x, dest, tag)),
+        lambda x, comm, dest, tag: _put(_isend(_numbered(comm), x, dest, tag)),
     ),
     "Irecv": (
         "(Tensor x, int comm, int source, int tag) -> (int, Tensor)",
-        lambda x, comm, source, tag: _put(_irecv(_comms[comm], x, source, tag)),
+        lambda x, comm, source, tag: _put(_irecv(_numbered(comm), x, source, tag)),
     ),
     "Wait": ("(Tensor dummy, int number) -> Tensor", lambda dummy, number: _taken(number).wait()),
     "JoinDummies": ("(Tensor x, Tensor[] dummies) -> Tensor", _join),
@@ -409,11 +468,11 @@ _SCHEMAS: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 def _simple(call: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, comm, *numbers: call(_comms[comm], x, *numbers)
+    return lambda x, comm, *numbers: call(_numbered(comm), x, *numbers)
 
 
 def _register() -> torch.library.Library:
-    """The operations. No alias analysis: so none is taken to be without effect, and dropped."""
+    """The operations; conservative, so that none is dropped, merged or moved by TorchScript."""
     library = torch.library.Library("weft_mpi4torch", "DEF")
     numbers = {"Allreduce": 1, "Bcast_": 1, "Allgather": 1, "Scatter": 3, "Alltoall": 3}
     schemas = dict(_SCHEMAS)
@@ -421,7 +480,7 @@ def _register() -> torch.library.Library:
         more = "".join(f", int n{i}" for i in range(numbers.get(name, 2)))
         schemas[name] = (f"(Tensor x, int comm{more}) -> Tensor", _simple(call))
     for name, (schema, function) in schemas.items():
-        library.define(name + schema)
+        library.define(name + schema, alias_analysis="CONSERVATIVE")
         library.impl(name, function, "CompositeImplicitAutograd")
     return library
 

@@ -6,6 +6,8 @@ what is written here is what they need no speed for.
 """
 
 import atexit
+import os
+import warnings
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -83,7 +85,9 @@ class Comm(_MpiComm):
     def weft_comm(self) -> weft.Comm:
         """The communicator underneath; calls on it are part of the same order."""
         if self._place is None:
-            raise ClosedError("weft.mpi: this communicator was freed")
+            raise ClosedError(
+                "weft.mpi: this communicator was freed, or weft.finalize() was called"
+            )
         return self._place.comm
 
     @property
@@ -191,16 +195,20 @@ class Comm(_MpiComm):
         counts: Sequence[int] | None = None,
     ) -> torch.Tensor:
         """Gather, of any lengths; without counts they are asked for."""
-        if counts is not None and _tracing():
-            return _traced.gather(self, x, axis, root, counts)
+        if _tracing():
+            if counts is not None:
+                return _traced.gather(self, x, axis, root, counts)
+            _traced.break_graph("Gatherv without counts")
         return _MpiComm.Gatherv(self, x, axis, root, counts)
 
     def Allgatherv(
         self, x: torch.Tensor, axis: int = 0, counts: Sequence[int] | None = None
     ) -> torch.Tensor:
         """Allgather, of any lengths; without counts they are asked for."""
-        if counts is not None and _tracing():
-            return _traced.allgather(self, x, axis, counts)
+        if _tracing():
+            if counts is not None:
+                return _traced.allgather(self, x, axis, counts)
+            _traced.break_graph("Allgatherv without counts")
         return _MpiComm.Allgatherv(self, x, axis, counts)
 
     def Scatter(self, x: torch.Tensor, axis: int = 0, root: int = 0) -> torch.Tensor:
@@ -218,9 +226,11 @@ class Comm(_MpiComm):
         scatteraxis: int = 0,
     ) -> torch.Tensor:
         """Alltoall, of any lengths; without recvcounts they are asked for."""
-        if recvcounts is not None and _tracing():
-            counts, axes = (sendcounts, recvcounts), (gatheraxis, scatteraxis)
-            return _traced.alltoallv(self, x, counts, axes)
+        if _tracing():
+            if recvcounts is not None:
+                counts, axes = (sendcounts, recvcounts), (gatheraxis, scatteraxis)
+                return _traced.alltoallv(self, x, counts, axes)
+            _traced.break_graph("Alltoallv without recvcounts")
         return _MpiComm.Alltoallv(self, x, sendcounts, recvcounts, gatheraxis, scatteraxis)
 
     def Replicate(self, x: torch.Tensor) -> torch.Tensor:
@@ -291,6 +301,8 @@ class Comm(_MpiComm):
     def Irecv(self, like: torch.Tensor, source: int, tag: int = 0) -> Any:
         if source == PROC_NULL:
             return _Done(like.clone())
+        if _tracing():
+            _traced.break_graph("Irecv")
         return _MpiComm.Irecv(self, like, source, tag)
 
     def Sendrecv(  # noqa: PLR0917  the order of arguments is MPI's
@@ -353,6 +365,10 @@ class Comm(_MpiComm):
         _all.discard(self)
         if _world is self:
             _world = None
+        self.detach_history()
+        lost = self._lost_gradient()
+        if lost:
+            warnings.warn(lost, RuntimeWarning, stacklevel=2)
         self._close()
         self._place = self._kept = None
 
@@ -414,6 +430,7 @@ def _of_mpi4py(comm: Any) -> tuple[_place.Place, Any]:
     """The ranks of an mpi4py communicator. Collective over them."""
     from weft import _boot, _core
 
+    _warn_of_ranks_alone(comm)
     if _job._world is None and comm.Get_size() == _mpi_world_size(comm):
         return _place.Place(_job.init(comm=comm).comm), comm
     if _job._world is not None:
@@ -424,6 +441,17 @@ def _of_mpi4py(comm: Any) -> tuple[_place.Place, Any]:
             return _place.Place(_job._world.comm.subset(ranks)), comm
     world = _core.create(_boot.Mpi(comm), None)
     return _place.Place(world.comm, _place._Stay(world)), comm
+
+
+def _warn_of_ranks_alone(comm: Any) -> None:
+    """Under torchrun each process is an MPI job of its own: no error, and hardly ever meant."""
+    started = os.environ.get("WORLD_SIZE", "1")
+    if started != "1" and _mpi_world_size(comm) == 1:
+        warnings.warn(
+            f"weft.mpi: torchrun started {started} ranks, but mpi4py knows only of this one: use "
+            "weft.mpi.COMM_WORLD, or start the program with the mpirun of mpi4py's MPI library",
+            stacklevel=5,
+        )
 
 
 def _mpi_world_size(comm: Any) -> int:
@@ -460,7 +488,11 @@ def backward(loss: torch.Tensor, comm: Comm | None = None, **options: Any) -> No
 def _allreduce_pairs(comm: Comm, pair: Any, op: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Values and where they were found. Of equal values the smallest index wins."""
     if op not in (MINLOC, MAXLOC) and getattr(op, "name", op) not in ("minloc", "maxloc"):
+        if not isinstance(pair, (tuple, list)):
+            raise TypeError(f"weft.mpi Allreduce takes a tensor, not a {type(pair).__name__}")
         raise InvalidError("pairs of values and indices are for MINLOC and MAXLOC")
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise TypeError("weft.mpi Allreduce: MINLOC and MAXLOC take a pair (values, indices)")
     values, indices = pair
     if values.shape != indices.shape or indices.is_floating_point():
         raise InvalidError("indices must be whole numbers, one for each value")

@@ -62,7 +62,9 @@ def _register(name: str) -> None:
         if change is not None:
             numbers = change(numbers, info.batch_size, comm)
         result = op(front, comm, mark, numbers)
-        return result, None if name == "send" else 0
+        if name == "send":  # what comes back is a batch, too
+            result = result.expand(info.batch_size, 0)
+        return result, 0
 
     torch.library.register_vmap(f"weft::{name}", batched)
     _register_effect(name, fake)
@@ -75,7 +77,7 @@ def _register_traced(name: str) -> None:
         x: torch.Tensor, token: torch.Tensor | None, comm: int, mark: int, args: Numbers
     ) -> tuple[torch.Tensor, torch.Tensor]:
         shape = shim.mpi_shape(name, list(x.shape), comm, list(args))
-        return x.new_empty(shape), torch.empty(2, dtype=torch.float64)
+        return x.new_empty(shape), torch.empty(2, dtype=torch.float64, device="cpu")
 
     _register_effect("traced_" + name, fake)
 

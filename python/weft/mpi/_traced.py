@@ -25,10 +25,24 @@ _ops: Any = torch.ops.weft
 _MARK_GRAD: int = shim.mpi_mark_grad
 
 
-@torch.compiler.assume_constant_result
 def _transformed() -> bool:
     """Does a transform of torch.func surround this? It does so whenever the code runs."""
     return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+# What torch.compiler.assume_constant_result does, which imports the compiler: that
+# takes longer than importing torch, and most programs do not compile.
+_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
+def _values_only() -> bool:
+    """Is there no token? Transforms see values only; an exported program runs on its own."""
+    return _transformed() or torch.compiler.is_exporting()
+
+
+def break_graph(what: str) -> None:
+    """For what cannot be traced: it runs between two graphs, as if it were not compiled."""
+    torch._dynamo.graph_break(msg=f"weft.mpi {what} cannot be part of compiled code")
 
 
 def _recorded(x: torch.Tensor) -> bool:
@@ -36,7 +50,7 @@ def _recorded(x: torch.Tensor) -> bool:
 
 
 def _call(comm: "Comm", name: str, x: torch.Tensor, args: list[int], records: bool) -> torch.Tensor:
-    if _transformed():
+    if _values_only():
         return getattr(_ops, name)(x, comm._number_of_comm, 0, args)
     op = getattr(_ops, "traced_" + name)
     if not records:
@@ -67,6 +81,8 @@ def _counts(comm: "Comm", counts: Sequence[int]) -> list[int]:
 
 def _op_number(op: Any) -> int:
     if isinstance(op, int):
+        if not 0 <= op < len(_NAMES):
+            raise ValueError(f"weft.mpi: there is no reduction {op} of tensors")
         return op
     name = op if isinstance(op, str) else op.name
     if name not in _NAMES:
@@ -79,7 +95,7 @@ def _op_number(op: Any) -> int:
 
 def _smooth(x: torch.Tensor, op: int) -> bool:
     """Is a derivative wanted that the reduction alone does not have?"""
-    wanted = _recorded(x) or (_transformed() and x.is_floating_point())
+    wanted = _recorded(x) or (_values_only() and x.is_floating_point())
     return op in (PROD, MAX, MIN) and wanted
 
 
@@ -205,12 +221,12 @@ def replicate(comm: "Comm", x: torch.Tensor) -> torch.Tensor:
 
 
 def barrier(comm: "Comm") -> None:
-    _call(comm, "barrier", torch.empty(0), [], False)
+    _call(comm, "barrier", torch.empty(0, device="cpu"), [], False)
 
 
 def join(comm: "Comm", x: torch.Tensor) -> torch.Tensor:
     joins = torch.is_grad_enabled() and (x.is_floating_point() or x.is_complex())
-    return _call(comm, "join", x, [], True) if joins and not _transformed() else x
+    return _call(comm, "join", x, [], True) if joins and not _values_only() else x
 
 
 # Messages.

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mpi_scope.hpp"
+
+#include <ATen/SavedTensorHooks.h>
+#include <torch/csrc/autograd/engine.h>
+
+#include "mpi_autograd.hpp"
+
+namespace at::functorch
+{
+
+/* Its own header asks for one that torch does not bring. */
+TORCH_API const std::shared_ptr<bool> &getLifeHandleForLevel(int64_t level);
+
+} // namespace at::functorch
+
+namespace weft_torch::mpi
+{
+
+namespace
+{
+
+/* The end of a backward pass, also of one that fails. */
+struct Ending {
+    std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+    ~Ending()
+    {
+        *alive = false;
+    }
+};
+
+/* What was sent while something was computed again, and what nothing asks for
+ * any more, has lost its gradient: its node was not on the way from the result
+ * of what was computed. */
+void check_all_ran(const Scope &scope)
+{
+    for (NodePtr node = scope.held; node; node = node_before(node.get())) {
+        const Link *link = static_cast<Link *>(node.get());
+
+        if (!link->has_run() && !link->in_use(node.use_count()) &&
+            !link->owed().empty()) {
+            fail_mpi(
+                WEFT_ERR_MISMATCH,
+                "weft.mpi " + link->owed() +
+                    " was sent again by a backward pass (of a checkpoint), "
+                    "and nothing asks for its gradient: let what is "
+                    "computed again return comm.join(result), or use "
+                    "checkpoint(..., use_reentrant=False)");
+        }
+    }
+}
+
+} // namespace
+
+Transforms transforms_here()
+{
+    namespace py = pybind11;
+    Transforms here;
+
+    if (!c10::impl::tls_is_dispatch_key_included(
+            c10::DispatchKey::FuncTorchDynamicLayerBackMode)) {
+        return here;
+    }
+    py::gil_scoped_acquire gil;
+    py::module_ functorch = py::module_::import("torch._C._functorch");
+    py::object types = functorch.attr("TransformType");
+
+    for (py::handle each : functorch.attr("get_interpreter_stack")()) {
+        py::object type = each.attr("key")();
+
+        here.level = each.attr("level")().cast<int64_t>();
+        here.reverse = type.equal(types.attr("Grad"));
+        here.derivatives += here.reverse || type.equal(types.attr("Jvp"));
+    }
+    return here;
+}
+
+ScopePtr Scopes::here(int64_t mark)
+{
+    int64_t level = transforms_here().level;
+
+    if (level > 0) {
+        return of_transform(level);
+    }
+    return is_computed_again(mark) ? of_node() : nullptr;
+}
+
+ScopePtr Scopes::of_transform(int64_t level)
+{
+    const std::shared_ptr<bool> &alive =
+        at::functorch::getLifeHandleForLevel(level);
+    std::lock_guard<std::mutex> guard(lock_);
+
+    for (const Entry &entry : entries_) {
+        if (entry.alive == alive) {
+            return entry.scope;
+        }
+    }
+    any_ = true;
+    entries_.push_back({alive, nullptr, std::make_shared<Scope>()});
+    return entries_.back().scope;
+}
+
+/* A checkpoint that looks at what is saved (use_reentrant=False) computes again
+ * only for that. The other one has a backward pass of its own. */
+ScopePtr Scopes::of_node()
+{
+    NodePtr node = torch::autograd::get_current_node();
+    std::lock_guard<std::mutex> guard(lock_);
+
+    for (const Entry &entry : entries_) {
+        if (node && entry.node == node.get() && *entry.alive) {
+            return entry.scope;
+        }
+    }
+    auto scope = std::make_shared<Scope>();
+    auto ending = std::make_shared<Ending>();
+
+    scope->scratch =
+        !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+    any_ = true;
+    entries_.push_back({ending->alive, node.get(), scope});
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [scope, ending] { check_all_ran(*scope); });
+    return scope;
+}
+
+bool Scopes::any_here(int64_t mark)
+{
+    ScopePtr scope = here(mark);
+
+    return scope && scope->tail.lock();
+}
+
+std::vector<NodePtr> Scopes::forget(bool all)
+{
+    std::vector<NodePtr> held;
+    std::lock_guard<std::mutex> guard(lock_);
+
+    entries_.remove_if([&](Entry &entry) {
+        bool over = all || !*entry.alive;
+
+        if (over && entry.scope->held) {
+            held.push_back(std::move(entry.scope->held));
+            entry.scope->held = NodePtr();
+        }
+        return over;
+    });
+    any_ = !entries_.empty();
+    return held;
+}
+
+} // namespace weft_torch::mpi
