@@ -5,6 +5,7 @@ import copy
 import os
 import signal
 import threading
+import time
 
 import jobs
 import pytest
@@ -12,6 +13,7 @@ import torch
 import weft
 from torch.utils.checkpoint import checkpoint
 from weft import mpi
+from weft.mpi import _comm
 
 close = torch.testing.assert_close
 LONG = 600_000  # numbers: more than is sent before somebody asks for it
@@ -217,6 +219,27 @@ def bytes_of_another_type(comm):
 def test_bytes_are_not_read_as_another_type():
     for name, text in jobs.run(2, bytes_of_another_type)[0]:
         assert "on Float" in text and "on Int" in text, (name, text)
+
+
+def last_messages(comm):
+    """What nobody waits for is received all the same, or it is said that it was not."""
+    other = comm.Dup()
+    if comm.rank == 0:
+        _comm._DRAIN_SECONDS = 0.2
+        other.Isend(torch.ones(LONG), 1)
+        with pytest.warns(RuntimeWarning, match="1 messages of rank 0 were not received"):
+            other.Free()
+        _comm._DRAIN_SECONDS = 30.0
+    comm.Barrier()
+    if comm.rank == 0:
+        comm.Isend(torch.full((LONG,), 3.0), 1)
+        return
+    time.sleep(0.5)  # rank 0 is leaving by now
+    assert comm.Recv(torch.empty(LONG), 0)[-1] == 3
+
+
+def test_last_messages():
+    jobs.run(2, last_messages)
 
 
 def interrupted(comm, wait):

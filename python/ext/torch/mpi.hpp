@@ -107,6 +107,10 @@ using Place = std::pair<uint32_t, uint32_t>;
 struct Pending {
     virtual ~Pending() = default;
     virtual bool done() = 0; /* never blocks, drives progress */
+    virtual bool sends() const
+    {
+        return false;
+    }
 };
 
 /* A communicator. All that stand for one communicator of the library are one,
@@ -152,6 +156,8 @@ class Group : public std::enable_shared_from_this<Group>
     /* Operations under way that nobody waits for. */
     std::list<std::unique_ptr<Pending>> lazy;
     void keep(std::unique_ptr<Pending> pending);
+    /* Wait until the messages among them have left; how many have not. */
+    size_t drain(double seconds);
     /* Who will ask for gradients of messages, by where they come from; and what
      * nobody has asked for, in words. */
     std::map<Place, int> askers;

@@ -3,7 +3,9 @@
 #include "mpi.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
+#include <thread>
 #include <torch/csrc/Exceptions.h>
 #include <unistd.h>
 
@@ -209,6 +211,28 @@ void Group::keep(std::unique_ptr<Pending> pending)
     std::lock_guard<std::mutex> guard(message_lock);
 
     lazy.splice(lazy.end(), all);
+}
+
+size_t Group::drain(double seconds)
+{
+    using clock = std::chrono::steady_clock;
+    const auto end = clock::now() + std::chrono::duration<double>(seconds);
+
+    for (;;) {
+        keep(nullptr);
+        size_t left;
+        {
+            std::lock_guard<std::mutex> guard(message_lock);
+
+            left = size_t(std::count_if(
+                lazy.begin(), lazy.end(),
+                [](const std::unique_ptr<Pending> &p) { return p->sends(); }));
+        }
+        if (left == 0 || clock::now() >= end) {
+            return left;
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
 }
 
 /* Looking for a message drives progress, which may want the lock. */

@@ -124,6 +124,7 @@ void Letter::write_header(int64_t mark)
 
 void Letter::start_send(const Tensor &x, int64_t mark)
 {
+    sends_ = true;
     tensor_ = x;
     write_header(mark);
     size_t n = sizeof(Header) + (is_short() ? tensor_.nbytes() : 0);

@@ -318,6 +318,12 @@ void bind_state(CommClass &cls)
                  self.group()->memory->set_limit(bytes);
              })
         .def(
+            "_drain",
+            [](const Comm &self, double seconds) {
+                return self.group()->drain(seconds);
+            },
+            NoGil())
+        .def(
             "_close", [](const Comm &self) { self.group()->close(); }, NoGil());
 }
 

@@ -27,6 +27,9 @@ SUM, PROD, MIN, MAX, AVG, BAND, BOR, BXOR, LAND, LOR, LXOR = range(11)
 MINLOC, MAXLOC = 12, 13
 PROC_NULL = -1
 
+# How long a communicator that is freed waits for its last messages to be received.
+_DRAIN_SECONDS = 5.0
+
 _tracing = torch.compiler.is_dynamo_compiling
 Handle: Any = shim.MpiHandle
 _MpiComm: Any = shim.MpiComm
@@ -369,6 +372,14 @@ class Comm(_MpiComm):
         lost = self._lost_gradient()
         if lost:
             warnings.warn(lost, RuntimeWarning, stacklevel=2)
+        left = self._drain(_DRAIN_SECONDS)
+        if left:
+            warnings.warn(
+                f"weft.mpi: {left} messages of rank {self.rank} were not received and are lost; "
+                "wait for the handles of Isend",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         self._close()
         self._place = self._kept = None
 

@@ -25,19 +25,18 @@ _ops: Any = torch.ops.weft
 _MARK_GRAD: int = shim.mpi_mark_grad
 
 
-def _transformed() -> bool:
-    """Does a transform of torch.func surround this? It does so whenever the code runs."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+def _values_only() -> bool:
+    """Is there no token? Transforms of torch.func see values only, and an exported program
+    runs on its own. Either is so whenever the code that is traced runs.
+    """
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    return transformed or torch.compiler.is_exporting()
 
 
 # What torch.compiler.assume_constant_result does, which imports the compiler: that
-# takes longer than importing torch, and most programs do not compile.
-_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _values_only() -> bool:
-    """Is there no token? Transforms see values only; an exported program runs on its own."""
-    return _transformed() or torch.compiler.is_exporting()
+# takes longer than importing torch, and most programs do not compile. Run rather than
+# traced, is_exporting tells the truth on torch 2.11, too.
+_values_only._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def break_graph(what: str) -> None:
