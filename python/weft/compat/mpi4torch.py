@@ -18,24 +18,34 @@ docs/guide/mpi4torch.md tells what is different.
 
 import copyreg
 import itertools
-import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, List  # noqa: UP035  TorchScript reads annotations
 
 import torch
 from torch import Tensor
 
-from weft import InvalidError, mpi
-
-MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD = range(4)
-MPI_LAND, MPI_BAND, MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR = range(4, 10)
-MPI_MINLOC, MPI_MAXLOC = 10, 11
-
-_OPS = (
-    *(mpi.MAX, mpi.MIN, mpi.SUM, mpi.PROD),
-    *(mpi.LAND, mpi.BAND, mpi.LOR, mpi.BOR, mpi.LXOR, mpi.BXOR),
+from weft import mpi
+from weft.compat._mpi4torch_calls import (
+    CALLS,
+    MPI_BAND,
+    MPI_BOR,
+    MPI_BXOR,
+    MPI_LAND,
+    MPI_LOR,
+    MPI_LXOR,
+    MPI_MAX,
+    MPI_MAXLOC,
+    MPI_MIN,
+    MPI_MINLOC,
+    MPI_PROD,
+    MPI_SUM,
+    Started,
+    dummy_of,
+    irecv,
+    isend,
+    join,
 )
 
 __all__ = [
@@ -61,55 +71,6 @@ __all__ = [
 ]
 
 
-class _Join(torch.autograd.Function):
-    """The first tensor, which also depends on the others."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(through: Tensor, *dummies: Tensor) -> Tensor:
-        return through.detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.set_materialize_grads(False)
-        ctx.dummies = [(d.shape, d.dtype, d.device) for d in inputs[1:]]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        # Zeros, not None: a leaf that is a dummy has a gradient.
-        zeros = [
-            torch.zeros((), dtype=dtype, device=device).expand(shape)
-            for shape, dtype, device in ctx.dummies
-        ]
-        return gradients[0], *zeros
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        return None if tangents[0] is None else tangents[0].view_as(tangents[0])
-
-
-class _InPlaceOf(torch.autograd.Function):
-    """The value, in the memory of `place`, which must not require grad."""
-
-    @staticmethod
-    def forward(value: Tensor, place: Tensor) -> Tensor:
-        return place.copy_(value).detach()
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        """Nothing is kept."""
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> Any:
-        return gradients[0], None
-
-
-def _join(through: Tensor, dummies: List[Tensor]) -> Tensor:  # noqa: UP006
-    needed = [d for d in dummies if d.requires_grad]
-    return _Join.apply(through, *needed) if needed else through
-
-
 def _check_dummies(dummies: Any) -> None:
     """The two mistakes that are easy to make: no list, and a handle among the dummies."""
     if not isinstance(dummies, (list, tuple)):
@@ -132,115 +93,9 @@ def _kind(thing: Any) -> str:
     return type(thing).__name__
 
 
-def _can_write(place: Tensor, value: Tensor) -> bool:
-    """Not if elements share memory, or in a transform that only the value is part of."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-    overlaps = any(n > 1 and step == 0 for n, step in zip(place.shape, place.stride(), strict=True))
-    return not overlaps and (wrapped(place) or not wrapped(value))
-
-
-def _written(place: Tensor, value: Tensor) -> Tensor:
-    """`place` with a new value, as autograd is to see it."""
-    if not _can_write(place, value):
-        return value
-    wholes = [place] if place._base is None else [place, place._base]
-    if torch.is_grad_enabled() and any(t.is_leaf and t.requires_grad for t in wholes):
-        return _InPlaceOf.apply(value, place.detach())
-    return place.copy_(value)
-
-
-@dataclass
-class _Started:
-    """What a handle stands for."""
-
-    comm: mpi.Comm
-    handle: Any
-    tensor: Tensor
-    receives: bool
-    dummies: List[Tensor]  # noqa: UP006
-
-    def wait(self) -> Tensor:
-        """What was received, or the sent tensor as a dummy: its gradient is of no interest."""
-        result = self.comm.Wait(self.handle)
-        if not self.receives:
-            return _join(self.tensor.detach(), [result, *self.dummies])
-        with torch.no_grad():
-            if _can_write(self.tensor, result):
-                self.tensor.copy_(result)
-        return _join(result, [self.tensor, *self.dummies])
-
-
-def _op(op: int) -> int:
-    if not hasattr(op, "__index__"):
-        raise TypeError(f"mpi4torch: op is {op!r}; it must be mpi4torch.MPI_SUM or another of them")
-    if 0 <= op < len(_OPS):
-        return _OPS[op]
-    if op in (MPI_MINLOC, MPI_MAXLOC):
-        raise RuntimeError(
-            "mpi4torch: MINLOC and MAXLOC are for pairs: weft.mpi takes (values, indices)"
-        )
-    raise RuntimeError(f"mpi4torch: Collective operation not supported! (op is {op})")
-
-
-def _peer(rank: int) -> int:
-    """The rank, or what mpi4py's constants stand for, whose values differ between MPIs."""
-    if rank >= 0:
-        return rank
-    mpi4py = sys.modules.get("mpi4py.MPI")
-    if mpi4py is not None and rank == mpi4py.ANY_SOURCE:
-        return mpi.ANY_SOURCE
-    if mpi4py is not None and rank == mpi4py.PROC_NULL:
-        return mpi.PROC_NULL
-    # -1 is any source to one MPI and nobody to another; most often it is a mistake.
-    raise InvalidError(
-        f"mpi4torch: rank {rank} is none; for any source, or for nobody, pass what mpi4py.MPI has"
-    )
-
-
-def _axis(x: Tensor, axis: int) -> int:
-    if not -x.dim() <= axis < x.dim():
-        raise IndexError(f"mpi4torch: there is no axis {axis} in a tensor of {x.dim()} axes")
-    return axis % x.dim()
-
-
-def _alltoall(comm: mpi.Comm, x: Tensor, gatheraxis: int, scatteraxis: int, numelem: int) -> Tensor:
-    to, cut = _axis(x, gatheraxis), _axis(x, scatteraxis)
-    if to == cut:
-        return comm.Repartition(x, to, numelem)
-    # All learn all of it, so that all can see what is wrong.
-    told = comm.Allgather(torch.tensor([[numelem, x.shape[to], x.shape[cut]]]))
-    wanted, lengths, there = told.T.tolist()
-    if any(n != sum(wanted) for n in there):
-        raise InvalidError(
-            f"mpi4torch Alltoall: ranks want {wanted} slices, but have {there} along axis {cut}"
-        )
-    return comm.Alltoallv(x, wanted, lengths, to, cut)
-
-
-def _isend(comm: mpi.Comm, x: Tensor, dest: int, tag: int) -> _Started:
-    return _Started(comm, comm.Isend(x, _peer(dest), tag), x, False, [])
-
-
-def _irecv(comm: mpi.Comm, x: Tensor, source: int, tag: int) -> _Started:
-    return _Started(comm, comm.Irecv(x.detach(), _peer(source), tag), x, True, [])
-
-
-# What both ways of calling do: from Python at once, from TorchScript as an operation.
-_CALLS: dict[str, Callable[..., Any]] = {
-    "Allreduce": lambda comm, x, op: comm.Allreduce(x, _op(op)),
-    "Bcast_": lambda comm, x, root: _written(x, comm.Bcast(x, root)),
-    "Reduce_": lambda comm, x, op, root: _written(x, comm.Reduce(x, _op(op), root)),
-    "Gather": lambda comm, x, axis, root: comm.Gatherv(x, _axis(x, axis), root),
-    "Allgather": lambda comm, x, axis: comm.Allgatherv(x, _axis(x, axis)),
-    "Scatter": lambda comm, x, axis, numelem, root: comm.Scatterv(x, axis, numelem, root),
-    "Alltoall": _alltoall,
-    "Send": lambda comm, x, dest, tag: _isend(comm, x, dest, tag).wait(),
-    "Recv": lambda comm, x, source, tag: _irecv(comm, x, source, tag).wait(),
-}
-
 # By the number that scripts know; whoever holds the MPI_Communicator holds it.
 _comms: "weakref.WeakValueDictionary[int, mpi.Comm]" = weakref.WeakValueDictionary()
-_in_scripts: dict[int, _Started] = {}
+_in_scripts: dict[int, Started] = {}
 _numbers = itertools.count(1)
 
 
@@ -268,7 +123,7 @@ class WaitHandle:
         if torch.jit.is_scripting():
             return self._dummy
         else:
-            return _join(_dummy_of(_started_of(self)), [self._dummy])
+            return join(dummy_of(_started_of(self)), [self._dummy])
 
 
 class MPI_Communicator:
@@ -286,35 +141,35 @@ class MPI_Communicator:
         if torch.jit.is_scripting():
             return torch.ops.weft_mpi4torch.Allreduce(tensor, self._number, op)
         else:
-            return _CALLS["Allreduce"](self._weft, tensor, op)
+            return CALLS["Allreduce"](self._weft, tensor, op)
 
     def Bcast_(self, tensor: Tensor, root: int) -> Tensor:
         """Write rank `root`'s values into `tensor`; returns it."""
         if torch.jit.is_scripting():
             return torch.ops.weft_mpi4torch.Bcast_(tensor, self._number, root)
         else:
-            return _CALLS["Bcast_"](self._weft, tensor, root)
+            return CALLS["Bcast_"](self._weft, tensor, root)
 
     def Reduce_(self, tensor: Tensor, op: int, root: int) -> Tensor:
         """Write the reduction into rank `root`'s tensor, zeros into the others'; returns it."""
         if torch.jit.is_scripting():
             return torch.ops.weft_mpi4torch.Reduce_(tensor, self._number, op, root)
         else:
-            return _CALLS["Reduce_"](self._weft, tensor, op, root)
+            return CALLS["Reduce_"](self._weft, tensor, op, root)
 
     def Gather(self, tensor: Tensor, gatheraxis: int, root: int) -> Tensor:
         """All tensors along an axis, on rank `root`; of length 0 elsewhere."""
         if torch.jit.is_scripting():
             return torch.ops.weft_mpi4torch.Gather(tensor, self._number, gatheraxis, root)
         else:
-            return _CALLS["Gather"](self._weft, tensor, gatheraxis, root)
+            return CALLS["Gather"](self._weft, tensor, gatheraxis, root)
 
     def Allgather(self, tensor: Tensor, gatheraxis: int) -> Tensor:
         """All tensors along an axis, on all ranks."""
         if torch.jit.is_scripting():
             return torch.ops.weft_mpi4torch.Allgather(tensor, self._number, gatheraxis)
         else:
-            return _CALLS["Allgather"](self._weft, tensor, gatheraxis)
+            return CALLS["Allgather"](self._weft, tensor, gatheraxis)
 
     def Scatter(self, tensor: Tensor, scatteraxis: int, numelem: int, root: int) -> Tensor:
         """`numelem` slices of rank `root`'s tensor."""
@@ -323,7 +178,7 @@ class MPI_Communicator:
                 tensor, self._number, scatteraxis, numelem, root
             )
         else:
-            return _CALLS["Scatter"](self._weft, tensor, scatteraxis, numelem, root)
+            return CALLS["Scatter"](self._weft, tensor, scatteraxis, numelem, root)
 
     def Alltoall(self, tensor: Tensor, gatheraxis: int, scatteraxis: int, numelem: int) -> Tensor:
         """Scatter along one axis, so that this rank has `numelem` slices, gather along another."""
@@ -332,7 +187,7 @@ class MPI_Communicator:
                 tensor, self._number, gatheraxis, scatteraxis, numelem
             )
         else:
-            return _CALLS["Alltoall"](self._weft, tensor, gatheraxis, scatteraxis, numelem)
+            return CALLS["Alltoall"](self._weft, tensor, gatheraxis, scatteraxis, numelem)
 
     def Isend(self, tensor: Tensor, dest: int, tag: int) -> WaitHandle:
         """Start to send."""
@@ -340,7 +195,7 @@ class MPI_Communicator:
             number, dummy = torch.ops.weft_mpi4torch.Isend(tensor, self._number, dest, tag)
             return WaitHandle(dummy, number)
         else:
-            return _handle_of(_isend(self._weft, tensor, dest, tag))
+            return _handle_of(isend(self._weft, tensor, dest, tag))
 
     def Irecv(self, tensor: Tensor, source: int, tag: int) -> WaitHandle:
         """Start to receive into `tensor`."""
@@ -348,7 +203,7 @@ class MPI_Communicator:
             number, dummy = torch.ops.weft_mpi4torch.Irecv(tensor, self._number, source, tag)
             return WaitHandle(dummy, number)
         else:
-            return _handle_of(_irecv(self._weft, tensor, source, tag))
+            return _handle_of(irecv(self._weft, tensor, source, tag))
 
     def Wait(self, waithandle: WaitHandle) -> Tensor:
         """What was received; for a send, the tensor that was sent, as a dummy."""
@@ -362,14 +217,14 @@ class MPI_Communicator:
         if torch.jit.is_scripting():
             return torch.ops.weft_mpi4torch.Send(tensor, self._number, dest, tag)
         else:
-            return _CALLS["Send"](self._weft, tensor, dest, tag)
+            return CALLS["Send"](self._weft, tensor, dest, tag)
 
     def Recv(self, tensor: Tensor, source: int, tag: int) -> Tensor:
         """Irecv and Wait."""
         if torch.jit.is_scripting():
             return torch.ops.weft_mpi4torch.Recv(tensor, self._number, source, tag)
         else:
-            return _CALLS["Recv"](self._weft, tensor, source, tag)
+            return CALLS["Recv"](self._weft, tensor, source, tag)
 
 
 def _itself(comm: MPI_Communicator, memo: Any = None) -> MPI_Communicator:
@@ -394,7 +249,7 @@ def JoinDummies(loopthrough: Tensor, dummies: List[Tensor]) -> Tensor:  # noqa: 
         if isinstance(loopthrough, WaitHandle):
             raise TypeError("mpi4torch: for a handle there is JoinDummiesHandle")
         _check_dummies(dummies)
-        return _join(loopthrough, dummies)
+        return join(loopthrough, dummies)
 
 
 def JoinDummiesHandle(handle: WaitHandle, dummies: List[Tensor]) -> WaitHandle:  # noqa: UP006
@@ -406,21 +261,13 @@ def JoinDummiesHandle(handle: WaitHandle, dummies: List[Tensor]) -> WaitHandle: 
         return _with_dummies(handle, dummies)
 
 
-def _dummy_of(started: _Started) -> Tensor:
-    """Of a send that is recorded: depends on all communications so far. Else on the tensor."""
-    nothing, tensor = torch.zeros(()), started.tensor
-    if tensor.requires_grad and not started.receives:
-        return started.comm.join(nothing)
-    return _join(nothing, [tensor])
-
-
-def _handle_of(started: _Started) -> WaitHandle:
+def _handle_of(started: Started) -> WaitHandle:
     handle = WaitHandle(torch.zeros(()), 0)
     handle._started = started
     return handle
 
 
-def _started_of(handle: WaitHandle) -> _Started:
+def _started_of(handle: WaitHandle) -> Started:
     """From Python, or from a script that returned it."""
     _check_handle(handle)
     return handle._started if hasattr(handle, "_started") else _taken(handle._number)
@@ -429,12 +276,12 @@ def _started_of(handle: WaitHandle) -> _Started:
 def _with_dummies(handle: WaitHandle, dummies: List[Tensor]) -> WaitHandle:  # noqa: UP006
     started = _started_of(handle)
     _check_dummies(dummies)
-    other = WaitHandle(_join(handle._dummy, dummies), 0)
+    other = WaitHandle(join(handle._dummy, dummies), 0)
     other._started = replace(started, dummies=[*started.dummies, *dummies])
     return other
 
 
-def _taken(number: int) -> _Started:
+def _taken(number: int) -> Started:
     if number not in _in_scripts:
         raise RuntimeError(
             "mpi4torch: this handle was waited for before, or was not made in a script"
@@ -442,10 +289,10 @@ def _taken(number: int) -> _Started:
     return _in_scripts.pop(number)
 
 
-def _put(started: _Started) -> tuple[int, Tensor]:
+def _put(started: Started) -> tuple[int, Tensor]:
     number = next(_numbers)
     _in_scripts[number] = started
-    return number, _dummy_of(started)
+    return number, dummy_of(started)
 
 
 def _add_dummies(number: int, dummy: Tensor, dummies: List[Tensor]) -> None:  # noqa: UP006
@@ -455,14 +302,14 @@ def _add_dummies(number: int, dummy: Tensor, dummies: List[Tensor]) -> None:  # 
 _SCHEMAS: dict[str, tuple[str, Callable[..., Any]]] = {
     "Isend": (
         "(Tensor x, int comm, int dest, int tag) -> (int, Tensor)",
-        lambda x, comm, dest, tag: _put(_isend(_numbered(comm), x, dest, tag)),
+        lambda x, comm, dest, tag: _put(isend(_numbered(comm), x, dest, tag)),
     ),
     "Irecv": (
         "(Tensor x, int comm, int source, int tag) -> (int, Tensor)",
-        lambda x, comm, source, tag: _put(_irecv(_numbered(comm), x, source, tag)),
+        lambda x, comm, source, tag: _put(irecv(_numbered(comm), x, source, tag)),
     ),
     "Wait": ("(Tensor dummy, int number) -> Tensor", lambda dummy, number: _taken(number).wait()),
-    "JoinDummies": ("(Tensor x, Tensor[] dummies) -> Tensor", _join),
+    "JoinDummies": ("(Tensor x, Tensor[] dummies) -> Tensor", join),
     "JoinDummiesHandle": ("(int number, Tensor dummy, Tensor[] dummies) -> ()", _add_dummies),
 }
 
@@ -476,7 +323,7 @@ def _register() -> torch.library.Library:
     library = torch.library.Library("weft_mpi4torch", "DEF")
     numbers = {"Allreduce": 1, "Bcast_": 1, "Allgather": 1, "Scatter": 3, "Alltoall": 3}
     schemas = dict(_SCHEMAS)
-    for name, call in _CALLS.items():
+    for name, call in CALLS.items():
         more = "".join(f", int n{i}" for i in range(numbers.get(name, 2)))
         schemas[name] = (f"(Tensor x, int comm{more}) -> Tensor", _simple(call))
     for name, (schema, function) in schemas.items():

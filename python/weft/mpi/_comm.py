@@ -6,19 +6,17 @@ what is written here is what they need no speed for.
 """
 
 import atexit
-import os
 import warnings
 import weakref
 from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 import weft
 from weft import _job
 from weft._core import ANY_SOURCE, ClosedError, InvalidError
-from weft.mpi import _traced
+from weft.mpi import _origin, _traced
 from weft.torch import _place
 from weft.torch._shim import shim
 
@@ -65,9 +63,14 @@ class Comm(_MpiComm):
     """
 
     def __init__(self, comm: Any = None) -> None:
-        place, self._kept = _place_of(comm)
-        super().__init__(place)
-        self._place: _place.Place | None = place
+        self._place: _place.Place | None
+        self._kept: Any  # lives as long as this
+        if isinstance(comm, Comm):
+            comm.weft_comm  # noqa: B018  tells if it was freed
+            self._place, self._kept = comm._place, comm
+        else:
+            self._place, self._kept = _origin.place_of(comm)
+        super().__init__(self._place)
         # What torch.compile can read: plain attributes.
         self._number_of_comm, self._order = self._id, shim.mpi_order(self._id)
         self._rank, self._ranks = super().rank, super().size
@@ -414,62 +417,6 @@ class _Done:
 
     def test(self) -> bool:
         return True
-
-
-def _place_of(comm: Any) -> tuple[_place.Place | None, Any]:
-    """A place that lends the communicator, and what must live as long."""
-    if comm is None:
-        return _place.Place(_job.init().comm), None
-    if isinstance(comm, weft.Comm):
-        return _place.Place(comm), comm
-    if isinstance(comm, Comm):
-        comm.weft_comm  # noqa: B018  tells if it was freed
-        return comm._place, comm
-    if isinstance(comm, dist.ProcessGroup):
-        from weft.torch import _group
-
-        return _group.backend_of(comm).place, comm
-    if hasattr(comm, "Get_rank") and hasattr(comm, "allgather"):
-        return _of_mpi4py(comm)
-    raise InvalidError(
-        f"a {type(comm).__name__} is no communicator: pass a weft.Comm, a process group over "
-        "weft, or an mpi4py communicator"
-    )
-
-
-def _of_mpi4py(comm: Any) -> tuple[_place.Place, Any]:
-    """The ranks of an mpi4py communicator. Collective over them."""
-    from weft import _boot, _core
-
-    _warn_of_ranks_alone(comm)
-    if _job._world is None and comm.Get_size() == _mpi_world_size(comm):
-        return _place.Place(_job.init(comm=comm).comm), comm
-    if _job._world is not None:
-        ranks = comm.allgather(_job._world.rank)
-        if len(ranks) == _job._world.size and ranks == sorted(ranks):
-            return _place.Place(_job._world.comm), comm
-        if len(set(ranks)) == len(ranks):
-            return _place.Place(_job._world.comm.subset(ranks)), comm
-    world = _core.create(_boot.Mpi(comm), None)
-    return _place.Place(world.comm, _place._Stay(world)), comm
-
-
-def _warn_of_ranks_alone(comm: Any) -> None:
-    """Under torchrun each process is an MPI job of its own: no error, and hardly ever meant."""
-    started = os.environ.get("WORLD_SIZE", "1")
-    if started != "1" and _mpi_world_size(comm) == 1:
-        warnings.warn(
-            f"weft.mpi: torchrun started {started} ranks, but mpi4py knows only of this one: use "
-            "weft.mpi.COMM_WORLD, or start the program with the mpirun of mpi4py's MPI library",
-            stacklevel=5,
-        )
-
-
-def _mpi_world_size(comm: Any) -> int:
-    import importlib
-
-    mpi = importlib.import_module(type(comm).__module__)
-    return mpi.COMM_WORLD.Get_size() if hasattr(mpi, "COMM_WORLD") else comm.Get_size()
 
 
 def world() -> Comm:

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the calls of mpi4torch do, on weft.mpi."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft import InvalidError, mpi
+
+MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD = range(4)
+MPI_LAND, MPI_BAND, MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR = range(4, 10)
+MPI_MINLOC, MPI_MAXLOC = 10, 11
+
+_OPS = (
+    *(mpi.MAX, mpi.MIN, mpi.SUM, mpi.PROD),
+    *(mpi.LAND, mpi.BAND, mpi.LOR, mpi.BOR, mpi.LXOR, mpi.BXOR),
+)
+
+
+class _Join(torch.autograd.Function):
+    """The first tensor, which also depends on the others."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(through: Tensor, *dummies: Tensor) -> Tensor:
+        return through.detach()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.set_materialize_grads(False)
+        ctx.dummies = [(d.shape, d.dtype, d.device) for d in inputs[1:]]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        # Zeros, not None: a leaf that is a dummy has a gradient.
+        zeros = [
+            torch.zeros((), dtype=dtype, device=device).expand(shape)
+            for shape, dtype, device in ctx.dummies
+        ]
+        return gradients[0], *zeros
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        return None if tangents[0] is None else tangents[0].view_as(tangents[0])
+
+
+class _InPlaceOf(torch.autograd.Function):
+    """The value, in the memory of `place`, which must not require grad."""
+
+    @staticmethod
+    def forward(value: Tensor, place: Tensor) -> Tensor:
+        return place.copy_(value).detach()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        return gradients[0], None
+
+
+def join(through: Tensor, dummies: list[Tensor]) -> Tensor:
+    needed = [d for d in dummies if d.requires_grad]
+    return _Join.apply(through, *needed) if needed else through
+
+
+def _can_write(place: Tensor, value: Tensor) -> bool:
+    """Not if elements share memory, or in a transform that only the value is part of."""
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    overlaps = any(n > 1 and step == 0 for n, step in zip(place.shape, place.stride(), strict=True))
+    return not overlaps and (wrapped(place) or not wrapped(value))
+
+
+def _written(place: Tensor, value: Tensor) -> Tensor:
+    """`place` with a new value, as autograd is to see it."""
+    if not _can_write(place, value):
+        return value
+    wholes = [place] if place._base is None else [place, place._base]
+    if torch.is_grad_enabled() and any(t.is_leaf and t.requires_grad for t in wholes):
+        return _InPlaceOf.apply(value, place.detach())
+    return place.copy_(value)
+
+
+@dataclass
+class Started:
+    """What a handle stands for."""
+
+    comm: mpi.Comm
+    handle: Any
+    tensor: Tensor
+    receives: bool
+    dummies: list[Tensor]
+
+    def wait(self) -> Tensor:
+        """What was received, or the sent tensor as a dummy: its gradient is of no interest."""
+        result = self.comm.Wait(self.handle)
+        if not self.receives:
+            return join(self.tensor.detach(), [result, *self.dummies])
+        with torch.no_grad():
+            if _can_write(self.tensor, result):
+                self.tensor.copy_(result)
+        return join(result, [self.tensor, *self.dummies])
+
+
+def _op(op: int) -> int:
+    if not hasattr(op, "__index__"):
+        raise TypeError(f"mpi4torch: op is {op!r}; it must be mpi4torch.MPI_SUM or another of them")
+    if 0 <= op < len(_OPS):
+        return _OPS[op]
+    if op in (MPI_MINLOC, MPI_MAXLOC):
+        raise RuntimeError(
+            "mpi4torch: MINLOC and MAXLOC are for pairs: weft.mpi takes (values, indices)"
+        )
+    raise RuntimeError(f"mpi4torch: Collective operation not supported! (op is {op})")
+
+
+def _peer(rank: int) -> int:
+    """The rank, or what mpi4py's constants stand for, whose values differ between MPIs."""
+    if rank >= 0:
+        return rank
+    mpi4py = sys.modules.get("mpi4py.MPI")
+    if mpi4py is not None and rank == mpi4py.ANY_SOURCE:
+        return mpi.ANY_SOURCE
+    if mpi4py is not None and rank == mpi4py.PROC_NULL:
+        return mpi.PROC_NULL
+    # -1 is any source to one MPI and nobody to another; most often it is a mistake.
+    raise InvalidError(
+        f"mpi4torch: rank {rank} is none; for any source, or for nobody, pass what mpi4py.MPI has"
+    )
+
+
+def _axis(x: Tensor, axis: int) -> int:
+    if not -x.dim() <= axis < x.dim():
+        raise IndexError(f"mpi4torch: there is no axis {axis} in a tensor of {x.dim()} axes")
+    return axis % x.dim()
+
+
+def _alltoall(comm: mpi.Comm, x: Tensor, gatheraxis: int, scatteraxis: int, numelem: int) -> Tensor:
+    to, cut = _axis(x, gatheraxis), _axis(x, scatteraxis)
+    if to == cut:
+        return comm.Repartition(x, to, numelem)
+    # All learn all of it, so that all can see what is wrong.
+    told = comm.Allgather(torch.tensor([[numelem, x.shape[to], x.shape[cut]]]))
+    wanted, lengths, there = told.T.tolist()
+    if any(n != sum(wanted) for n in there):
+        raise InvalidError(
+            f"mpi4torch Alltoall: ranks want {wanted} slices, but have {there} along axis {cut}"
+        )
+    return comm.Alltoallv(x, wanted, lengths, to, cut)
+
+
+def isend(comm: mpi.Comm, x: Tensor, dest: int, tag: int) -> Started:
+    return Started(comm, comm.Isend(x, _peer(dest), tag), x, False, [])
+
+
+def irecv(comm: mpi.Comm, x: Tensor, source: int, tag: int) -> Started:
+    return Started(comm, comm.Irecv(x.detach(), _peer(source), tag), x, True, [])
+
+
+def dummy_of(started: Started) -> Tensor:
+    """Of a send that is recorded: depends on all communications so far. Else on the tensor."""
+    nothing, tensor = torch.zeros(()), started.tensor
+    if tensor.requires_grad and not started.receives:
+        return started.comm.join(nothing)
+    return join(nothing, [tensor])
+
+
+# What both ways of calling do: from Python at once, from TorchScript as an operation.
+CALLS: dict[str, Callable[..., Any]] = {
+    "Allreduce": lambda comm, x, op: comm.Allreduce(x, _op(op)),
+    "Bcast_": lambda comm, x, root: _written(x, comm.Bcast(x, root)),
+    "Reduce_": lambda comm, x, op, root: _written(x, comm.Reduce(x, _op(op), root)),
+    "Gather": lambda comm, x, axis, root: comm.Gatherv(x, _axis(x, axis), root),
+    "Allgather": lambda comm, x, axis: comm.Allgatherv(x, _axis(x, axis)),
+    "Scatter": lambda comm, x, axis, numelem, root: comm.Scatterv(x, axis, numelem, root),
+    "Alltoall": _alltoall,
+    "Send": lambda comm, x, dest, tag: isend(comm, x, dest, tag).wait(),
+    "Recv": lambda comm, x, source, tag: irecv(comm, x, source, tag).wait(),
+}
