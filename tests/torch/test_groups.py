@@ -401,20 +401,23 @@ def test_a_compiler_that_is_not_there_is_named():
     assert "Traceback" not in result.stderr
 
 
-def read(command):
+def read(*command):
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="no g++")
 def test_the_shim_runs_on_the_library_of_torch(tmp_path):
     """Also where the compiler would rather have its own: two in one process crash."""
-    code = "#include <sstream>\nauto f(int i) { std::ostringstream s; s << i; return s.str(); }\n"
-    output = tmp_path / "f.so"
-    compiler = ["g++", "-static-libstdc++", "-shared", "-fPIC", "-x", "c++", "-", "-x", "none"]
-    command = [*compiler, *build._libraries(), "-o", output]
-    subprocess.run(command, input=code, text=True, check=True)
-    assert "[libstdc++.so.6]" in read(["readelf", "-d", output])
-    assert "std::ostream::" not in read(["nm", "-DC", "--defined-only", output])
+    source, output = tmp_path / "f.cpp", tmp_path / "f.so"
+    source.write_text(
+        "#include <sstream>\nauto f(int i) { std::ostringstream s; s << i; return s.str(); }\n"
+    )
+    # torch's module for it wants to be imported before others are.
+    ask = "from weft.torch import build; print(*build._libraries(), sep='\\n')"
+    libraries = read(sys.executable, "-c", ask).splitlines()
+    read("g++", "-static-libstdc++", "-shared", "-fPIC", source, *libraries, "-o", output)
+    assert "[libstdc++.so.6]" in read("readelf", "-d", output)
+    assert "std::ostream::" not in read("nm", "-DC", "--defined-only", output)
 
 
 def test_without_torch_it_is_said_what_is_missing(tmp_path):
