@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linux has no close-on-fork, and a fork handler gets no argument: so this
- * list is, beside the log, the one thing of the library that is global. */
+ * list is global, as are the log and the places in jobs (boot/seat.c). */
 #include "mem/fork.h"
 
 #include "mem/watch.h"
