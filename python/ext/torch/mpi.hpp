@@ -9,6 +9,7 @@
  *   mpi_halo      the exchange of halos
  *   mpi_message   sends and receives, which carry a header
  *   mpi_handle    operations that are started now and waited for later
+ *   mpi_record    what is kept of an operation for its backward
  *   mpi_graph     the order of the backward pass
  *   mpi_scope     the same inside of transforms and checkpoints
  *   mpi_token     compiled code in that order

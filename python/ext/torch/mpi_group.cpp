@@ -238,7 +238,7 @@ size_t Group::drain(double seconds)
 /* Looking for a message drives progress, which may want the lock. */
 std::string Group::lost_gradient()
 {
-    if (lease_ == nullptr) {
+    if (!any_unasked || lease_ == nullptr) {
         return "";
     }
     std::unique_lock<std::mutex> guard(message_lock);

@@ -67,7 +67,7 @@ uint32_t wire_tag(int64_t tag, int64_t level)
 void check_lost(Group &group)
 {
     group.chain->tidy();
-    std::string words = group.any_unasked ? group.lost_gradient() : "";
+    std::string words = group.lost_gradient();
 
     if (!words.empty()) {
         fail_mpi(WEFT_ERR_MISMATCH, words);
@@ -124,7 +124,6 @@ void Letter::write_header(int64_t mark)
 
 void Letter::start_send(const Tensor &x, int64_t mark)
 {
-    sends_ = true;
     tensor_ = x;
     write_header(mark);
     size_t n = sizeof(Header) + (is_short() ? tensor_.nbytes() : 0);

@@ -55,7 +55,7 @@ class Letter : public Pending
     bool done() override;
     bool sends() const override
     {
-        return sends_;
+        return !receives_;
     }
 
     int64_t peer() const /* who sent it, once it is there */
@@ -100,7 +100,6 @@ class Letter : public Pending
     const int64_t tag_;
     const int64_t level_;
     Tensor tensor_;
-    bool sends_ = false;
     int64_t expected_ = 0; /* the mark a receive wants */
     int64_t number_ = 0;
     bool receives_ = false;

@@ -305,10 +305,7 @@ void bind_state(CommClass &cls)
             [](const Comm &self) { self.group()->chain->clear(); }, NoGil())
         .def(
             "_lost_gradient",
-            [](const Comm &self) {
-                return self.group()->any_unasked ? self.group()->lost_gradient()
-                                                 : std::string();
-            },
+            [](const Comm &self) { return self.group()->lost_gradient(); },
             NoGil())
         .def_property_readonly(
             "_cached",
