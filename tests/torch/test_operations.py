@@ -493,15 +493,23 @@ def test_futures(size, capfd):
 
 def overtaken():
     """A callback that communicates after a call that came after its own."""
+    store = c10d._get_default_store()
     called = threading.Event()
 
     def again(f):
         called.wait()
-        x = f.value()[0].clone()
-        dist.all_reduce(x)
-        return x
+        dist.all_reduce(f.value()[0])
 
+    # A future that is over runs a callback at once, on the thread that adds it, and this one
+    # waits for what that thread does next. So the other rank joins only when it was added.
+    if dist.get_rank() == 1:
+        store.wait(["added"])
+        dist.all_reduce(torch.ones(50_000))
+        dist.barrier()
+        dist.all_reduce(torch.ones(50_000))
+        return
     chain = dist.all_reduce(torch.ones(50_000), async_op=True).get_future().then(again)
+    store.set("added", "")
     dist.barrier()
     called.set()
     chain.wait()
