@@ -66,7 +66,7 @@ def prepare(options, folder):
         INIT_METHOD=f"file://{folder}/init_dir/file",
         MASTER_ADDR="127.0.0.1",
     )
-    os.environ.setdefault("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "100")
+    os.environ.setdefault("DISTRIBUTED_TESTS_DEFAULT_TIMEOUT", "300")
     try:
         import expecttest  # noqa: F401
     except ModuleNotFoundError:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-DEADLINE = 90.0  # seconds; a rank that takes longer is killed and reported
+DEADLINE = 180.0  # seconds; a rank that takes longer is killed and reported
 
 
 @dataclasses.dataclass
@@ -39,9 +39,9 @@ class Rank:
         """Wait until the rank has printed a line that starts so; return the rest of it."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            # Lines come with a flush, so that a whole one is there or none.
-            for text in self.output().splitlines():
-                if text.startswith(start):
+            # print writes each of its arguments, and the end of the line, by themselves.
+            for text in self.output().splitlines(keepends=True):
+                if text.startswith(start) and text.endswith("\n"):
                     return text[len(start) :].strip()
             if self.process.poll() is not None:
                 break

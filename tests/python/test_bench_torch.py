@@ -2,6 +2,7 @@
 """`weft bench torch`: its arithmetic without timing, and one tiny run."""
 
 import json
+import re
 import subprocess
 import sys
 import unittest.mock
@@ -202,8 +203,10 @@ def test_a_tiny_run_has_every_system_and_passes_all_checks(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     rows = json.loads(rows_file.read_text())
     values = [row for row in rows if row.get("value") is not None]
-    # The cores may have moved in some of the blocks.
-    assert {row["system"] for row in values} == set(NAMES)
+    # Blocks in which the cores moved are told of; on a busy machine they may be all of a system.
+    told = re.search(r"^(\d+) blocks dropped", done.stdout, re.MULTILINE)
+    absent = set(NAMES) - {row["system"] for row in values}
+    assert len(absent) <= int(told[1] if told else 0)
     assert {row["bench"] for row in values} == {"torch"}
     assert [row["mark"] for row in rows if "mark" in row] == list(
         dict.fromkeys(goal.mark for goal in torch_marks.GOALS)

@@ -94,7 +94,7 @@ def all_operations():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_allreduce_gives_what_numpy_gives_for_every_operation_and_type(size):
-    ranks.run(size, all_operations, seconds=180)
+    ranks.run(size, all_operations, seconds=2 * ranks.DEADLINE)
 
 
 def half_types():

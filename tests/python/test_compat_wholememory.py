@@ -58,7 +58,7 @@ def run_page(tmp_path, **environment):
         for rank in range(2)
     ]
     for rank, process in enumerate(started):
-        text, _ = process.communicate(timeout=90)
+        text, _ = process.communicate(timeout=180)
         assert process.returncode == 0 and "the page has run" in text, text
         assert f"rank={rank}, a=tensor([[0., 0., 0.,  ..., 0., 0., 0.]," in text
 

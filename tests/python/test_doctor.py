@@ -22,7 +22,7 @@ def doctor(*arguments, **environment):
         env={**ranks.quiet_environment(), **environment},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=180,
         check=False,
     )
 
@@ -61,7 +61,8 @@ def test_what_was_asked_for_and_cannot_work_is_an_exit_status_and_a_remedy():
     assert "the job cannot start" in json.loads(done.stdout)["problems"][0]
 
 
-def run_doctor():
+def run_doctor(seconds=job.SECONDS):
+    job.SECONDS = seconds
     sys.exit(cli.main(["doctor", "--json"]))
 
 
@@ -105,14 +106,13 @@ def test_of_a_job_that_cannot_start_rank_0_has_a_page_and_the_others_a_line():
 
 def test_ranks_that_do_not_come_are_waited_for_aloud(monkeypatch, capsys):
     alone = {"WEFT_RANK": "0", "WEFT_RANKS": "2", "WEFT_JOB": secrets.token_hex(8)}
-    for name, value in {**alone, "WEFT_BOOT_TIMEOUT": "900ms"}.items():
+    for name, value in {**alone, "WEFT_BOOT_TIMEOUT": "2s"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(job, "PATIENCE", 0.01)
     (fact,) = job.page().facts
     assert "rank 1 did not join in time; start all ranks at once" in fact.remedy
-    assert (
-        "rank 0 waits for the others, 900ms at most (WEFT_BOOT_TIMEOUT)" in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "rank 0 waits for the others, 2s at most (WEFT_BOOT_TIMEOUT)" in said
 
 
 def test_torch_that_finds_no_room_is_no_broken_installation():
@@ -124,7 +124,7 @@ def test_torch_that_finds_no_room_is_no_broken_installation():
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (little, little)),
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 1, done.stdout + done.stderr
@@ -140,15 +140,16 @@ def test_torch_that_ends_the_process_leaves_a_page(tmp_path):
     assert "a job of one rank        works" in done.stdout
 
 
-def test_under_a_launcher_rank_0_reports_every_pair():
-    texts = ranks.run(3, run_doctor)
+@pytest.mark.parametrize("seconds", [job.SECONDS, 0.0])
+def test_under_a_launcher_rank_0_reports_every_pair_however_slow(seconds):
+    texts = ranks.run(3, run_doctor, seconds)
     assert not texts[1] and not texts[2]
     report = json.loads(texts[0])["job"]
     assert report["ranks"] == 3
     for title in ("latency of 8 bytes, microseconds", "bandwidth of 1 MiB messages, GB/s"):
         for a in range(3):
             for b in range(3):
-                assert (report[title][a][b] > 0) == (a != b)
+                assert (0 < report[title][a][b] < float("inf")) == (a != b)
 
 
 def test_the_matrix_is_a_small_picture():

@@ -24,7 +24,8 @@ def await_death(victim):
 
 def test_a_killed_rank_is_an_error_that_names_it_on_all_others():
     with ranks.Job(3, await_death, 2) as job:
-        job[2].line("ready")
+        for rank in job.ranks:
+            rank.line("ready")
         job.kill(2)
         job.finish({2: -signal.SIGKILL})
 
@@ -57,6 +58,7 @@ def fork_and_die(victim):
             print(f"child {os.getpid()}", flush=True)
             signal.pause()
         signal.pause()
+    print("ready", flush=True)
     with pytest.raises(weft.PeerError, match=f"rank {victim}"):
         comm.barrier()
 
@@ -65,6 +67,7 @@ def test_a_forked_child_is_no_rank_and_does_not_keep_its_dead_parent_alive():
     with ranks.Job(2, fork_and_die, 1) as job:
         child = int(job[1].line("child"))
         try:
+            job[0].line("ready")
             job.kill(1)
             job.finish({1: -signal.SIGKILL})
         finally:

@@ -13,7 +13,7 @@ import weft
 
 def wait_until_in(world, rank, what):
     """Wait until `rank` has called an operation."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + ranks.DEADLINE
     while f" in {what}" not in (line := world.dump().splitlines()[rank]):
         assert time.monotonic() < end, line
 

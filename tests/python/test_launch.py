@@ -11,7 +11,7 @@ import pytest
 import ranks
 import weft
 
-SECONDS = 90
+SECONDS = 180
 
 
 def launched(size, launcher):

@@ -330,7 +330,7 @@ def test_a_closure_is_called_and_its_loss_returned(alone):
 
 
 def one_rank_does_not_come():
-    weft.init(timeout=2)
+    weft.init(timeout=60)
     emb = embedding()
     optimizer = weft.optim.SGD(emb)
     if weft.rank() == 1:

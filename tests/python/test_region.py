@@ -481,7 +481,7 @@ def test_ranks_signal_each_other():
 
 
 def mismatched(what):
-    comm = weft.init(timeout=30).comm
+    comm = weft.init(timeout=60).comm
     odd = comm.rank == comm.size - 1
     arguments = {
         "shape": {"shape": (11 if odd else 10, 4)},
@@ -500,7 +500,7 @@ def test_a_rank_that_asks_for_something_else_is_named(what):
 
 
 def filled_unlike(like):
-    comm = weft.init(timeout=30).comm
+    comm = weft.init(timeout=60).comm
     last = comm.size - 1
     for one, other in ((1.0, 1.5), (0.0, -0.0), (float("inf"), float("nan"))):
         with pytest.raises(weft.MismatchError, match=rf"rank {last} has another value .* {one}"):
@@ -518,7 +518,7 @@ def test_a_rank_that_fills_with_another_value_is_named(like):
 
 
 def filled_with_text():
-    weft.init(timeout=30)
+    weft.init(timeout=60)
     long = "x" * 2000
     assert (weft.full(3, long, "U2000", like="numpy") == long).all()
 
@@ -531,8 +531,8 @@ def interrupted():
     world = weft.init(timeout=60)
     found = weft.table((4,), "i4", like="numpy")
     if world.rank == 0:
-        print("pid", os.getpid(), flush=True)
         with pytest.raises(KeyboardInterrupt):
+            print("once", flush=True)
             found.barrier()
         with pytest.raises(KeyboardInterrupt):
             print("again", flush=True)
@@ -544,22 +544,21 @@ def interrupted():
 
 def test_ctrl_c_is_seen_in_a_barrier_and_a_wait():
     with ranks.Job(2, interrupted) as job:
-        job[0].line("pid")
-        time.sleep(0.3)
-        job.kill(0, signal.SIGINT)
-        job[0].line("again", 20)
-        time.sleep(0.3)
-        job.kill(0, signal.SIGINT)
-        job[0].line("over", 20)
+        # A signal that comes before the call does no harm, but is not the one that is meant.
+        for line in ("once", "again"):
+            job[0].line(line)
+            time.sleep(0.3)
+            job.kill(0, signal.SIGINT)
+        job[0].line("over")
 
 
 def survivors():
-    comm = weft.init(timeout=30).comm
+    comm = weft.init(timeout=60).comm
     t = weft.full((30, 2), 4.0, like="numpy")
     found = weft.region(t)
-    comm.barrier()
+    print("made", flush=True)
     if comm.rank == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        signal.pause()
     with pytest.raises(weft.PeerError):
         found.barrier()
     assert (t >= 4).all()
@@ -569,6 +568,9 @@ def survivors():
 
 def test_the_memory_of_a_dead_rank_stays():
     with ranks.Job(3, survivors) as job:
+        for rank in job.ranks:
+            rank.line("made")
+        job.kill(1)
         job.finish({1: -signal.SIGKILL})
 
 
@@ -602,7 +604,7 @@ def test_it_works_under_torchrun_at_once():
         env=ranks.quiet_environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -611,7 +613,7 @@ def test_it_works_under_torchrun_at_once():
 
 def on_two_nodes():
     os.environ["WEFT_NODE"] = os.environ["WEFT_RANK"]  # each a node of its own, it says
-    comm = weft.init(timeout=30).comm
+    comm = weft.init(timeout=60).comm
     with pytest.raises(weft.UnsupportedError, match=r"weft\.table"):
         weft.empty((10, 2), "f4", like="numpy")
     with pytest.raises(weft.UnsupportedError):

@@ -12,7 +12,7 @@ import ranks
 import weft
 
 # A child that waits for other ranks ends with a TimeoutError, which is not what it shall be told.
-SOON = {"WEFT_BOOT_TIMEOUT": "3s"}
+SOON = {"WEFT_BOOT_TIMEOUT": "30s"}
 
 
 def child(body, *args):

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 
 import numpy as np
@@ -19,7 +20,7 @@ import pytest
 import ranks
 import weft
 
-SECONDS = 60
+SECONDS = 180
 
 
 def add_to_all(inbox, outbox):
@@ -152,8 +153,10 @@ def test_a_ticket_lets_any_process_of_the_user_in_until_it_is_closed(alone, tmp_
         (tmp_path / "ticket").write_bytes(pickle.dumps(ticket))
         done = stranger(tmp_path / "ticket", "read")
         assert done.returncode == 0, done.stderr
-    gc.collect()
-    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the socket
+    end = time.monotonic() + SECONDS
+    while len(os.listdir("/proc/self/fd")) > before + 1:  # the socket
+        assert time.monotonic() < end
+        gc.collect()  # the thread that answered the last one has yet to close what it used
 
 
 def test_tickets_are_checked(alone, tmp_path):
@@ -263,8 +266,14 @@ def test_a_forked_child_reads_and_writes_but_is_no_rank():
     ranks.run(2, fork_of_a_rank)
 
 
+def files_mapped():
+    """Those of /dev/shm; what others have there is theirs."""
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[-1] for line in lines if "/dev/shm/" in line}
+
+
 def test_nothing_is_left_in_the_file_system(alone):
-    before = set(pathlib.Path("/dev/shm").iterdir())
+    before = files_mapped()
     t = weft.zeros((1000, 100), "f4", like="numpy")
     with weft.share(t):
-        assert set(pathlib.Path("/dev/shm").iterdir()) <= before | set()
+        assert files_mapped() <= before

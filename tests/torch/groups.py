@@ -17,6 +17,7 @@ import warnings
 import processes
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 import weft.torch  # noqa: F401  registers the backend
 from processes import FORK, SPAWN  # noqa: F401  for those who say which
 
@@ -45,6 +46,16 @@ def same_as_gloo(size, body, *args, exact=True, context=FORK):
     tolerance = {"rtol": 0, "atol": 0} if exact else {"rtol": 1e-5, "atol": 1e-6}
     for mine, peer in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, peer, **tolerance)
+
+
+def meet(where):
+    """Called in ranks: wait for all of them in the store, beside the group.
+
+    After a collective of the group a rank may be gone while another is still in it.
+    """
+    store = c10d._get_default_store()
+    store.set(f"{where} {dist.get_rank()}", "")
+    store.wait([f"{where} {rank}" for rank in range(dist.get_world_size())])
 
 
 def _rank(rank, place, body, args):

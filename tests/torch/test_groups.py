@@ -124,11 +124,11 @@ def test_split():
 
 def options():
     rank, size = dist.get_rank(), dist.get_world_size()
-    chosen = weft.torch.Options(timeout=17 * SECOND, algorithm="message", spin="1us")
+    chosen = weft.torch.Options(timeout=170 * SECOND, algorithm="message", spin="1us")
     group = dist.new_group(pg_options=chosen)
-    assert weft.torch.comm_of(group).timeout == 17
-    weft.torch.set_timeout(9 * SECOND, group)
-    assert weft.torch.comm_of(group).timeout == 9
+    assert weft.torch.comm_of(group).timeout == 170
+    weft.torch.set_timeout(90 * SECOND, group)
+    assert weft.torch.comm_of(group).timeout == 90
     x = torch.full((1000,), float(rank))
     dist.all_reduce(x, group=group)
     assert x[0] == size * (size - 1) / 2
@@ -162,18 +162,18 @@ def test_a_wrong_option_is_named_before_ranks_meet(wrong, error):
 
 def several_groups():
     chosen = weft.torch.Options()
-    first = dist.new_group(pg_options=chosen, timeout=5 * SECOND)
-    second = dist.new_group(pg_options=chosen, timeout=7 * SECOND)
-    weft.torch.set_timeout(3 * SECOND, first)
-    own = copy.deepcopy(weft.torch.Options(timeout=17 * SECOND, algorithm="message"))
-    third = dist.new_group(pg_options=own, timeout=9 * SECOND)
-    for group, seconds in ((first, 3), (second, 7), (third, 17)):
+    first = dist.new_group(pg_options=chosen, timeout=50 * SECOND)
+    second = dist.new_group(pg_options=chosen, timeout=70 * SECOND)
+    weft.torch.set_timeout(30 * SECOND, first)
+    own = copy.deepcopy(weft.torch.Options(timeout=170 * SECOND, algorithm="message"))
+    third = dist.new_group(pg_options=own, timeout=90 * SECOND)
+    for group, seconds in ((first, 30), (second, 70), (third, 170)):
         assert weft.torch.comm_of(group).timeout == seconds
         assert weft.torch.backend_of(group).options._timeout == seconds * SECOND
     parent = weft.torch.backend_of(third)
     part = dist.group.WORLD.split_group([0, 1], opts=parent.options, group_name="part")
     weft.torch.backend_of(part).set_timeout(SECOND)
-    assert parent.options._timeout == 17 * SECOND
+    assert parent.options._timeout == 170 * SECOND
     part.shutdown()
     dist.barrier(dist.new_group(timeout=datetime.timedelta(days=400)))
     with pytest.raises(weft.InvalidError, match="timeout"):
@@ -252,11 +252,13 @@ def watched_barrier():
             weft.torch.monitored_barrier(timeout=SECOND, wait_all_ranks=True)
     dist.barrier()
     # What it waited for in vain does not fail the group when its time is over.
-    group = dist.new_group(timeout=SECOND)
+    group = dist.new_group()
     if rank == 0:
+        weft.torch.set_timeout(SECOND, group)
         with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
             weft.torch.monitored_barrier(group, timeout=SECOND / 10)
         time.sleep(1.3)
+        weft.torch.set_timeout(60 * SECOND, group)
     dist.barrier()
     dist.barrier(group)
 
@@ -300,9 +302,11 @@ def test_memory_of_the_group():
 def late():
     rank = dist.get_rank()
     by_call = groups.TORCH > (2, 11)  # which has no timeout for one barrier
-    group = dist.new_group(timeout=60 * SECOND if by_call else SECOND)
+    group = dist.new_group()
     limit = {"timeout": SECOND} if by_call else {}
     if rank == 0:
+        if not by_call:
+            weft.torch.set_timeout(SECOND, group)
         start = time.monotonic()
         with pytest.raises(RuntimeError, match=r" Timed out .*rank 1"):
             dist.barrier(group, **limit)

@@ -126,7 +126,7 @@ def measure(comm: weft.Comm) -> list[Matrix]:
 
 
 def _round_trip(comm: weft.Comm, peer: int, leads: bool, size: int, seconds: float) -> float:
-    """Seconds for one message there and back, the best of several batches.
+    """Seconds for one message there and back, the best of at least one batch.
 
     The leader says before each batch how many rounds it has; none is the end.
     """
@@ -134,7 +134,8 @@ def _round_trip(comm: weft.Comm, peer: int, leads: bool, size: int, seconds: flo
     end = time.perf_counter() + seconds
     while True:
         if leads:
-            rounds[0] = 0 if time.perf_counter() > end else rounds[0]
+            over = best < float("inf") and time.perf_counter() > end
+            rounds[0] = 0 if over else rounds[0]
             comm.send(rounds, peer)
         else:
             comm.recv(rounds, peer)
