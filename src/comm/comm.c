@@ -314,7 +314,7 @@ weft_status wf_comm_build(weft_world *world, const uint32_t *members,
     if (st != WEFT_OK) {
         return st;
     }
-    comm->timeout_ns = timeout_ns;
+    atomic_init(&comm->timeout_ns, timeout_ns);
     b = (build){comm, key, wf_now_ns() + timeout_ns};
     st = comm->rank == 0 ? lead(&b) : follow(&b);
     if (st != WEFT_OK) {

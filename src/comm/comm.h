@@ -54,10 +54,10 @@ struct weft_comm {
     wf_board_rank *own;    /* ours */
     uint32_t id;           /* unique among the communicators of a rank; even */
     bool one_node;
-    uint64_t timeout_ns;
-    uint32_t sequence; /* number of the next collective operation */
-    uint64_t mark;     /* that collective operations carry */
-    void *coll;        /* what src/coll keeps here */
+    _Atomic uint64_t timeout_ns; /* may change while somebody waits */
+    uint32_t sequence;           /* number of the next collective operation */
+    uint64_t mark;               /* that collective operations carry */
+    void *coll;                  /* what src/coll keeps here */
 
     wf_segment segment;
     wf_comm_shared *shared; /* NULL: no segment */

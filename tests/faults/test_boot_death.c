@@ -11,8 +11,6 @@
 #include "wt_fault.h"
 #include "wt_proc.h"
 
-#define SETTINGS "BOOT_TIMEOUT=1s TIMEOUT=1s"
-
 /* Words of the board. */
 enum { JOINED };
 
@@ -71,8 +69,9 @@ static void striking_done(void *ctx)
 static void victim_joins(void)
 {
     striking_boot b = {.calls = 0};
-    weft_world_options options = {
-        .size = sizeof(options), .boot = &b.table, .settings = SETTINGS};
+    weft_world_options options = {.size = sizeof(options),
+                                  .boot = &b.table,
+                                  .settings = WT_BOOT_SETTINGS};
     weft_world *world = NULL;
     char name[64];
 
@@ -98,7 +97,7 @@ static weft_status join_and_meet(double *began)
     weft_status st;
 
     *began = wt_now();
-    st = wt_join(SETTINGS, 0, &world);
+    st = wt_join(WT_BOOT_SETTINGS, 0, &world);
     if (st == WEFT_OK) {
         *began = wt_now();
         st = weft_barrier(weft_world_comm(world));
@@ -125,13 +124,14 @@ static void survivor_joins(void)
         WT_FAIL("does not name rank %u: %s", the.victim, weft_error_detail());
     }
     /* Rank 0 may stay a moment longer, to tell the others. */
-    if (took > 1.0 + 2 * wt_death_bound()) {
+    if (took > WT_BOOT_DEADLINE_S + 2 * wt_death_bound()) {
         WT_FAIL("told only after %.2f s: %s", took, weft_error_detail());
     }
 }
 
 static void boot_body(void)
 {
+    wt_meet();
     if (wt_rank() != the.victim) {
         survivor_joins();
     } else if (the.never_comes) {
@@ -150,10 +150,8 @@ static void run_boot(unsigned ranks)
 {
     wt_note("rank %u of %u, blow %u, call %u", the.victim, ranks,
             (unsigned)the.blow, the.nth);
-    wt_run_job(&(wt_job){.ranks = ranks,
-                         .bare = boot_body,
-                         .doomed = 1u << the.victim,
-                         .deadline = 30});
+    wt_run_job(&(wt_job){
+        .ranks = ranks, .bare = boot_body, .doomed = 1u << the.victim});
     wt_expect_no_names();
 }
 

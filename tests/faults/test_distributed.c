@@ -217,7 +217,7 @@ static void starved_body(void)
         weft_region *region = NULL;
         weft_status st;
 
-        WT_OK(wt_join("TIMEOUT=3", nth, &world));
+        WT_OK(wt_join("TIMEOUT=20", nth, &world));
         if (wt_rank() == 0) {
             wf_alloc_fail_nth(nth);
         }

@@ -104,17 +104,19 @@ static weft_status try_world(const char *settings, unsigned round)
 
 /* --- descriptors --------------------------------------------------------- */
 
-/* The limited rank is the last one; the others have what they want. */
+/* The limited rank is the last one; the others have what they want. The last
+ * time it has enough, and all have the time that they need. */
 static void few_fds_body(void)
 {
     bool limited = wt_rank() + 1 == wt_ranks();
+    unsigned step = wt_ranks() == 1 || wt_full() ? 1 : 4;
     unsigned fds = wt_count_fds();
     weft_status st = WEFT_ERR_SYSTEM;
 
-    for (unsigned n = 0; n < 40; n += wt_ranks() == 1 || wt_full() ? 1 : 4) {
+    for (unsigned n = 0; n < 40; n += step) {
         unsigned long before = limited ? wt_limit_fds(n) : 0;
 
-        st = try_world(IMPATIENT, n);
+        st = try_world(n + step < 40 ? IMPATIENT : NULL, n);
         if (limited) {
             wt_restore_fds(before);
         }

@@ -20,7 +20,7 @@ import weft
 from processes import FORK, SPAWN  # noqa: F401  for those who say which
 from weft import mpi
 
-DEADLINE = 150.0  # seconds; a rank that takes longer is killed and reported
+DEADLINE = 300.0  # seconds; a rank that takes longer is killed and reported
 TIMEOUT = 60.0
 FULL = os.environ.get("WT_FULL") == "1"
 SIZES = (1, 2, 3, 5, 7) if FULL else (1, 2, 3, 5)
@@ -46,7 +46,7 @@ def each(comm, bodies):
             raise AssertionError(f"{body.__name__}: {error!r}") from error
 
 
-def errors(size, body, *args, timeout=10.0):
+def errors(size, body, *args, timeout=TIMEOUT):
     """The text of what each rank raised; None where it raised nothing."""
     return [ended.error for ended in start(size, body, *args, timeout=timeout)]
 

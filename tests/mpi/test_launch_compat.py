@@ -14,7 +14,7 @@ import pytest
 import torch
 
 ROOT = pathlib.Path(__file__).parents[2]
-SECONDS = 150
+SECONDS = 300
 
 # The examples of mpi4torch's README as one program; a bracket is mended.
 PROGRAM = """

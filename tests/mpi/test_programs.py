@@ -249,8 +249,8 @@ def interrupted(comm, wait):
             comm.Barrier() if wait == "a queue" else comm.Recv(torch.ones(1), 0)
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # also where it comes before the wait begins
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         if wait == "a collective":
             comm.Allreduce(torch.ones(1))
         elif wait == "a message":

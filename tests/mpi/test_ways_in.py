@@ -17,13 +17,14 @@ import weft.torch
 from weft import mpi
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "regression.py"
+SECONDS = 300
 
 
 def run(*command):
     env = {k: v for k, v in os.environ.items() if not k.startswith("WEFT_")}
     env["OMP_NUM_THREADS"] = "1"
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, env=env, check=False
+        command, capture_output=True, text=True, timeout=SECONDS, env=env, check=False
     )
 
 
@@ -40,8 +41,8 @@ def test_alone():
 
 def test_under_torchrun():
     done = run(
-        *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"),
-        *(sys.executable, str(EXAMPLE)),
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--no-python"),
+        *("--nproc-per-node", "2", sys.executable, str(EXAMPLE)),
     )
     assert done.returncode == 0 and done.stdout.count("loss") == 1, done.stdout + done.stderr
 
@@ -62,7 +63,7 @@ def test_under_srun():
         env = os.environ | step | {"SLURM_PROCID": task, "SLURM_LOCALID": task}
         command = [sys.executable, str(EXAMPLE)]
         tasks.append(subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True))
-    said = [task.communicate(timeout=120)[0] for task in tasks]
+    said = [task.communicate(timeout=SECONDS)[0] for task in tasks]
     assert [task.returncode for task in tasks] == [0, 0]
     assert said[0].count("loss") == 1 and not said[1], said
 

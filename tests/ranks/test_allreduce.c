@@ -121,7 +121,7 @@ static void sixteen_mebibytes_are_summed(void **state)
  * by itself would take minutes here. */
 static void ranks_that_never_poll_sum_large_data_too(void **state)
 {
-    wt_job job = {.ranks = 3, .body = large_body, .deadline = 10};
+    wt_job job = {.ranks = 3, .body = large_body, .deadline = 60};
 
     (void)state;
     job.settings = "SPIN=0s YIELD=0s CHUNK_BYTES=4K";

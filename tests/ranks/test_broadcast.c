@@ -86,7 +86,7 @@ static void run_all_cases(const char *settings, unsigned counts)
         wt_run_job_both(&(wt_job){.ranks = rank_counts[i],
                                   .settings = settings,
                                   .body = all_cases,
-                                  .deadline = wt_full() ? 600 : 60});
+                                  .deadline = wt_full() ? 600 : 120});
     }
 }
 

@@ -50,7 +50,11 @@ a_thread_that_waits_is_told_that_its_communicator_closed(void **state)
 
 enum { LARGE = 1000000 };
 
-/* Rank 1 begins a large operation and goes. */
+/* A word of the board: rank 1 has gone. */
+enum { GONE };
+
+/* Rank 1 begins a large operation and goes. Rank 2 joins in only then, or the
+ * operation might be over before. */
 static void abandon_body(weft_world *world)
 {
     weft_comm *comm = NULL;
@@ -60,10 +64,14 @@ static void abandon_body(weft_world *world)
 
     WT_CHECK(x != NULL);
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    if (weft_comm_rank(comm) == 2) {
+        wt_word_await(GONE, 1);
+    }
     st = weft_iallreduce(comm, x, x, LARGE, WEFT_F32, WEFT_SUM, &request);
     if (weft_comm_rank(comm) == 1) {
         WT_OK(st);
         weft_comm_destroy(comm);
+        wt_word_set(GONE, 1);
         WT_STATUS(weft_request_wait(request, 0), WEFT_ERR_CLOSED);
         weft_request_release(request);
         WT_OK(weft_barrier(weft_world_comm(world)));

@@ -208,7 +208,7 @@ static void run_matrix(matrix m, const unsigned *ranks, unsigned count)
         wt_job job = {.ranks = ranks[i],
                       .settings = m.settings,
                       .body = all_cases,
-                      .deadline = wt_full() ? 900 : 60};
+                      .deadline = wt_full() ? 900 : 120};
 
         if (wt_full() || WT_TSAN || ranks[i] == 2) {
             wt_run_job_both(&job);
@@ -264,7 +264,7 @@ static void two_nodes_give_the_reference(void **state)
     wt_job job = {.ranks = 3,
                   .settings_of = two_nodes,
                   .body = all_cases,
-                  .deadline = wt_full() ? 900 : 60};
+                  .deadline = wt_full() ? 900 : 120};
 
     (void)state;
     the = (matrix){

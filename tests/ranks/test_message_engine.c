@@ -150,7 +150,7 @@ static void run_matrix(unsigned ranks, const char *nodes, const char *rest)
     wt_job job = {.ranks = ranks,
                   .settings_of = settings_of,
                   .body = matrix_body,
-                  .deadline = wt_full() ? 600 : 60};
+                  .deadline = wt_full() ? 600 : 120};
 
     the_nodes = nodes;
     the_rest = rest;

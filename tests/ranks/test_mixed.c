@@ -197,7 +197,7 @@ static void run_random(unsigned ranks, const char *settings, unsigned comms)
     wt_run_job_both(&(wt_job){.ranks = ranks,
                               .settings = settings,
                               .body = random_body,
-                              .deadline = wt_full() ? 600 : 60});
+                              .deadline = wt_full() ? 600 : 120});
 }
 
 static void random_calls_on_one_communicator_are_right(void **state)

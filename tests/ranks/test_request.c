@@ -87,10 +87,13 @@ static void broken_by_deadline_body(weft_world *world)
     weft_request *request = NULL;
 
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
-    weft_comm_set_timeout(comm, 0.1);
-    WT_CHECK(weft_comm_timeout(comm) == 0.1);
     if (!is_last(world)) {
         WT_OK(weft_ibarrier(comm, &request));
+        wt_word_add(GO, 1);
+        wt_word_await(GO, weft_world_size(world) - 1);
+        /* It holds for what is under way, too. */
+        weft_comm_set_timeout(comm, 0.1);
+        WT_CHECK(weft_comm_timeout(comm) == 0.1);
         WT_STATUS(weft_request_wait(request, 0), WEFT_ERR_TIMEOUT);
         WT_CHECK(wt_names_rank(weft_error_detail(), 2));
         WT_STATUS(weft_comm_error(comm), WEFT_ERR_TIMEOUT);
@@ -186,6 +189,33 @@ static void a_callback_set_afterwards_comes_at_once_and_only_one(void **state)
 {
     (void)state;
     wt_run_both(2, NULL, late_callback_body);
+}
+
+/* The deadline is changed here while the library looks at it elsewhere. */
+static void called_in_time_body(weft_world *world)
+{
+    call c = {weft_world_rank(world), WEFT_OK, true};
+    weft_comm *comm = NULL;
+    weft_request *request = NULL;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    if (!is_last(world)) {
+        WT_OK(weft_ibarrier(comm, &request));
+        WT_OK(weft_request_on_done(request, note_call, &c));
+        wt_word_add(GO, 1);
+        wt_word_await(GO, weft_world_size(world) - 1);
+        weft_comm_set_timeout(comm, 0.05);
+        wt_word_await(CALLS + c.rank, 1);
+        WT_STATUS(c.status, WEFT_ERR_TIMEOUT);
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    weft_comm_destroy(comm);
+}
+
+static void a_callback_comes_when_the_time_is_over(void **state)
+{
+    (void)state;
+    wt_run_both(3, NULL, called_in_time_body);
 }
 
 /* --- several at once ----------------------------------------------------- */
@@ -402,6 +432,7 @@ int main(void)
         cmocka_unit_test(a_timeout_of_zero_restores_the_setting),
         cmocka_unit_test(a_callback_comes_once_although_nobody_waits),
         cmocka_unit_test(a_callback_set_afterwards_comes_at_once_and_only_one),
+        cmocka_unit_test(a_callback_comes_when_the_time_is_over),
         cmocka_unit_test(many_operations_can_be_under_way_at_once),
         cmocka_unit_test(a_blocking_call_queues_behind_pending_requests),
         cmocka_unit_test(an_operation_goes_on_after_its_request_is_released),

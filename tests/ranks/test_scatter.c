@@ -222,6 +222,8 @@ static void death_body(weft_world *world)
     if (wt_ranks() > 2) { /* or it is read for the first time */
         WT_OK(weft_scatter(comm, src, dst, LARGE, WEFT_U8, 0));
     }
+    /* One that is still in it when another is told would fail, too. */
+    wt_meet();
     if (wt_rank() == 0) {
         WT_OK(weft_iscatter(comm, src, dst, LARGE, WEFT_U8, 0, &request));
         WT_OK(weft_request_test(request, &done));

@@ -118,6 +118,9 @@ static void leave_body(void)
     WT_OK(weft_comm_split(weft_world_comm(world), wt_rank() == 1 ? -1 : 0, 0,
                           &others));
     WT_OK(weft_barrier(weft_world_comm(world)));
+    /* One that is still in it when another finds the communicator broken would
+     * fail, too. */
+    wt_meet();
     if (wt_rank() != 1) {
         WT_STATUS(weft_barrier(weft_world_comm(world)), WEFT_ERR_PEER);
         WT_CHECK(wt_names_rank(weft_error_detail(), 1));

@@ -329,7 +329,7 @@ static void board_make(const wt_job *job)
 
 static void run_job(const wt_job *job, unsigned procs)
 {
-    double seconds = job->deadline > 0 ? job->deadline : 60;
+    double seconds = job->deadline > 0 ? job->deadline : 120;
     run r = {.job = job, .procs = procs};
     unsigned left;
 

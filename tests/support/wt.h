@@ -67,7 +67,7 @@ typedef struct wt_job {
     /* Bit r: rank r may end in any way. It and its children are killed once
      * all other ranks are done. */
     uint32_t doomed;
-    /* Seconds; 0 means 60. Longer under sanitizers. */
+    /* Seconds; 0 means 120. Longer under sanitizers. */
     double deadline;
 } wt_job;
 

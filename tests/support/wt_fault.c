@@ -35,14 +35,13 @@ static wt_call work_call;
 
 double wt_death_bound(void)
 {
-    return 1.0 * WT_SLOWDOWN;
+    return 10.0 * WT_SLOWDOWN;
 }
 
-/* A stop must be told of by the deadline, a death long before it. */
-static double deadline(void)
-{
-    return the.blow == WT_BLOW_STOP ? 1.0 * WT_SLOWDOWN : 60;
-}
+/* A death must be told of long before the deadline, a stop by one that begins
+ * with it. */
+#define DEADLINE_S 60.0
+#define STOP_DEADLINE_S 1.0
 
 static uint32_t milliseconds(void)
 {
@@ -158,11 +157,24 @@ static weft_status work_once(weft_comm *comm)
     }
 }
 
+/* Until the victim stands still, a rank that is only slow must not be taken for
+ * it. */
+static void *impatience_main(void *comm)
+{
+    wt_await_gone(the.victim);
+    weft_comm_set_timeout(comm, STOP_DEADLINE_S);
+    return NULL;
+}
+
 /* Returns the first failure, and when the call that failed was made. */
 static weft_status work_until_error(weft_comm *comm, double *began)
 {
+    bool stops = the.blow == WT_BLOW_STOP;
     weft_status st = WEFT_OK;
+    pthread_t impatience;
 
+    WT_CHECK(!stops ||
+             pthread_create(&impatience, NULL, impatience_main, comm) == 0);
     if (the.phase == WT_IDLE) {
         wt_word_add(READY, 1);
         wt_await_gone(the.victim);
@@ -170,6 +182,9 @@ static weft_status work_until_error(weft_comm *comm, double *began)
     while (st == WEFT_OK) {
         *began = wt_now();
         st = work_once(comm);
+    }
+    if (stops) {
+        pthread_join(impatience, NULL);
     }
     return st;
 }
@@ -229,7 +244,7 @@ static void check_in_time(double began)
     double since_call = wt_now() - began;
     double waited = since_blow < since_call ? since_blow : since_call;
     double bound =
-        wt_death_bound() + (the.blow == WT_BLOW_STOP ? deadline() : 0);
+        wt_death_bound() + (the.blow == WT_BLOW_STOP ? STOP_DEADLINE_S : 0);
 
     WT_CHECK(struck != 0);
     if (waited > bound) {
@@ -261,8 +276,6 @@ static void go_on_without(weft_comm *others)
 {
     int64_t x = 1;
 
-    /* One survivor may come a whole deadline after another. */
-    weft_comm_set_timeout(others, 30);
     WT_OK(weft_allreduce(others, &x, &x, 1, WEFT_I64, WEFT_SUM));
     WT_CHECK(x == the.ranks - 1);
     WT_OK(weft_barrier(others));
@@ -281,6 +294,8 @@ static void fault_body(weft_world *world)
     WT_CHECK(work != NULL);
     prepare_call(comm);
     WT_OK(weft_comm_split(comm, struck ? -1 : 0, 0, &others));
+    /* One that is still in it at the blow would fail already here. */
+    wt_meet();
     if (struck) {
         victim_body(comm);
     }
@@ -310,7 +325,7 @@ static _Noreturn void victim_joins(void)
     pthread_t striker;
 
     WT_CHECK(pthread_create(&striker, NULL, early_striker_main, NULL) == 0);
-    (void)wt_join("BOOT_TIMEOUT=1s", 0, &world);
+    (void)wt_join(WT_BOOT_SETTINGS, 0, &world);
     for (;;) {
         pause();
     }
@@ -320,13 +335,15 @@ static _Noreturn void victim_joins(void)
 static void joining_body(void)
 {
     weft_world *world = NULL;
-    double began = wt_now();
+    double began;
     weft_status st;
 
+    wt_meet();
     if (wt_rank() == the.victim) {
         victim_joins();
     }
-    st = wt_join("BOOT_TIMEOUT=1s TIMEOUT=1s", 0, &world);
+    began = wt_now();
+    st = wt_join(WT_BOOT_SETTINGS, 0, &world);
     while (st == WEFT_OK) {
         began = wt_now();
         st = weft_barrier(weft_world_comm(world));
@@ -334,7 +351,7 @@ static void joining_body(void)
     if (!wt_names_rank(weft_error_detail(), the.victim)) {
         WT_FAIL("does not name rank %u: %s", the.victim, weft_error_detail());
     }
-    if (wt_now() - began > 1 + 2 * wt_death_bound()) {
+    if (wt_now() - began > WT_BOOT_DEADLINE_S + 2 * wt_death_bound()) {
         WT_FAIL("told only after %.2f s: %s", wt_now() - began,
                 weft_error_detail());
     }
@@ -382,7 +399,7 @@ void wt_fault_run(const wt_fault *fault)
 
     the = *fault;
     wt_fault_text(fault, text, sizeof(text));
-    snprintf(settings, sizeof(settings), "TIMEOUT=%gs %s", deadline(),
+    snprintf(settings, sizeof(settings), "TIMEOUT=%gs %s", DEADLINE_S,
              fault->settings != NULL ? fault->settings : "");
     wt_note("%s", text);
     wt_run_job(
@@ -390,8 +407,7 @@ void wt_fault_run(const wt_fault *fault)
                   .settings = settings,
                   .body = fault_body,
                   .bare = fault->phase == WT_JOINING ? joining_body : NULL,
-                  .doomed = 1u << fault->victim,
-                  .deadline = 30});
+                  .doomed = 1u << fault->victim});
     wt_expect_no_names();
 }
 

@@ -12,6 +12,11 @@
 
 #include "wt_coll.h"
 
+/* For ranks that join a job which one of them never joins: how long they wait
+ * for it, which must be long for those who only come late. They meet first. */
+#define WT_BOOT_SETTINGS "BOOT_TIMEOUT=1s TIMEOUT=1s"
+#define WT_BOOT_DEADLINE_S 1.0
+
 /* What the ranks are doing. */
 typedef enum wt_phase {
     WT_IDLE,               /* nothing: the next call must tell */
