@@ -146,8 +146,8 @@ static PyObject *world_close(PyObject *object, PyObject *unused)
     }
     if (self->lent != 0) {
         return wfp_fail(WEFT_ERR_INVALID,
-                        "%u torch process groups use this world; it can be "
-                        "closed when they are destroyed",
+                        "%u torch process groups, or graphs of weft.mpi, use "
+                        "this world; it can be closed when they are gone",
                         self->lent);
     }
     world_end(self);

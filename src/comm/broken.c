@@ -128,6 +128,7 @@ static void last_act(const weft_comm *comm, uint32_t member, char *text,
     wf_call call = wf_call_unpacked(
         act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
+    char number[64];
 
     call.root = atomic_load_explicit(&e->root, memory_order_relaxed);
     if (call.kind == WF_CALL_NONE) {
@@ -135,14 +136,15 @@ static void last_act(const weft_comm *comm, uint32_t member, char *text,
         return;
     }
     wf_call_text(&call, name, sizeof(name));
-    snprintf(text, room, "%s %s, number %llu on communicator %llu",
+    wf_call_number_text(
+        call.kind,
+        (uint32_t)atomic_load_explicit(&e->sequence, memory_order_relaxed),
+        (uint32_t)(act >> 32), number, sizeof(number));
+    snprintf(text, room, "%s %s, %s",
              atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0
                  ? "it is in"
                  : "it was last in",
-             name,
-             (unsigned long long)atomic_load_explicit(&e->sequence,
-                                                      memory_order_relaxed),
-             (unsigned long long)(act >> 32));
+             name, number);
 }
 
 static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)
@@ -151,12 +153,6 @@ static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)
         atomic_load_explicit(&comm->done[member].count, memory_order_acquire);
 
     return (int32_t)(count - op->sequence) > 0;
-}
-
-static bool is_collective(const wf_op *op)
-{
-    return op->call.kind != WF_CALL_SEND && op->call.kind != WF_CALL_RECV &&
-           op->call.kind != WF_CALL_SENDRECV && op->call.kind != WF_CALL_PROBE;
 }
 
 /* Has it closed the communicator, so that it will never join in `op`? */
@@ -180,7 +176,7 @@ weft_status wf_comm_check_members(weft_comm *comm, const wf_op *op)
     char text[WF_DETAIL_MAX];
     char last[256];
 
-    if (comm->done == NULL || !is_collective(op)) {
+    if (comm->done == NULL || wf_call_is_message(op->call.kind)) {
         return WEFT_OK; /* the transport tells of those who went */
     }
     for (uint32_t r = 0; r < comm->size; r++) {
@@ -205,15 +201,17 @@ weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
 {
     char text[WF_DETAIL_MAX];
     char name[128];
+    char number[64];
     unsigned named = 0;
     size_t n;
 
     wf_call_text(&op->call, name, sizeof(name));
+    wf_call_number_text(op->call.kind, op->sequence, comm->id, number,
+                        sizeof(number));
     n = (size_t)snprintf(text, sizeof(text),
-                         "rank %u: no progress for %.3g s in %s (number %u on "
-                         "communicator %u), waiting for",
-                         comm->rank, (double)waited_ns / 1e9, name,
-                         op->sequence, comm->id);
+                         "rank %u: no progress for %.3g s in %s (%s), waiting "
+                         "for",
+                         comm->rank, (double)waited_ns / 1e9, name, number);
     for (uint32_t r = 0; r < comm->size && n < sizeof(text) - 200; r++) {
         const wf_peer *p = &comm->world->host->peer[comm->member[r]];
         /* A rank that is stopped may keep us waiting through others. */

@@ -2,6 +2,7 @@
 #include "comm/call.h"
 
 #include <stdio.h>
+#include <weft/message.h>
 
 static const char *const names[WF_CALL_KINDS] = {
     [WF_CALL_BARRIER] = "barrier",
@@ -147,5 +148,17 @@ void wf_call_text(const wf_call *call, char *text, size_t room)
         mark_text(call, text, room);
     } else {
         snprintf(text, room, "nothing yet");
+    }
+}
+
+void wf_call_number_text(uint8_t kind, uint32_t sequence, uint32_t comm,
+                         char *text, size_t room)
+{
+    if (!wf_call_is_message(kind)) {
+        snprintf(text, room, "number %u on communicator %u", sequence, comm);
+    } else if (sequence == WEFT_ANY_TAG) {
+        snprintf(text, room, "any tag on communicator %u", comm);
+    } else {
+        snprintf(text, room, "tag %u on communicator %u", sequence, comm);
     }
 }

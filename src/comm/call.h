@@ -69,6 +69,13 @@ static inline bool wf_call_equal(const wf_call *a, const wf_call *b)
     return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2])) == 0;
 }
 
+/* Does it have a tag, and no number? */
+static inline bool wf_call_is_message(uint8_t kind)
+{
+    return kind == WF_CALL_SEND || kind == WF_CALL_RECV ||
+           kind == WF_CALL_SENDRECV || kind == WF_CALL_PROBE;
+}
+
 /* Kind, type and operation in the lower half of a word, and back. */
 static inline uint64_t wf_call_packed(const wf_call *call)
 {
@@ -99,5 +106,9 @@ const char *wf_call_name(uint8_t kind);
 
 /* "allreduce of 17 f32, sum"; always terminated. */
 void wf_call_text(const wf_call *call, char *text, size_t room);
+
+/* "number 7 on communicator 2", or "tag 7 on communicator 2" of a message. */
+void wf_call_number_text(uint8_t kind, uint32_t sequence, uint32_t comm,
+                         char *text, size_t room);
 
 #endif

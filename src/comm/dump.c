@@ -48,6 +48,7 @@ static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
     wf_call call = wf_call_unpacked(
         act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
+    char number[64];
 
     call.root = atomic_load_explicit(&e->root, memory_order_relaxed);
     wf_call_text(&call, name, sizeof(name));
@@ -55,10 +56,11 @@ static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
         host->peer[e->rank].host, host->peer[e->rank].node,
         state_name(atomic_load(&e->state)), inside ? "in" : "last in", name);
     if (call.kind != WF_CALL_NONE) {
-        add(t, ", number %llu on communicator %llu",
-            (unsigned long long)atomic_load_explicit(&e->sequence,
-                                                     memory_order_relaxed),
-            (unsigned long long)(act >> 32));
+        wf_call_number_text(
+            call.kind,
+            (uint32_t)atomic_load_explicit(&e->sequence, memory_order_relaxed),
+            (uint32_t)(act >> 32), number, sizeof(number));
+        add(t, ", %s", number);
     }
     if (inside && asleep != 0 && since != 0) {
         add(t, ", waiting for %.1f s", (double)(wf_now_ns() - since) / 1e9);

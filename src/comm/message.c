@@ -218,6 +218,7 @@ static weft_status message_to(message_op *m, const void *buf, size_t n,
         return st;
     }
     m->sends = true;
+    m->op.sequence = tag;
     m->out = (message_send){
         .to = to, .tag = wf_port_tag(comm, tag), .buf = buf, .n = n};
     m->out.transport =
@@ -239,6 +240,7 @@ static weft_status message_from(message_op *m, void *buf, size_t room,
         return st;
     }
     m->receives = true;
+    m->op.sequence = tag;
     m->in = (wf_receive){
         .want = wf_want_of(comm, from, tag), .buf = buf, .room = room};
     m->info = info;

@@ -32,7 +32,7 @@ struct wf_op {
      * runs under the same lock as step(). */
     void (*drop)(wf_op *op);
     uint64_t moved;    /* counts up whenever something happened */
-    uint32_t sequence; /* its number on the communicator */
+    uint32_t sequence; /* its number on the communicator; a message's tag */
     bool private_failure;
     bool driven; /* step() uses the ports: it runs under world->drive only */
     /* All that is left is up to the peers: nobody needs to step it before

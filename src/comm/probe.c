@@ -46,6 +46,7 @@ static weft_status probe_init(probe_op *p, weft_comm *comm, uint32_t from,
                            .step = probe_step,
                            .awaits = probe_awaits,
                            .driven = true,
+                           .sequence = tag,
                            .call = {.kind = WF_CALL_PROBE, .root = from}},
                     .want = wf_want_of(comm, from, tag)};
     return wf_comm_check(comm);

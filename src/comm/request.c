@@ -425,11 +425,14 @@ weft_status weft_request_wait(weft_request *r, double seconds)
     if (!request_done(r)) {
         world = r->comm->world;
         atomic_fetch_add(&r->waiters, 1);
+        wf_comm_show(r->comm, r->op);
+        wf_comm_show_waiting(r->comm, true);
         wf_progress_wait_begin(world->progress);
         st = wait_until(r, seconds > 0 && seconds < 1e9
                                ? wf_now_ns() + (uint64_t)(seconds * 1e9)
                                : 0);
         wf_progress_wait_end(world->progress);
+        wf_comm_show_waiting(r->comm, false);
         atomic_fetch_sub(&r->waiters, 1);
         if (st != WEFT_OK) {
             return st;

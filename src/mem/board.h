@@ -60,7 +60,7 @@ typedef struct wf_board_rank {
     _Atomic int32_t listening;
     /* What it does, for people: written on every operation, read by dump. */
     alignas(64) _Atomic uint64_t act; /* communicator and call, by src/comm */
-    _Atomic uint64_t sequence;        /* number of the operation there */
+    _Atomic uint64_t sequence;        /* number there, or tag of a message */
     _Atomic uint64_t count;           /* elements */
     _Atomic uint32_t root;            /* or the other rank of a message */
     _Atomic uint64_t waiting;         /* 1 while it waits in that operation */

@@ -134,6 +134,10 @@ class Group : public std::enable_shared_from_this<Group>
     weft_comm *reversed();
     /* Give the communicator back; later calls fail. */
     void close();
+    bool is_open() const
+    {
+        return lease_ != nullptr;
+    }
 
     /* The mark of the call that is about to be made, which gets a number. */
     int64_t next_mark(int64_t mark);

@@ -4,8 +4,10 @@
 #include "mpi_autograd.hpp"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/library.h>
 
 #include "mpi_message.hpp"
@@ -100,6 +102,8 @@ struct Layer {
     int64_t grad = mark_grad;
     int64_t tangent = mark_tangent;
     bool reverse = false;
+    bool forward = false;
+    bool outside = true; /* of all transforms */
 };
 
 Layer layer_here(Kind kind)
@@ -108,6 +112,8 @@ Layer layer_here(Kind kind)
     Layer layer;
 
     layer.reverse = here.reverse;
+    layer.forward = here.forward;
+    layer.outside = here.level == 0;
     if (here.derivatives > 0 && is_message(kind)) {
         TORCH_CHECK_NOT_IMPLEMENTED(
             here.derivatives <= most_transforms, "weft.mpi ", name_of(kind),
@@ -139,16 +145,20 @@ bool sender_says(Kind kind, const Group &group, int64_t mark, bool own,
     return own;
 }
 
-Tensor tangent_of(const Record &record, const Tensor &tangent)
+/* `recorded`: by all ranks, also if the tangent is a constant here. */
+Tensor tangent_of(const Record &record, const Tensor &tangent, bool recorded)
 {
     int64_t comm = record.group->id;
     int64_t mark = mark_is_tangent | record.number;
-    Tensor given =
-        tangent.defined() ? tangent : at::empty(record.shape, record.options);
+    Tensor given = batched_here(
+        tangent.defined() ? tangent : at::zeros(record.shape, record.options));
 
+    if (recorded && !given.requires_grad()) {
+        given = given.detach().requires_grad_();
+    }
     if (record.mask.defined()) {
-        return call_op(Kind::Allreduce, tangent * record.share(tangent, mark),
-                       comm, mark, Numbers{WEFT_OP_SUM, 0});
+        return call_op(Kind::Allreduce, given * record.share(given, mark), comm,
+                       mark, Numbers{WEFT_OP_SUM, 0});
     }
     LastMessage of_value = last_message();
     Tensor result = call_op(record.kind, given, comm, mark, record.args);
@@ -168,12 +178,25 @@ bool wants_node(Kind kind, const Tensor &x, Group &group, int64_t mark,
     bool recorded_above = (mark & mark_grads) != 0;
     bool backward = (mark & mark_backward) != 0 && !traced &&
                     (layer.reverse || !recorded_above);
+    bool tangent = (mark & mark_is_tangent) != 0 && !traced && layer.reverse;
 
-    return x.requires_grad() || backward ||
+    return x.requires_grad() || backward || tangent ||
            (kind == Kind::Join && !traced &&
             (args.empty()
                  ? !group.chain->empty()
                  : layer.reverse && group.chain->scopes().any_here(mark)));
+}
+
+/* The same for the tangents of a backward pass. */
+bool wants_tangent(int64_t mark, bool traced, const Layer &layer)
+{
+    using torch::autograd::ForwardADLevel;
+    bool here = layer.outside ? (mark & mark_tangents) == 0 &&
+                                    ForwardADLevel::try_get_by_idx(0) != nullptr
+                              : layer.forward;
+
+    return (mark & mark_backward) != 0 && !traced && here &&
+           c10::AutogradState::get_tls_state().get_fw_grad_mode();
 }
 
 /* `direct`: nobody is to see the operation below this one. */
@@ -187,7 +210,9 @@ Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
     bool grad =
         recording && wants_node(kind, x, *group, mark, args, traced, layer);
     Tensor tangent = smooth ? x._fw_grad(/*level=*/0) : Tensor();
-    bool has_tangent = tangent.defined() && kind != Kind::Recv;
+    bool has_tangent =
+        kind != Kind::Recv && smooth &&
+        (tangent.defined() || wants_tangent(mark, traced, layer));
     Tensor y;
 
     {
@@ -221,7 +246,9 @@ Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
         (args[0] == WEFT_OP_MAX || args[0] == WEFT_OP_MIN)) {
         record.mask = mask_of(x.detach(), y);
     }
-    Tensor y_tangent = has_tangent ? tangent_of(record, tangent) : Tensor();
+    bool in_backward = grad && layer.outside && (mark & mark_backward) != 0;
+    Tensor y_tangent =
+        has_tangent ? tangent_of(record, tangent, in_backward) : Tensor();
 
     if (grad) {
         set_node(y, owned(new OpNode(std::move(record))), *group, x, mark);
@@ -313,9 +340,18 @@ bool in_transform()
         c10::DispatchKey::FuncTorchDynamicLayerFrontMode);
 }
 
+void refuse_jit_trace(Kind kind)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !torch::jit::tracer::isTracing(), "weft.mpi ", name_of(kind),
+        ": torch.jit.trace cannot record communications; use torch.compile or "
+        "torch.export");
+}
+
 Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
                IntArrayRef args)
 {
+    refuse_jit_trace(kind);
     return handle_of(kind).call(x, comm, mark, args);
 }
 
@@ -324,6 +360,7 @@ Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
 Tensor call_op(Kind kind, const Tensor &x, const GroupPtr &group, int64_t mark,
                IntArrayRef args)
 {
+    refuse_jit_trace(kind);
     static const c10::DispatchKeySet plain_keys =
         c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA,
                              c10::DispatchKey::ADInplaceOrView}) |

@@ -24,6 +24,10 @@ void append_node(const NodePtr &node, Group &group, int64_t mark);
  * say? Its own backward is then part of that pass; see mpi_graph.hpp. */
 bool is_computed_again(int64_t mark);
 
+/* Throws while torch.jit.trace records: it would take the result, which comes
+ * from nowhere for it, for a constant. */
+void refuse_jit_trace(Kind kind);
+
 /* MAX and MIN: where the input is the result. */
 Tensor mask_of(const Tensor &x, const Tensor &y);
 

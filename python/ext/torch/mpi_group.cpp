@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators, and how their failures are told. */
-#include "mpi.hpp"
+#include "mpi_message.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -104,6 +104,13 @@ std::string with_marks_read(std::string text)
     return text;
 }
 
+/* Does it tell, in the words of these two, of a derivative? */
+bool in_backward(const std::string &text)
+{
+    return text.find("a gradient, ") != std::string::npos ||
+           text.find("weft.mpi backward of") != std::string::npos;
+}
+
 /* With the GIL held. */
 void throw_if_raised()
 {
@@ -148,12 +155,16 @@ void check_mpi(weft_status status, const char *what)
     const char *detail = weft_error_detail();
     std::string text = "weft.mpi " + std::string(what) + ": ";
 
-    text +=
-        detail[0] != '\0' ? with_marks_read(detail) : weft_status_text(status);
+    text += detail[0] != '\0' ? with_messages_read(with_marks_read(detail))
+                              : weft_status_text(status);
     if (status == WEFT_ERR_MISMATCH) {
         text += "; all ranks must make the same calls in the same order, with "
                 "requires_grad on all or none, and close the backward with "
                 "weft.mpi.backward(loss) or comm.join(loss)";
+    } else if (status == WEFT_ERR_TIMEOUT && in_backward(text)) {
+        text += "; a backward pass waits for a rank that does not come to the "
+                "same communication: close it with weft.mpi.backward(loss) or "
+                "comm.join(loss) on all ranks";
     }
     fail_mpi(status, text);
 }

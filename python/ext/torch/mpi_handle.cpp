@@ -109,6 +109,18 @@ class StartNode : public Link
     {
         return shared_->record.owed();
     }
+    /* Wait's node holds it, too, and alone that is no use: nobody may hold
+     * that one. But the two go together. */
+    bool in_use(size_t count) const override
+    {
+        NodePtr wait = shared_->wait.lock();
+
+        if (!wait) {
+            return Link::in_use(count);
+        }
+        return Link::in_use(count - 1) ||
+               static_cast<Link *>(wait.get())->in_use(wait.use_count());
+    }
     /* With it goes wait's node, if this backward did not come to it: the next
      * one would wait for a gradient that was here. */
     void release_variables() override
@@ -198,6 +210,7 @@ std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
                                       const GroupPtr &group, int64_t mark,
                                       IntArrayRef args)
 {
+    refuse_jit_trace(kind);
     std::shared_ptr<Handle> handle(new Handle(kind, x, group, mark, args));
     bool smooth = differentiable(kind, args, x.scalar_type());
     bool grad = handle->records(x);

@@ -2,6 +2,7 @@
 #include "mpi_message.hpp"
 
 #include <cstring>
+#include <regex>
 
 namespace weft_torch::mpi
 {
@@ -62,6 +63,36 @@ Letter *first_of(Group &group, uint32_t tag)
 uint32_t wire_tag(int64_t tag, int64_t level)
 {
     return our_tags | uint32_t(level % levels) << level_shift | uint32_t(tag);
+}
+
+/* How long a long one is its header does not tell. */
+std::string with_messages_read(const std::string &text)
+{
+    static const std::regex message(
+        R"(of (\d+) bytes (to|from) (rank \d+|any rank)(, | \()tag (\d+))");
+    std::string result;
+    auto rest = text.begin();
+
+    for (std::sregex_iterator at(text.begin(), text.end(), message), none;
+         at != none; ++at) {
+        uint64_t bytes = std::stoull((*at)[1]);
+        uint64_t tag = std::stoull((*at)[5]);
+        bool ours = (tag & our_tags) == our_tags;
+        bool of_payload = (tag & payload_bit) != 0;
+
+        if (!ours || (!of_payload && bytes < sizeof(Header))) {
+            continue;
+        }
+        bytes -= of_payload ? 0 : sizeof(Header);
+        result.append(rest, (*at)[0].first);
+        result += bytes > 0 ? "of " + std::to_string(bytes) + " bytes "
+                            : "of a message ";
+        result += (*at)[2].str() + " " + (*at)[3].str() + (*at)[4].str() +
+                  (((tag >> level_shift) & 7) > 0 ? "a gradient, " : "") +
+                  "tag " + std::to_string(tag & max_tag);
+        rest = (*at)[0].second;
+    }
+    return result.append(rest, text.end());
 }
 
 void check_lost(Group &group)
@@ -128,14 +159,13 @@ void Letter::start_send(const Tensor &x, int64_t mark)
     write_header(mark);
     size_t n = sizeof(Header) + (is_short() ? tensor_.nbytes() : 0);
 
-    check_mpi(weft_isend(group_.comm(), room_.data(), n, uint32_t(peer_),
-                         wire_tag(false), &first_),
-              "Isend");
+    check(weft_isend(group_.comm(), room_.data(), n, uint32_t(peer_),
+                     wire_tag(false), &first_),
+          "Isend");
     if (!is_short()) {
-        check_mpi(weft_isend(group_.comm(), tensor_.data_ptr(),
-                             tensor_.nbytes(), uint32_t(peer_), wire_tag(true),
-                             &payload_),
-                  "Isend");
+        check(weft_isend(group_.comm(), tensor_.data_ptr(), tensor_.nbytes(),
+                         uint32_t(peer_), wire_tag(true), &payload_),
+              "Isend");
     }
 }
 
@@ -145,13 +175,13 @@ void Letter::send(const Tensor &x, int64_t mark)
     write_header(mark);
     size_t n = sizeof(Header) + (is_short() ? tensor_.nbytes() : 0);
 
-    check_mpi(weft_send(group_.comm(), room_.data(), n, uint32_t(peer_),
-                        wire_tag(false)),
-              "Send");
+    check(weft_send(group_.comm(), room_.data(), n, uint32_t(peer_),
+                    wire_tag(false)),
+          "Send");
     if (!is_short()) {
-        check_mpi(weft_send(group_.comm(), tensor_.data_ptr(), tensor_.nbytes(),
-                            uint32_t(peer_), wire_tag(true)),
-                  "Send");
+        check(weft_send(group_.comm(), tensor_.data_ptr(), tensor_.nbytes(),
+                        uint32_t(peer_), wire_tag(true)),
+              "Send");
     }
 }
 
@@ -168,7 +198,7 @@ void Letter::start_receive(const Tensor &out, int64_t mark)
         if (status != WEFT_OK && lined_up_) {
             leave_queue();
         }
-        check_mpi(status, "Irecv");
+        check(status, "Irecv");
     }
 }
 
@@ -303,7 +333,7 @@ void Letter::wait(const char *what)
     }
     if (posted_ != WEFT_OK) { /* once more, for the words of it */
         comm_ = group_.comm();
-        check_mpi(first_ == nullptr ? post() : posted_, what);
+        check(first_ == nullptr ? post() : posted_, what);
     }
     weft_status status =
         first_ != nullptr ? weft_request_wait(first_, 0) : WEFT_OK;
@@ -312,13 +342,29 @@ void Letter::wait(const char *what)
         check_header(what, info_.n);
         status = WEFT_OK;
     }
-    check_mpi(status, what);
+    check(status, what);
     if (payload_ != nullptr) {
-        check_mpi(weft_request_wait(payload_, 0), what);
+        check(weft_request_wait(payload_, 0), what);
     } else if (receives_ && tensor_.nbytes() > 0) {
         std::memcpy(tensor_.data_ptr(), room_.data() + sizeof(Header),
                     tensor_.nbytes());
     }
+}
+
+/* With what the caller knows of it: the library sees bytes, and our header. */
+void Letter::check(weft_status status, const char *what) const
+{
+    if (status == WEFT_OK) {
+        return;
+    }
+    std::string peer =
+        peer_ == any_rank ? "any rank" : "rank " + std::to_string(peer_);
+
+    check_mpi(status, c10::str(what, level_ > 0 ? " of a gradient, " : " of ",
+                               tensor_.scalar_type(), " ", tensor_.sizes(),
+                               receives_ ? ", from " : ", to ", peer,
+                               " with tag ", tag_)
+                          .c_str());
 }
 
 /* A message that is not the expected one breaks the communicator on all ranks:

@@ -91,6 +91,7 @@ class Letter : public Pending
     weft_status post_payload();
     static void header_came(weft_request *request, weft_status status,
                             void *letter);
+    void check(weft_status status, const char *what) const;
     void check_header(const char *what, size_t came);
 
     Group &group_;
@@ -113,6 +114,9 @@ class Letter : public Pending
     weft_request *payload_ = nullptr;
     std::array<char, sizeof(Header) + most_short> room_;
 };
+
+/* Messages as the library prints them, in the caller's own lengths and tags. */
+std::string with_messages_read(const std::string &text);
 
 /* Throws if a gradient came that nothing asks for. */
 void check_lost(Group &group);

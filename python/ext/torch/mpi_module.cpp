@@ -288,6 +288,9 @@ void bind_state(CommClass &cls)
         .def_property_readonly(
             "_id", [](const Comm &self) { return self.group()->id; })
         .def_property_readonly(
+            "_is_open",
+            [](const Comm &self) { return self.group()->is_open(); })
+        .def_property_readonly(
             "_number", [](const Comm &self) { return self.group()->number; })
         .def_property(
             "_replicated",

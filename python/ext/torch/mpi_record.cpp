@@ -3,9 +3,26 @@
 
 #include "mpi_autograd.hpp"
 #include "mpi_message.hpp"
+#include "mpi_scope.hpp"
 
 namespace weft_torch::mpi
 {
+
+namespace
+{
+
+/* It calls an operation once for each gradient of a batch, and once where the
+ * gradient is none: numbers of one would meet those of another. */
+void refuse_old_vmap(Kind kind)
+{
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode),
+        "weft.mpi ", name_of(kind),
+        ": is_grads_batched=True and vectorize=True have no batches of "
+        "communications; use torch.func.jacrev, or vmap of torch.func.vjp");
+}
+
+} // namespace
 
 bool is_message(Kind kind)
 {
@@ -21,7 +38,7 @@ Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
     if (kind == Kind::Send && is_transformed(x)) {
         at::NoGradGuard no_grad;
 
-        batch = x.detach().new_empty({0});
+        batch = x.reshape({-1}).narrow(0, 0, 0);
     }
 }
 
@@ -41,18 +58,21 @@ int64_t Record::backward_mark() const
 }
 
 /* A send gets its gradient from elsewhere; its own, which is empty, tells only
- * of which batch it is. */
+ * of which batch it is, and what was sent of which batch its tangent is. */
 Tensor Record::adjoint_input(const Tensor &gradient) const
 {
+    refuse_old_vmap(kind);
+    Tensor given = batched_here(gradient);
+
     if (kind != Kind::Send) {
-        return gradient;
+        return given;
     }
-    if (!batch.defined() && !is_transformed(gradient)) {
+    if (!batch.defined() && !is_transformed(given)) {
         return at::empty(shape, options);
     }
-    return (batch.defined() ? batch + gradient : gradient)
-        .detach()
-        .new_empty(shape);
+    at::NoGradGuard no_grad;
+
+    return (batch.defined() ? batch + given : given).sum().expand(shape);
 }
 
 Adjoint Record::adjoint() const
@@ -86,17 +106,17 @@ Tensor Record::gradient(const Tensor &gradient) const
     Adjoint how = adjoint();
     int64_t mark = backward_mark();
 
-    if (mask.defined()) {
-        Tensor sum =
-            args[1] != 0
-                ? call_op(Kind::Replicate, gradient, group->id, mark, {})
-                : call_op(Kind::Allreduce, gradient, group->id, mark,
-                          Numbers{WEFT_OP_SUM, 0});
+    Tensor given = adjoint_input(gradient);
 
-        return sum * share(gradient, mark);
+    if (mask.defined()) {
+        Tensor sum = args[1] != 0
+                         ? call_op(Kind::Replicate, given, group->id, mark, {})
+                         : call_op(Kind::Allreduce, given, group->id, mark,
+                                   Numbers{WEFT_OP_SUM, 0});
+
+        return sum * share(given, mark);
     }
-    return adjoint_result(
-        call_op(how.kind, adjoint_input(gradient), group, mark, how.args), how);
+    return adjoint_result(call_op(how.kind, given, group, mark, how.args), how);
 }
 
 Asker::Asker(const Record &record)

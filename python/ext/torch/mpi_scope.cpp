@@ -29,6 +29,21 @@ struct Ending {
     }
 };
 
+/* Of a tensor that no transform has seen. */
+at::Tensor batch_of_zeros(int64_t length, const pybind11::object &level,
+                          const at::TensorOptions &options)
+{
+    namespace py = pybind11;
+    using Key = c10::DispatchKey;
+    c10::impl::ExcludeDispatchKeyGuard guard(c10::DispatchKeySet(
+        {Key::FuncTorchDynamicLayerFrontMode,
+         Key::FuncTorchDynamicLayerBackMode, Key::FuncTorchVmapMode}));
+
+    return py::module_::import("torch._C._functorch")
+        .attr("_add_batch_dim")(at::zeros({length}, options), 0, level)
+        .cast<at::Tensor>();
+}
+
 /* What was sent while something was computed again, and what nothing asks for
  * any more, has lost its gradient: its node was not on the way from the result
  * of what was computed. */
@@ -70,9 +85,34 @@ Transforms transforms_here()
 
         here.level = each.attr("level")().cast<int64_t>();
         here.reverse = type.equal(types.attr("Grad"));
-        here.derivatives += here.reverse || type.equal(types.attr("Jvp"));
+        here.forward = type.equal(types.attr("Jvp"));
+        here.derivatives += here.reverse || here.forward;
     }
     return here;
+}
+
+at::Tensor batched_here(at::Tensor x)
+{
+    namespace py = pybind11;
+    using Key = c10::DispatchKey;
+
+    if (!c10::impl::tls_is_dispatch_key_included(
+            Key::FuncTorchDynamicLayerBackMode)) {
+        return x;
+    }
+    py::gil_scoped_acquire gil;
+    py::module_ functorch = py::module_::import("torch._C._functorch");
+    py::object vmap = functorch.attr("TransformType").attr("Vmap");
+
+    for (py::handle each : functorch.attr("get_interpreter_stack")()) {
+        if (each.attr("key")().equal(vmap)) {
+            py::object of_vmap = functorch.attr("CVmapInterpreterPtr")(each);
+
+            x = x + batch_of_zeros(of_vmap.attr("batchSize")().cast<int64_t>(),
+                                   each.attr("level")(), x.options());
+        }
+    }
+    return x;
 }
 
 ScopePtr Scopes::here(int64_t mark)

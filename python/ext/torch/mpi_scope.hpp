@@ -19,8 +19,13 @@ struct Transforms {
     int64_t derivatives = 0; /* how many of them differentiate */
     int64_t level = 0;       /* torch's number of the innermost; 0: none */
     bool reverse = false;    /* does that one go backward? */
+    bool forward = false;    /* or forward? */
 };
 Transforms transforms_here();
+/* x, as a batch of every vmap around this call. Of a derivative one rank may
+ * have a batch and another a constant, or none: what they exchange has to have
+ * the same length. */
+at::Tensor batched_here(at::Tensor x);
 
 struct Scope {
     NodeWeak tail = no_node();

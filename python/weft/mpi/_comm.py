@@ -65,6 +65,7 @@ class Comm(_MpiComm):
     def __init__(self, comm: Any = None) -> None:
         self._place: _place.Place | None
         self._kept: Any  # lives as long as this
+        self._made_by = "weft.mpi.Comm()"
         if isinstance(comm, Comm):
             comm.weft_comm  # noqa: B018  tells if it was freed
             self._place, self._kept = comm._place, comm
@@ -351,11 +352,11 @@ class Comm(_MpiComm):
     def Split(self, color: int | None, key: int = 0) -> "Comm | None":
         """A communicator for the ranks of each colour; None for those without one."""
         part = self.weft_comm.split(color, key)
-        return None if part is None else Comm(part)
+        return None if part is None else _made(part, f"Split({color})")
 
     def Dup(self) -> "Comm":
         """The same ranks with an order, and a history, of their own."""
-        return Comm(self.weft_comm.dup())
+        return _made(self.weft_comm.dup(), "Dup()")
 
     def Create_cart(
         self, dims: Sequence[int], periods: Sequence[bool] | bool = False
@@ -403,6 +404,12 @@ class Comm(_MpiComm):
         return f"<weft.mpi.Comm: rank {self.rank} of {self.size}>"
 
 
+def _made(comm: weft.Comm, by: str) -> Comm:
+    made = Comm(comm)
+    made._made_by = by
+    return made
+
+
 class _Done:
     """A handle whose result was there at once."""
 
@@ -436,9 +443,10 @@ def backward(loss: torch.Tensor, comm: Comm | None = None, **options: Any) -> No
     those of Tensor.backward.
     """
     comms = [comm] if comm is not None else sorted(_all, key=lambda c: c._id)
-    for each in comms:
-        if each.history:
-            loss = each.join(loss)
+    with torch.enable_grad():  # no_grad is no obstacle for Tensor.backward, either
+        for each in comms:
+            if each.history:
+                loss = each.join(loss)
     if loss.requires_grad:
         loss.backward(**options)
 
@@ -474,6 +482,15 @@ def _leave_at_exit() -> None:
 
 
 def _let_world_go() -> None:
+    own = -1 if _world is None else _world._id
+    left = [c for c in _all if c._is_open and c._id != own]
+    left = [c for c in left if c.weft_comm.world is _job._world]
+    if left:
+        names = ", ".join(f"{c!r}, made by {c._made_by}" for c in sorted(left, key=lambda c: c._id))
+        raise InvalidError(
+            f"weft.finalize(): communicators of weft.mpi are in use: {names}; call Free() on "
+            "each of them first"
+        )
     if _world is not None:
         _world.Free()
 

@@ -68,7 +68,7 @@ def gradcheck(
         number = (objective(shifted(moves, eps)) - objective(shifted(moves, -eps))) / (2 * eps)
         own = sum((float(_dot(grads[i], v)) for i, v in moves.items()), 0.0)
         ours = float(comm.Allreduce(torch.tensor(own, dtype=torch.float64), SUM))
-        if abs(number - ours) > atol + rtol * abs(number):
+        if not abs(number - ours) <= atol + rtol * abs(number):  # nor is it NaN
             raise GradcheckError(f"{what}: finite differences give {number}, the gradient {ours}")
 
     check({i: _random(xs[i], gen) for i in checked}, "along a random direction")
@@ -86,8 +86,9 @@ def _one_by_one(xs: list[torch.Tensor], checked: list[int], comm: Comm, check: A
                 for unit in (1.0, 1.0j)[:units]:
                     moves = {}
                     if comm.rank == rank:
-                        moves[i] = torch.zeros_like(xs[i].detach())
-                        moves[i].view(-1)[at] = unit
+                        moves[i] = torch.zeros(numel, dtype=xs[i].dtype, device=xs[i].device)
+                        moves[i][at] = unit
+                        moves[i] = moves[i].view(xs[i].shape)
                     check(moves, f"input {i} of rank {rank}, element {at}")
 
 
