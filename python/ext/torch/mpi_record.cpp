@@ -35,11 +35,6 @@ Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
       number(is_message(kind_) ? last_message().numbers
                                : int64_t(group->number))
 {
-    if (kind == Kind::Send && is_transformed(x)) {
-        at::NoGradGuard no_grad;
-
-        batch = x.reshape({-1}).narrow(0, 0, 0);
-    }
 }
 
 std::string Record::owed() const
@@ -58,7 +53,7 @@ int64_t Record::backward_mark() const
 }
 
 /* A send gets its gradient from elsewhere; its own, which is empty, tells only
- * of which batch it is, and what was sent of which batch its tangent is. */
+ * of which batch it is. */
 Tensor Record::adjoint_input(const Tensor &gradient) const
 {
     refuse_old_vmap(kind);
@@ -67,12 +62,12 @@ Tensor Record::adjoint_input(const Tensor &gradient) const
     if (kind != Kind::Send) {
         return given;
     }
-    if (!batch.defined() && !is_transformed(given)) {
+    if (!is_transformed(given)) {
         return at::empty(shape, options);
     }
     at::NoGradGuard no_grad;
 
-    return (batch.defined() ? batch + given : given).sum().expand(shape);
+    return given.sum().expand(shape);
 }
 
 Adjoint Record::adjoint() const

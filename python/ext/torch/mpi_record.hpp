@@ -19,8 +19,6 @@ struct Record {
     at::TensorOptions options; /* of the input */
     int64_t number;            /* of the operation, or of its messages */
     Tensor mask;               /* MAX and MIN: where the input is the result */
-    Tensor batch; /* a send inside transforms: empty, of the input's batch; so
-                   * is its tangent */
 
     Record(Kind kind, GroupPtr group, IntArrayRef args, const Tensor &x);
 
