@@ -344,15 +344,6 @@ static void messages_and_collectives_mix(void **state)
 
 /* --- send and receive ---------------------------------------------------- */
 
-static const unsigned rank_counts[] = {1, 2, 3, 5, 8};
-
-static void run_counts(const char *settings, wt_body *body)
-{
-    for (unsigned i = 0; i < sizeof(rank_counts) / sizeof(*rank_counts); i++) {
-        wt_run_both(rank_counts[i], settings, body);
-    }
-}
-
 /* One turn of a ring, of a rank with itself if it is alone. Lengths differ
  * from rank to rank. */
 static void turn_ring(weft_comm *comm, size_t n, uint32_t tag, bool by_request)
@@ -402,7 +393,7 @@ static void ring_body(weft_world *world)
 static void a_ring_of_sends_and_receives_does_not_deadlock(void **state)
 {
     (void)state;
-    run_counts(NULL, ring_body);
+    wt_run_counts(NULL, ring_body);
     wt_run_both(3, "SHM_CMA=0", ring_body);
     wt_run_both(1, "SHM_EAGER=256", ring_body);
     wt_run_both(3, "SHM_RING_BYTES=4K SHM_EAGER=256", ring_body);

@@ -8,15 +8,6 @@
 #include "wt_data.h"
 #include "wt_fault.h"
 
-static const unsigned rank_counts[] = {1, 2, 3, 5, 8};
-
-static void run_counts(const char *settings, wt_body *body)
-{
-    for (unsigned i = 0; i < sizeof(rank_counts) / sizeof(*rank_counts); i++) {
-        wt_run_both(rank_counts[i], settings, body);
-    }
-}
-
 /* Receive the message that a probe told of, into as much memory as it needs. */
 static void take(weft_comm *comm, const weft_message_info *info)
 {
@@ -66,8 +57,8 @@ static void sizes_body(weft_world *world)
 static void a_probe_tells_what_a_receive_then_takes(void **state)
 {
     (void)state;
-    run_counts(NULL, sizes_body);
-    run_counts("SHM_RING_BYTES=4K SHM_EAGER=256", sizes_body);
+    wt_run_counts(NULL, sizes_body);
+    wt_run_counts("SHM_RING_BYTES=4K SHM_EAGER=256", sizes_body);
 }
 
 static bool finds(weft_comm *comm, uint32_t from, uint32_t tag)
@@ -110,7 +101,7 @@ static void at_once_body(weft_world *world)
 static void a_probe_that_does_not_wait_sees_what_has_been_sent(void **state)
 {
     (void)state;
-    run_counts(NULL, at_once_body);
+    wt_run_counts(NULL, at_once_body);
 }
 
 /* Messages that a pending receive takes are not seen, those behind are. */
@@ -144,7 +135,7 @@ static void taken_body(weft_world *world)
 static void a_probe_does_not_see_what_an_earlier_receive_takes(void **state)
 {
     (void)state;
-    run_counts(NULL, taken_body);
+    wt_run_counts(NULL, taken_body);
 }
 
 /* --- how they end -------------------------------------------------------- */

@@ -380,3 +380,12 @@ void wt_run_both(unsigned ranks, const char *settings, wt_body *body)
     wt_run_job_both(
         &(wt_job){.ranks = ranks, .settings = settings, .body = body});
 }
+
+void wt_run_counts(const char *settings, wt_body *body)
+{
+    static const unsigned counts[] = {1, 2, 3, 5, 8};
+
+    for (unsigned i = 0; i < sizeof(counts) / sizeof(*counts); i++) {
+        wt_run_both(counts[i], settings, body);
+    }
+}

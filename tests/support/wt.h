@@ -82,6 +82,8 @@ void wt_run_threads(unsigned ranks, const char *settings, wt_body *body);
 /* As processes, then as threads; as threads only under TSan. */
 void wt_run_both(unsigned ranks, const char *settings, wt_body *body);
 void wt_run_job_both(const wt_job *job);
+/* On 1, 2, 3, 5 and 8 ranks. */
+void wt_run_counts(const char *settings, wt_body *body);
 
 /* 1 if WT_FULL=1 is in the environment: run whole cross products. */
 bool wt_full(void);
