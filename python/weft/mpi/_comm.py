@@ -65,7 +65,6 @@ class Comm(_MpiComm):
     def __init__(self, comm: Any = None) -> None:
         self._place: _place.Place | None
         self._kept: Any  # lives as long as this
-        self._made_by = "weft.mpi.Comm()"
         if isinstance(comm, Comm):
             comm.weft_comm  # noqa: B018  tells if it was freed
             self._place, self._kept = comm._place, comm
@@ -352,11 +351,11 @@ class Comm(_MpiComm):
     def Split(self, color: int | None, key: int = 0) -> "Comm | None":
         """A communicator for the ranks of each colour; None for those without one."""
         part = self.weft_comm.split(color, key)
-        return None if part is None else _made(part, f"Split({color})")
+        return None if part is None else Comm(part)
 
     def Dup(self) -> "Comm":
         """The same ranks with an order, and a history, of their own."""
-        return _made(self.weft_comm.dup(), "Dup()")
+        return Comm(self.weft_comm.dup())
 
     def Create_cart(
         self, dims: Sequence[int], periods: Sequence[bool] | bool = False
@@ -402,12 +401,6 @@ class Comm(_MpiComm):
 
     def __repr__(self) -> str:
         return f"<weft.mpi.Comm: rank {self.rank} of {self.size}>"
-
-
-def _made(comm: weft.Comm, by: str) -> Comm:
-    made = Comm(comm)
-    made._made_by = by
-    return made
 
 
 class _Done:
@@ -474,26 +467,14 @@ def _allreduce_pairs(comm: Comm, pair: Any, op: Any) -> tuple[torch.Tensor, torc
     return best, index
 
 
-def _leave_at_exit() -> None:
-    # Nodes may hold Python objects, which must not outlive the interpreter.
-    for comm in list(_all):
-        comm.detach_history()
-        comm.Free()
+def _free_all(world: weft.World | None = None) -> None:
+    """All of them, or those of one world. Nodes must not outlive the interpreter, whose objects
+    they may hold.
+    """
+    for comm in sorted(_all, key=lambda c: c._id):
+        if comm._is_open and (world is None or comm.weft_comm.world is world):
+            comm.Free()
 
 
-def _let_world_go() -> None:
-    own = -1 if _world is None else _world._id
-    left = [c for c in _all if c._is_open and c._id != own]
-    left = [c for c in left if c.weft_comm.world is _job._world]
-    if left:
-        names = ", ".join(f"{c!r}, made by {c._made_by}" for c in sorted(left, key=lambda c: c._id))
-        raise InvalidError(
-            f"weft.finalize(): communicators of weft.mpi are in use: {names}; call Free() on "
-            "each of them first"
-        )
-    if _world is not None:
-        _world.Free()
-
-
-atexit.register(_leave_at_exit)
-_job._before_leaving.append(_let_world_go)
+atexit.register(_free_all)
+_job._before_leaving.append(lambda: _free_all(_job._world))
