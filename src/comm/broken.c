@@ -119,32 +119,22 @@ void weft_comm_abort(weft_comm *comm, const char *why)
     wf_board_wake(comm->own);
 }
 
-/* "; it was last in allreduce of 4 f32, sum (number 7 on communicator 2)" */
+/* "it was last in allreduce of 4 f32, sum, number 7 on communicator 2" */
 static void last_act(const weft_comm *comm, uint32_t member, char *text,
                      size_t room)
 {
     const wf_board_rank *e = comm->entry[member];
-    uint64_t act = atomic_load_explicit(&e->act, memory_order_relaxed);
-    wf_call call = wf_call_unpacked(
-        act, atomic_load_explicit(&e->count, memory_order_relaxed));
-    char name[128];
-    char number[64];
+    char shown[192];
 
-    call.root = atomic_load_explicit(&e->root, memory_order_relaxed);
-    if (call.kind == WF_CALL_NONE) {
+    if (!wf_comm_shown_text(e, shown, sizeof(shown))) {
         snprintf(text, room, "it has called nothing yet");
         return;
     }
-    wf_call_text(&call, name, sizeof(name));
-    wf_call_number_text(
-        call.kind,
-        (uint32_t)atomic_load_explicit(&e->sequence, memory_order_relaxed),
-        (uint32_t)(act >> 32), number, sizeof(number));
-    snprintf(text, room, "%s %s, %s",
+    snprintf(text, room, "%s %s",
              atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0
                  ? "it is in"
                  : "it was last in",
-             name, number);
+             shown);
 }
 
 static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)

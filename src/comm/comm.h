@@ -130,6 +130,10 @@ static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
     atomic_store_explicit(&own->root, op->call.root, memory_order_relaxed);
 }
 
+/* What a rank has shown: "allreduce of 4 f32, sum, number 7 on communicator 2".
+ * False, and "nothing yet", if it has called nothing. */
+bool wf_comm_shown_text(const wf_board_rank *e, char *text, size_t room);
+
 /* It waits in the operation it has shown, or does so no more. */
 static inline void wf_comm_show_waiting(weft_comm *comm, bool waiting)
 {

@@ -39,12 +39,9 @@ static const char *state_name(uint32_t state)
     }
 }
 
-static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
+bool wf_comm_shown_text(const wf_board_rank *e, char *out, size_t room)
 {
     uint64_t act = atomic_load_explicit(&e->act, memory_order_relaxed);
-    uint32_t asleep = atomic_load_explicit(&e->asleep, memory_order_relaxed);
-    uint64_t since = atomic_load_explicit(&e->since_ns, memory_order_relaxed);
-    bool inside = atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0;
     wf_call call = wf_call_unpacked(
         act, atomic_load_explicit(&e->count, memory_order_relaxed));
     char name[128];
@@ -52,16 +49,29 @@ static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
 
     call.root = atomic_load_explicit(&e->root, memory_order_relaxed);
     wf_call_text(&call, name, sizeof(name));
+    if (call.kind == WF_CALL_NONE) {
+        snprintf(out, room, "%s", name);
+        return false;
+    }
+    wf_call_number_text(
+        call.kind,
+        (uint32_t)atomic_load_explicit(&e->sequence, memory_order_relaxed),
+        (uint32_t)(act >> 32), number, sizeof(number));
+    snprintf(out, room, "%s, %s", name, number);
+    return true;
+}
+
+static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
+{
+    uint32_t asleep = atomic_load_explicit(&e->asleep, memory_order_relaxed);
+    uint64_t since = atomic_load_explicit(&e->since_ns, memory_order_relaxed);
+    bool inside = atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0;
+    char shown[192];
+
+    wf_comm_shown_text(e, shown, sizeof(shown));
     add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", e->rank, e->pid,
         host->peer[e->rank].host, host->peer[e->rank].node,
-        state_name(atomic_load(&e->state)), inside ? "in" : "last in", name);
-    if (call.kind != WF_CALL_NONE) {
-        wf_call_number_text(
-            call.kind,
-            (uint32_t)atomic_load_explicit(&e->sequence, memory_order_relaxed),
-            (uint32_t)(act >> 32), number, sizeof(number));
-        add(t, ", %s", number);
-    }
+        state_name(atomic_load(&e->state)), inside ? "in" : "last in", shown);
     if (inside && asleep != 0 && since != 0) {
         add(t, ", waiting for %.1f s", (double)(wf_now_ns() - since) / 1e9);
     }
