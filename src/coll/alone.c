@@ -9,54 +9,33 @@ static int alone_score(const weft_comm *comm)
     return comm->size == 1 ? 100 : 0;
 }
 
-static void copy(void *to, const void *from, size_t bytes)
-{
-    if (to != from && bytes > 0) {
-        memcpy(to, from, bytes);
-    }
-}
-
-static void fold_one(wf_coll_op *op, const void *src)
-{
-    void *dst = op->dst;
-
-    if (op->bytes > 0) {
-        op->reducer.fold(&op->reducer, &dst, 1, &src, 1,
-                         op->bytes / op->reducer.elem);
-    }
-}
-
+/* What there is of one rank: its block for itself. */
 static weft_status alone_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
+    uint8_t kind = base->call.kind;
+    wf_block from = {(unsigned char *)(uintptr_t)op->src, op->bytes};
+    void *to = op->dst;
 
-    switch ((wf_call_kind)base->call.kind) {
-    case WF_CALL_ALLREDUCE:
-    case WF_CALL_REDUCE:
-    case WF_CALL_SCAN:
-        fold_one(op, op->src);
-        break;
-    case WF_CALL_REDUCE_SCATTER:
-    case WF_CALL_REDUCE_SCATTERV:
-        fold_one(op, wf_coll_src(op, 0).at);
-        break;
-    case WF_CALL_ALLGATHER:
-    case WF_CALL_ALLGATHERV:
-    case WF_CALL_GATHER:
-    case WF_CALL_GATHERV:
-        copy(wf_coll_dst(op, 0).at, op->src, op->bytes);
-        break;
-    case WF_CALL_SCATTER:
-    case WF_CALL_SCATTERV:
-        copy(op->dst, wf_coll_src(op, 0).at, op->bytes);
-        break;
-    case WF_CALL_ALLTOALL:
-    case WF_CALL_ALLTOALLV:
-        copy(wf_coll_dst(op, 0).at, wf_coll_src(op, 0).at,
-             wf_coll_src(op, 0).bytes);
-        break;
-    default: /* nothing moves */
-        break;
+    if (!wf_call_is(kind, WF_HAS_DATA) || wf_call_is(kind, WF_EXCLUSIVE)) {
+        return WEFT_OK;
+    }
+    if (wf_call_is(kind, WF_SRC_BLOCKS)) {
+        from = wf_coll_src(op, 0);
+    }
+    if (wf_call_is(kind, WF_DST_BLOCKS)) {
+        to = wf_coll_dst(op, 0).at;
+    }
+    if (from.bytes == 0) {
+        return WEFT_OK;
+    }
+    if (wf_call_is(kind, WF_REDUCES)) {
+        const void *src = from.at;
+
+        op->reducer.fold(&op->reducer, &to, 1, &src, 1,
+                         from.bytes / op->reducer.elem);
+    } else if (to != from.at) {
+        memcpy(to, from.at, from.bytes);
     }
     return WEFT_OK;
 }

@@ -59,7 +59,7 @@ static weft_status submit(const wf_coll_op *op, weft_request **out)
     r->op->sequence = comm->sequence++;
     wf_comm_show(comm, r->op);
     coll->engine->begin(kept);
-    if (wf_call_reduces(op->op.call.kind)) {
+    if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         set_reducer(kept);
     }
     wf_request_submit(r, true);
@@ -91,7 +91,7 @@ static weft_status run_to_end(wf_coll_op *op, bool begun)
         wf_op_init(&op->op);
         coll->engine->begin(op);
     }
-    if (wf_call_reduces(op->op.call.kind)) {
+    if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         set_reducer(op);
     }
     outer = atomic_exchange(&comm->running, true);

@@ -121,8 +121,7 @@ static weft_status rooted_checked(wf_coll_op *op, weft_request **out)
 {
     const wf_call *call = &op->op.call;
     uint32_t rank = op->op.comm->rank;
-    bool gathers =
-        call->kind == WF_CALL_GATHER || call->kind == WF_CALL_GATHERV;
+    bool gathers = wf_call_is(call->kind, WF_ROOT_RECEIVES);
     const void *one = gathers ? op->src : op->dst;
     weft_status st = WEFT_OK;
 
@@ -147,7 +146,7 @@ static weft_status rooted(weft_comm *comm, wf_call_kind kind, const void *src,
                           weft_request **out)
 {
     wf_coll_op op;
-    bool gathers = kind == WF_CALL_GATHER;
+    bool gathers = wf_call_is((uint8_t)kind, WF_ROOT_RECEIVES);
     weft_status st = need_comm(comm);
 
     if (st == WEFT_OK) {
@@ -196,7 +195,7 @@ static weft_status rootedv(weft_comm *comm, wf_call_kind kind, void *one,
                            uint32_t root, weft_request **out)
 {
     wf_coll_op op = {.bytes = 0};
-    bool gathers = kind == WF_CALL_GATHERV;
+    bool gathers = wf_call_is((uint8_t)kind, WF_ROOT_RECEIVES);
     size_t total = 0;
     weft_status st = wf_args_buffer(comm, one, n, type, &op.bytes);
 

@@ -21,7 +21,7 @@ static weft_status one_block(weft_comm *comm, wf_call_kind kind,
     if (st != WEFT_OK) {
         return st;
     }
-    gets = kind != WF_CALL_REDUCE || comm->rank == root;
+    gets = !wf_call_is((uint8_t)kind, WF_ROOT_RECEIVES) || comm->rank == root;
     if (gets && dst == NULL && n > 0) {
         return wf_fail(WEFT_ERR_INVALID, "rank %u: dst is NULL", comm->rank);
     }
@@ -29,7 +29,7 @@ static weft_status one_block(weft_comm *comm, wf_call_kind kind,
         return wf_fail(WEFT_ERR_INVALID, "rank %u: src and dst overlap in part",
                        comm->rank);
     }
-    if (kind != WF_CALL_REDUCE && how.kind == WEFT_OP_AVG) {
+    if (wf_call_is((uint8_t)kind, WF_PREFIX) && how.kind == WEFT_OP_AVG) {
         return wf_fail(WEFT_ERR_INVALID, "there is no %s with avg",
                        wf_call_name((uint8_t)kind));
     }

@@ -166,7 +166,7 @@ weft_status wf_comm_check_members(weft_comm *comm, const wf_op *op)
     char text[WF_DETAIL_MAX];
     char last[256];
 
-    if (comm->done == NULL || wf_call_is_message(op->call.kind)) {
+    if (comm->done == NULL || wf_call_is(op->call.kind, WF_MESSAGE)) {
         return WEFT_OK; /* the transport tells of those who went */
     }
     for (uint32_t r = 0; r < comm->size; r++) {

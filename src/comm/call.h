@@ -39,6 +39,39 @@ typedef enum wf_call_kind {
 
 #define WF_CALL_ANY UINT32_MAX
 
+/* What is true of every call of a kind. Data that several ranks have or get is
+ * one block, or one block for each rank; where there is a root, only the root
+ * has one for each. */
+typedef enum wf_call_trait {
+    WF_HAS_DATA = 1 << 0,      /* else ranks only meet, and agree */
+    WF_ROOT_SENDS = 1 << 1,    /* to all others */
+    WF_ROOT_RECEIVES = 1 << 2, /* from all others */
+    WF_SRC_BLOCKS = 1 << 3,    /* the source is a block for each rank */
+    WF_DST_BLOCKS = 1 << 4,    /* the destination is a block for each rank */
+    /* The v-forms, whose blocks differ in length. Either every rank passes all
+     * lengths, or each one knows only those of its own blocks. */
+    WF_ALL_LENGTHS = 1 << 5,
+    WF_OWN_LENGTHS = 1 << 6,
+    WF_REDUCES = 1 << 7,   /* folds data of several ranks into a result */
+    WF_PREFIX = 1 << 8,    /* of this rank and those before it only */
+    WF_EXCLUSIVE = 1 << 9, /* and without its own */
+    WF_MESSAGE = 1 << 10   /* between two ranks: has a tag, and no number */
+} wf_call_trait;
+
+typedef struct wf_call_info {
+    const char *name;
+    unsigned traits; /* wf_call_trait */
+} wf_call_info;
+
+/* By kind. A new kind of call is a row here. */
+extern const wf_call_info wf_call_table[WF_CALL_KINDS];
+
+/* Does a kind have any of these traits? */
+static inline bool wf_call_is(uint8_t kind, unsigned traits)
+{
+    return (wf_call_table[kind].traits & traits) != 0;
+}
+
 typedef struct wf_call {
     uint8_t kind;
     uint8_t type;
@@ -69,13 +102,6 @@ static inline bool wf_call_equal(const wf_call *a, const wf_call *b)
     return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2])) == 0;
 }
 
-/* Does it have a tag, and no number? */
-static inline bool wf_call_is_message(uint8_t kind)
-{
-    return kind == WF_CALL_SEND || kind == WF_CALL_RECV ||
-           kind == WF_CALL_SENDRECV || kind == WF_CALL_PROBE;
-}
-
 /* Kind, type and operation in the lower half of a word, and back. */
 static inline uint64_t wf_call_packed(const wf_call *call)
 {
@@ -94,11 +120,43 @@ static inline wf_call wf_call_unpacked(uint64_t packed, uint64_t count)
     return call;
 }
 
-/* Does it fold data of several ranks? */
-static inline bool wf_call_reduces(uint8_t kind)
+/* Is it a collective on one buffer, which may be cut anywhere, rather than on
+ * blocks that belong to ranks? */
+static inline bool wf_call_cuts(uint8_t kind)
 {
-    return kind == WF_CALL_ALLREDUCE ||
-           (kind >= WF_CALL_REDUCE && kind <= WF_CALL_REDUCE_SCATTERV);
+    return wf_call_is(kind, WF_HAS_DATA) &&
+           !wf_call_is(kind, WF_SRC_BLOCKS | WF_DST_BLOCKS);
+}
+
+static inline bool wf_call_has_root(uint8_t kind)
+{
+    return wf_call_is(kind, WF_ROOT_SENDS | WF_ROOT_RECEIVES);
+}
+
+/* Does `rank` have, or get, a block for each rank? `side` is WF_SRC_BLOCKS or
+ * WF_DST_BLOCKS. */
+static inline bool wf_call_blocks_at(const wf_call *call, unsigned side,
+                                     uint32_t rank)
+{
+    return wf_call_is(call->kind, side) &&
+           (!wf_call_has_root(call->kind) || rank == call->root);
+}
+
+/* Does a reduction give `rank` a result? */
+static inline bool wf_call_gives(const wf_call *call, uint32_t rank)
+{
+    return !(wf_call_is(call->kind, WF_ROOT_RECEIVES) && rank != call->root) &&
+           !(wf_call_is(call->kind, WF_EXCLUSIVE) && rank == 0);
+}
+
+/* How many ranks, from the first one on, a reduction folds for `rank`. */
+static inline uint32_t wf_call_folded(uint8_t kind, uint32_t rank,
+                                      uint32_t size)
+{
+    if (!wf_call_is(kind, WF_PREFIX)) {
+        return size;
+    }
+    return wf_call_is(kind, WF_EXCLUSIVE) ? rank : rank + 1;
 }
 
 /* "allreduce"; "?" for what is no collective. */

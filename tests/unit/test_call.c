@@ -196,9 +196,45 @@ static void zero_unpacks_to_nothing_yet(void **state)
     expect_text(wf_call_unpacked(0, 0), "nothing yet");
 }
 
+/* The table of kinds: no gaps, and a v-form is its plain form, with lengths. */
+static void every_kind_has_a_row(void **state)
+{
+    (void)state;
+    for (unsigned k = WF_CALL_NONE + 1; k < WF_CALL_KINDS; k++) {
+        assert_non_null(wf_call_table[k].name);
+        assert_false(wf_call_is((uint8_t)k, WF_MESSAGE) &&
+                     wf_call_is((uint8_t)k, WF_HAS_DATA));
+        assert_false(wf_call_is((uint8_t)k, WF_ROOT_SENDS) &&
+                     wf_call_is((uint8_t)k, WF_ROOT_RECEIVES));
+    }
+}
+
+static void a_v_form_differs_from_its_plain_form_by_lengths(void **state)
+{
+    static const struct {
+        uint8_t plain;
+        uint8_t v;
+    } pair[] = {{WF_CALL_REDUCE_SCATTER, WF_CALL_REDUCE_SCATTERV},
+                {WF_CALL_ALLGATHER, WF_CALL_ALLGATHERV},
+                {WF_CALL_GATHER, WF_CALL_GATHERV},
+                {WF_CALL_SCATTER, WF_CALL_SCATTERV},
+                {WF_CALL_ALLTOALL, WF_CALL_ALLTOALLV}};
+    const unsigned lengths = WF_ALL_LENGTHS | WF_OWN_LENGTHS;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pair) / sizeof(pair[0]); i++) {
+        assert_false(wf_call_is(pair[i].plain, lengths));
+        assert_true(wf_call_is(pair[i].v, lengths));
+        assert_int_equal(wf_call_table[pair[i].plain].traits,
+                         wf_call_table[pair[i].v].traits & ~lengths);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_has_a_row),
+        cmocka_unit_test(a_v_form_differs_from_its_plain_form_by_lengths),
         cmocka_unit_test(each_kind_has_its_text),
         cmocka_unit_test(the_text_shows_a_factor_in_full),
         cmocka_unit_test(each_type_and_operation_is_named),

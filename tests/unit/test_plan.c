@@ -118,7 +118,7 @@ static bool same(note a, note b)
 
 static uint32_t blocks_of(const run *r)
 {
-    return wf_plan_cuts((uint8_t)r->kind) ? r->member[0].plan.blocks : r->size;
+    return wf_call_cuts((uint8_t)r->kind) ? r->member[0].plan.blocks : r->size;
 }
 
 static uint64_t chunks_of(const run *r)
@@ -134,7 +134,7 @@ static note *dst_at(const run *r, uint32_t rank, uint32_t block, uint64_t chunk)
 /* What a rank brings. */
 static note src_of(const run *r, uint32_t rank, uint32_t block, uint64_t chunk)
 {
-    if (r->in_place && wf_plan_cuts((uint8_t)r->kind)) {
+    if (r->in_place && wf_call_cuts((uint8_t)r->kind)) {
         return *dst_at(r, rank, block, chunk);
     }
     return note_of(rank, block, chunk);
@@ -401,7 +401,7 @@ static void bring_rank(run *r, uint32_t rank)
     for (uint64_t c = 0; c < chunks; c++) {
         bool copies = r->kind == WF_CALL_SCAN ||
                       (r->kind == WF_CALL_BROADCAST && rank == r->root) ||
-                      (r->in_place && wf_plan_cuts((uint8_t)r->kind));
+                      (r->in_place && wf_call_cuts((uint8_t)r->kind));
 
         for (uint32_t b = 0; copies && b < blocks_of(r); b++) {
             *dst_at(r, rank, b, c) = note_of(rank, b, c);
@@ -563,9 +563,9 @@ static void check_results(const run *r)
     note *total = notes(blocks_of(r));
 
     for (uint64_t c = 0; c < chunks_of(r); c++) {
-        for (uint32_t b = 0;
-             wf_call_reduces((uint8_t)r->kind) && r->kind != WF_CALL_SCAN &&
-             r->kind != WF_CALL_EXSCAN && b < blocks_of(r);
+        for (uint32_t b = 0; wf_call_is((uint8_t)r->kind, WF_REDUCES) &&
+                             r->kind != WF_CALL_SCAN &&
+                             r->kind != WF_CALL_EXSCAN && b < blocks_of(r);
              b++) {
             total[b] = over_ranks(0, r->size, b, c);
         }

@@ -30,25 +30,18 @@ size_t wf_check_room(uint32_t ranks)
 /* Each rank has one block, of a length that all know. */
 bool wf_check_takes(const wf_coll_op *op)
 {
-    switch ((wf_call_kind)op->op.call.kind) {
-    case WF_CALL_BROADCAST:
-    case WF_CALL_REDUCE:
-    case WF_CALL_ALLREDUCE:
-    case WF_CALL_SCAN:
-    case WF_CALL_EXSCAN:
-    case WF_CALL_ALLGATHER:
-    case WF_CALL_GATHER:
-        return op->bytes <= wf_check_room(op->op.comm->size);
-    default:
-        return false;
-    }
+    uint8_t kind = op->op.call.kind;
+
+    return wf_call_is(kind, WF_HAS_DATA) &&
+           !wf_call_is(kind, WF_SRC_BLOCKS | WF_ALL_LENGTHS | WF_OWN_LENGTHS) &&
+           op->bytes <= wf_check_room(op->op.comm->size);
 }
 
 void wf_check_init(wf_check *check, const wf_coll_op *op, bool with_data,
                    bool without)
 {
     uint32_t rank = op->op.comm->rank;
-    bool brings = with_data && (op->op.call.kind != WF_CALL_BROADCAST ||
+    bool brings = with_data && (!wf_call_is(op->op.call.kind, WF_ROOT_SENDS) ||
                                 rank == op->op.call.root);
 
     check->round = 0;
@@ -196,9 +189,14 @@ static void fold_first(const wf_check *check, wf_coll_op *op, uint32_t ranks)
     for (uint32_t r = 0; r < ranks; r++) {
         src[r] = data_of(check, op, r);
     }
-    if (ranks > 0) {
-        op->reducer.fold(&op->reducer, &dst, 1, src, ranks,
-                         op->bytes / op->reducer.elem);
+    op->reducer.fold(&op->reducer, &dst, 1, src, ranks,
+                     op->bytes / op->reducer.elem);
+}
+
+static void gather_all(const wf_check *check, wf_coll_op *op)
+{
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        wf_copy(wf_coll_dst(op, r).at, data_of(check, op, r), op->bytes);
     }
 }
 
@@ -211,30 +209,14 @@ void wf_check_finish(const wf_check *check, wf_coll_op *op)
     if (op->bytes == 0) {
         return;
     }
-    switch ((wf_call_kind)call->kind) {
-    case WF_CALL_BROADCAST:
+    if (wf_call_is(call->kind, WF_ROOT_SENDS)) {
         wf_copy(op->dst, data_of(check, op, call->root), op->bytes);
-        break;
-    case WF_CALL_SCAN:
-        fold_first(check, op, rank + 1);
-        break;
-    case WF_CALL_EXSCAN:
-        fold_first(check, op, rank);
-        break;
-    case WF_CALL_ALLREDUCE:
-    case WF_CALL_REDUCE:
-        if (call->kind == WF_CALL_ALLREDUCE || rank == call->root) {
-            fold_first(check, op, size);
-        }
-        break;
-    default: /* allgather, gather */
-        for (uint32_t r = 0; r < size; r++) {
-            if (call->kind == WF_CALL_ALLGATHER || rank == call->root) {
-                wf_copy(wf_coll_dst(op, r).at, data_of(check, op, r),
-                        op->bytes);
-            }
-        }
-        break;
+    } else if (!wf_call_gives(call, rank)) {
+        return;
+    } else if (wf_call_is(call->kind, WF_REDUCES)) {
+        fold_first(check, op, wf_call_folded(call->kind, rank, size));
+    } else {
+        gather_all(check, op);
     }
 }
 

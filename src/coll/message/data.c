@@ -24,31 +24,6 @@ static size_t share(size_t n, uint64_t i, uint64_t of)
     return n / of * i + n % of * i / of;
 }
 
-static bool knows_blocks(uint8_t kind)
-{
-    return kind == WF_CALL_ALLTOALL || kind == WF_CALL_ALLTOALLV;
-}
-
-static bool src_has_blocks(const wf_coll_op *op)
-{
-    uint8_t kind = op->op.call.kind;
-    bool root = op->op.comm->rank == op->op.call.root;
-
-    return knows_blocks(kind) || kind == WF_CALL_REDUCE_SCATTER ||
-           kind == WF_CALL_REDUCE_SCATTERV ||
-           ((kind == WF_CALL_SCATTER || kind == WF_CALL_SCATTERV) && root);
-}
-
-static bool dst_has_blocks(const wf_coll_op *op)
-{
-    uint8_t kind = op->op.call.kind;
-    bool root = op->op.comm->rank == op->op.call.root;
-
-    return knows_blocks(kind) || kind == WF_CALL_ALLGATHER ||
-           kind == WF_CALL_ALLGATHERV ||
-           ((kind == WF_CALL_GATHER || kind == WF_CALL_GATHERV) && root);
-}
-
 /* Never 0: the type was checked with the arguments. */
 static size_t elem_of(const wf_coll_op *op)
 {
@@ -79,8 +54,7 @@ static uint64_t pieces_of(uint64_t bytes, uint64_t target)
 uint64_t wf_data_bytes(const wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
-    bool in_all = call->kind == WF_CALL_ALLGATHERV ||
-                  call->kind == WF_CALL_REDUCE_SCATTERV;
+    bool in_all = wf_call_is(call->kind, WF_ALL_LENGTHS);
 
     return call->count * elem_of(op) / (in_all ? op->op.comm->size : 1);
 }
@@ -96,15 +70,15 @@ uint32_t wf_data_pieces(const wf_coll_op *op)
 static size_t longest_block(const wf_coll_op *op, const wf_plan *plan)
 {
     uint8_t kind = op->op.call.kind;
-    bool src = kind == WF_CALL_REDUCE_SCATTERV;
+    bool src = wf_call_is(kind, WF_SRC_BLOCKS);
     size_t longest = 0;
 
-    if (wf_plan_cuts(kind)) {
+    if (wf_call_cuts(kind)) {
         size_t n = op->bytes / elem_of(op);
 
         return (n / plan->blocks + (n % plan->blocks != 0)) * elem_of(op);
     }
-    if (!src && kind != WF_CALL_ALLGATHERV) {
+    if (!wf_call_is(kind, WF_ALL_LENGTHS)) {
         return op->bytes;
     }
     for (uint32_t r = 0; r < plan->size; r++) {
@@ -117,7 +91,7 @@ static size_t longest_block(const wf_coll_op *op, const wf_plan *plan)
 
 static bool scales(const wf_coll_op *op)
 {
-    return wf_call_reduces(op->op.call.kind) &&
+    return wf_call_is(op->op.call.kind, WF_REDUCES) &&
            op->op.call.op == WEFT_OP_PREMUL_SUM;
 }
 
@@ -126,8 +100,15 @@ static bool dst_is_whole(const wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
 
-    return call->kind == WF_CALL_ALLREDUCE || call->kind == WF_CALL_SCAN ||
-           (call->kind == WF_CALL_REDUCE && op->op.comm->rank == call->root);
+    return wf_call_cuts(call->kind) && !wf_call_is(call->kind, WF_EXCLUSIVE) &&
+           wf_call_gives(call, op->op.comm->rank);
+}
+
+/* Does every rank have a block for every other one? */
+static bool exchanges(const wf_coll_op *op)
+{
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) &&
+           wf_call_is(op->op.call.kind, WF_DST_BLOCKS);
 }
 
 static size_t src_bytes(const wf_coll_op *op, bool blocks)
@@ -151,8 +132,8 @@ static size_t reserve(wf_data *data, size_t bytes)
 static void reserve_all(wf_data *data, const wf_coll_op *op, size_t block)
 {
     const wf_plan *plan = data->plan;
-    bool packs = op->op.call.kind == WF_CALL_ALLTOALL && plan->work_blocks > 0;
-    bool lands = wf_call_reduces(op->op.call.kind);
+    bool packs = exchanges(op) && plan->work_blocks > 0;
+    bool lands = wf_call_is(op->op.call.kind, WF_REDUCES);
 
     if (scales(op) && !dst_is_whole(op)) {
         data->scaled_at = reserve(data, src_bytes(op, data->src_blocks));
@@ -184,19 +165,21 @@ void wf_data_init(wf_data *data, const wf_coll_op *op, wf_plan *plan)
     size_t piece = plan->span * block;
     uint64_t target =
         chunk_target(op) * (plan->piped ? 1 : CHUNK_FACTOR_OF_UNPIPED);
-    bool in_chunks = plan->piped || wf_call_reduces(op->op.call.kind);
+    bool in_chunks = plan->piped || wf_call_is(op->op.call.kind, WF_REDUCES);
+    uint32_t rank = op->op.comm->rank;
     uint64_t chunks;
 
-    *data = (wf_data){.plan = plan,
-                      .elem = elem_of(op),
-                      .src_blocks = src_has_blocks(op),
-                      .dst_blocks = dst_has_blocks(op)};
+    *data = (wf_data){
+        .plan = plan,
+        .elem = elem_of(op),
+        .src_blocks = wf_call_blocks_at(&op->op.call, WF_SRC_BLOCKS, rank),
+        .dst_blocks = wf_call_blocks_at(&op->op.call, WF_DST_BLOCKS, rank)};
     wf_plan_chunks(plan, in_chunks ? pieces_of(piece, target) : 1, GROUP_WIDTH);
     chunks = plan->groups * plan->width;
     data->chunk_bytes =
         (piece / data->elem / chunks + (piece / data->elem % chunks != 0)) *
         data->elem;
-    if (wf_call_reduces(op->op.call.kind)) {
+    if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         set_partial(data, op);
     }
     reserve_all(data, op, block);
@@ -245,7 +228,7 @@ static wf_block src_at(const wf_data *data, const wf_coll_op *op,
 {
     const unsigned char *src = data->scaled != NULL ? data->scaled : op->src;
 
-    if (wf_plan_cuts(op->op.call.kind)) {
+    if (wf_call_cuts(op->op.call.kind)) {
         return cut(data, op, src, piece);
     }
     if (data->src_blocks) {
@@ -260,7 +243,7 @@ static wf_block src_at(const wf_data *data, const wf_coll_op *op,
 static wf_block dst_at(const wf_data *data, const wf_coll_op *op,
                        wf_piece piece)
 {
-    if (wf_plan_cuts(op->op.call.kind)) {
+    if (wf_call_cuts(op->op.call.kind)) {
         return cut(data, op, op->dst, piece);
     }
     if (data->dst_blocks) {
@@ -418,39 +401,26 @@ static void prepare_alltoall(wf_data *data, wf_coll_op *op)
 void wf_data_prepare(wf_data *data, wf_coll_op *op)
 {
     uint32_t rank = op->op.comm->rank;
+    uint8_t kind = op->op.call.kind;
     wf_piece own = wf_run_of(WF_AT_WORK, rank, 1);
 
     if (scales(op)) {
         scale(data, op);
     }
-    switch ((wf_call_kind)op->op.call.kind) {
-    case WF_CALL_SCAN:
-        wf_data_fold_one(&data->partial, op->dst,
-                         data->scaled != NULL ? data->scaled : op->src,
-                         op->bytes);
-        break;
-    case WF_CALL_ALLGATHER:
-    case WF_CALL_ALLGATHERV:
-    case WF_CALL_GATHER:
-    case WF_CALL_GATHERV:
-        if (data->dst_blocks) {
-            copy(wf_coll_dst(op, rank).at, op->src, op->bytes);
-        } else if (data->plan->work_blocks > 0) {
-            copy(work_at(data, op, own).at, op->src, op->bytes);
+    if (wf_call_is(kind, WF_REDUCES)) {
+        if (wf_call_is(kind, WF_PREFIX) && !wf_call_is(kind, WF_EXCLUSIVE)) {
+            wf_data_fold_one(&data->partial, op->dst,
+                             data->scaled != NULL ? data->scaled : op->src,
+                             op->bytes);
         }
-        break;
-    case WF_CALL_SCATTER:
-    case WF_CALL_SCATTERV:
-        if (data->src_blocks) {
-            copy(op->dst, wf_coll_src(op, rank).at, op->bytes);
-        }
-        break;
-    case WF_CALL_ALLTOALL:
-    case WF_CALL_ALLTOALLV:
+    } else if (exchanges(op)) {
         prepare_alltoall(data, op);
-        break;
-    default:
-        break;
+    } else if (data->dst_blocks) {
+        copy(wf_coll_dst(op, rank).at, op->src, op->bytes);
+    } else if (data->src_blocks) {
+        copy(op->dst, wf_coll_src(op, rank).at, op->bytes);
+    } else if (wf_call_is(kind, WF_DST_BLOCKS) && data->plan->work_blocks > 0) {
+        copy(work_at(data, op, own).at, op->src, op->bytes);
     }
 }
 
@@ -460,8 +430,7 @@ static void divide(const wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
 
-    if (call->op == WEFT_OP_AVG &&
-        (call->kind != WF_CALL_REDUCE || op->op.comm->rank == call->root)) {
+    if (call->op == WEFT_OP_AVG && wf_call_gives(call, op->op.comm->rank)) {
         wf_data_fold_one(&op->reducer, op->dst, op->dst, op->bytes);
     }
 }
@@ -471,16 +440,16 @@ void wf_data_finish(wf_data *data, wf_coll_op *op)
     uint32_t rank = op->op.comm->rank;
     uint32_t size = data->plan->size;
 
-    if (wf_call_reduces(op->op.call.kind)) {
+    if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         divide(op);
-    } else if (op->op.call.kind == WF_CALL_SCATTER &&
-               data->plan->work_blocks > 0) {
-        copy(op->dst, work_at(data, op, wf_run_of(WF_AT_WORK, rank, 1)).at,
-             op->bytes);
-    } else if (op->op.call.kind == WF_CALL_ALLTOALL) {
+    } else if (exchanges(op)) {
         for (uint32_t j = 0; j < data->plan->work_blocks; j++) {
             copy(wf_coll_dst(op, (rank + size - j) % size).at,
                  work_at(data, op, wf_run_of(WF_AT_WORK, j, 1)).at, op->bytes);
         }
+    } else if (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) &&
+               data->plan->work_blocks > 0) {
+        copy(op->dst, work_at(data, op, wf_run_of(WF_AT_WORK, rank, 1)).at,
+             op->bytes);
     }
 }

@@ -47,13 +47,6 @@ static int message_score(const weft_comm *comm)
 
 /* --- what is chosen ------------------------------------------------------- */
 
-/* Lengths that only some of the ranks know. */
-static bool ragged(uint8_t kind)
-{
-    return kind == WF_CALL_GATHERV || kind == WF_CALL_SCATTERV ||
-           kind == WF_CALL_ALLTOALLV;
-}
-
 /* " of up to 64 KiB", or nothing. */
 static void bytes_text(uint64_t up_to, char *text, size_t room)
 {
@@ -119,11 +112,12 @@ static bool choose(const wf_coll_op *op, wf_choice *choice)
 {
     const wf_call *call = &op->op.call;
     uint32_t size = op->op.comm->size;
-    uint64_t bytes = ragged(call->kind) ? 0 : wf_data_bytes(op);
+    bool ragged = wf_call_is(call->kind, WF_OWN_LENGTHS);
+    uint64_t bytes = ragged ? 0 : wf_data_bytes(op);
     const wf_choice *row =
         wf_message_choose((wf_call_kind)call->kind, bytes, size);
 
-    if (row == NULL || (call->count == 0 && !ragged(call->kind))) {
+    if (row == NULL || (call->count == 0 && !ragged)) {
         return false;
     }
     if (!choose_forced(op, choice)) {

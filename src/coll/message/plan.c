@@ -24,13 +24,6 @@ const char *wf_algorithm_name(wf_algorithm how)
     return (unsigned)how < WF_ALGORITHMS ? names[how] : "?";
 }
 
-bool wf_plan_cuts(uint8_t kind)
-{
-    return kind == WF_CALL_BROADCAST || kind == WF_CALL_REDUCE ||
-           kind == WF_CALL_ALLREDUCE || kind == WF_CALL_SCAN ||
-           kind == WF_CALL_EXSCAN;
-}
-
 bool wf_plan_make(wf_plan *plan, wf_call_kind kind, wf_algorithm how,
                   uint32_t size, uint32_t rank, uint32_t root, uint32_t pieces)
 {

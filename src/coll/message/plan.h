@@ -168,10 +168,6 @@ void wf_plan_at(const wf_plan *plan, uint64_t at, wf_step *out);
 
 const char *wf_algorithm_name(wf_algorithm how);
 
-/* Does the operation cut one buffer, instead of having a block for each
- * rank? */
-bool wf_plan_cuts(uint8_t kind);
-
 /* The makers, by family. Each sets what its plans need and returns true, or
  * returns false. */
 typedef bool wf_plan_maker(wf_plan *plan, wf_call_kind kind);

@@ -206,8 +206,8 @@ bool shm_all_brought_first(const wf_coll_op *op);
  * (exchange.c). */
 bool shm_brings(const wf_coll_op *op, uint32_t member);
 bool shm_takes(const wf_coll_op *op, uint32_t member);
-/* Has each taker its own part of what a member brings? */
-bool shm_has_lanes(uint8_t kind);
+/* Into how many lanes a slot is cut: where members bring blocks, one for each
+ * other member. */
 uint32_t shm_lanes(const wf_coll_op *op);
 /* Bytes that `from` brings for `to`; one of the two is this member. */
 size_t shm_length(const wf_coll_op *op, uint32_t from, uint32_t to);
@@ -221,7 +221,6 @@ bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
 
 /* gatherv, scatterv, alltoallv: members tell each other how much there is.
  * Did this one's data come with its call? */
-bool shm_is_ragged(uint8_t kind);
 bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member);
 
 /* Scatters in which the takers read the root's memory: find out whether this

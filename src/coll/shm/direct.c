@@ -14,7 +14,7 @@ const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank)
 {
     const shm_state *s = wf_coll_state(op->op.comm);
 
-    return s->has_shared && !shm_is_ragged(op->op.call.kind)
+    return s->has_shared && !wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)
                ? (const shm_where *)(const void *)shm_cell_of(s, rank,
                                                               op->op.sequence)
                      ->payload
@@ -27,14 +27,9 @@ static size_t source_bytes(const wf_coll_op *op)
     if (!shm_brings(op, op->op.comm->rank) || op->src_part != NULL) {
         return 0;
     }
-    return shm_has_lanes(op->op.call.kind) ? op->bytes * op->op.comm->size
-                                           : op->bytes;
-}
-
-/* Does a reduction give `member` a result? */
-static bool gets(const wf_coll_op *op, uint32_t member)
-{
-    return op->op.call.kind != WF_CALL_REDUCE || member == op->op.call.root;
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
+               ? op->bytes * op->op.comm->size
+               : op->bytes;
 }
 
 void shm_locate(wf_coll_op *op)
@@ -47,7 +42,8 @@ void shm_locate(wf_coll_op *op)
         bytes > 0 ? shm_shared_find(s->shared, comm->rank, op->src, bytes)
                   : NULL;
     const shm_shared *dst =
-        wf_call_reduces(op->op.call.kind) && gets(op, comm->rank)
+        wf_call_is(op->op.call.kind, WF_REDUCES) &&
+                wf_call_gives(&op->op.call, comm->rank)
             ? shm_shared_find(s->shared, comm->rank, op->dst, op->bytes)
             : NULL;
 
@@ -73,7 +69,7 @@ bool shm_all_direct(wf_coll_op *op)
 
         if (!shm_shared_holds(shm_shared_by_id(s->shared, w->src), w->src_at,
                               op->bytes) ||
-            (gets(op, r) &&
+            (wf_call_gives(&op->op.call, r) &&
              !shm_shared_holds(shm_shared_by_id(s->shared, w->dst), w->dst_at,
                                op->bytes))) {
             return false;
@@ -99,7 +95,7 @@ static void fold_piece(wf_coll_op *op, shm_state *s, size_t at, size_t bytes)
 
         s->src[r] = shm_shared_part(shm_shared_by_id(s->shared, w->src), r) +
                     w->src_at + at;
-        if (gets(op, r)) {
+        if (wf_call_gives(&op->op.call, r)) {
             s->dst[r] =
                 shm_shared_part(shm_shared_by_id(s->shared, w->dst), r) +
                 w->dst_at + at;

@@ -20,94 +20,61 @@
 /* Own blocks are copied while a chunk of them is in the first cache. */
 #define OWN_BLOCK 8192u
 
-/* Who brings, who takes, and whether each taker has a block of its own. */
-typedef struct shape {
-    bool from_root;
-    bool to_root;
-    bool lanes;
-} shape;
-
-static const shape shapes[WF_CALL_KINDS] = {
-    [WF_CALL_BROADCAST] = {.from_root = true},
-    [WF_CALL_GATHER] = {.to_root = true},
-    [WF_CALL_GATHERV] = {.to_root = true},
-    [WF_CALL_SCATTER] = {.from_root = true, .lanes = true},
-    [WF_CALL_SCATTERV] = {.from_root = true, .lanes = true},
-    [WF_CALL_ALLTOALL] = {.lanes = true},
-    [WF_CALL_ALLTOALLV] = {.lanes = true},
-    [WF_CALL_REDUCE_SCATTER] = {.lanes = true},
-    [WF_CALL_REDUCE_SCATTERV] = {.lanes = true},
-};
-
 bool shm_brings(const wf_coll_op *op, uint32_t member)
 {
-    shape sh = shapes[op->op.call.kind];
-    bool root = member == op->op.call.root;
+    const wf_call *call = &op->op.call;
+    bool root = member == call->root;
 
-    return sh.from_root ? root : !(sh.to_root && root);
+    if (wf_call_is(call->kind, WF_ROOT_SENDS)) {
+        return root;
+    }
+    /* A root that gathers has its own block already. */
+    return !(wf_call_is(call->kind, WF_ROOT_RECEIVES) &&
+             wf_call_is(call->kind, WF_DST_BLOCKS) && root);
 }
 
 bool shm_takes(const wf_coll_op *op, uint32_t member)
 {
-    shape sh = shapes[op->op.call.kind];
-    bool root = member == op->op.call.root;
+    const wf_call *call = &op->op.call;
+    bool root = member == call->root;
 
-    return sh.to_root ? root : !(sh.from_root && root);
-}
-
-bool shm_has_lanes(uint8_t kind)
-{
-    return shapes[kind].lanes;
+    return wf_call_is(call->kind, WF_ROOT_RECEIVES)
+               ? root
+               : !(wf_call_is(call->kind, WF_ROOT_SENDS) && root);
 }
 
 uint32_t shm_lanes(const wf_coll_op *op)
 {
-    return shm_has_lanes(op->op.call.kind) ? op->op.comm->size - 1 : 1;
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size - 1
+                                                       : 1;
 }
 
 size_t shm_length(const wf_coll_op *op, uint32_t from, uint32_t to)
 {
-    bool ours = from == op->op.comm->rank;
+    const wf_call *call = &op->op.call;
+    uint32_t rank = op->op.comm->rank;
 
-    switch ((wf_call_kind)op->op.call.kind) {
-    case WF_CALL_ALLGATHER:
-    case WF_CALL_ALLGATHERV:
-        return wf_coll_dst(op, from).bytes;
-    case WF_CALL_GATHER:
-    case WF_CALL_GATHERV:
-        return ours ? op->bytes : wf_coll_dst(op, from).bytes;
-    case WF_CALL_SCATTER:
-    case WF_CALL_SCATTERV:
-        return ours ? wf_coll_src(op, to).bytes : op->bytes;
-    case WF_CALL_ALLTOALL:
-    case WF_CALL_ALLTOALLV:
-        return ours ? wf_coll_src(op, to).bytes : wf_coll_dst(op, from).bytes;
-    case WF_CALL_REDUCE_SCATTER:
-    case WF_CALL_REDUCE_SCATTERV:
-        return wf_coll_src(op, to).bytes;
-    default:
-        return op->bytes;
+    if (from == rank) {
+        return wf_call_blocks_at(call, WF_SRC_BLOCKS, rank)
+                   ? wf_coll_src(op, to).bytes
+                   : op->bytes;
     }
+    return wf_call_blocks_at(call, WF_DST_BLOCKS, rank)
+               ? wf_coll_dst(op, from).bytes
+               : op->bytes;
 }
 
 const unsigned char *shm_source(const wf_coll_op *op, uint32_t to)
 {
-    return shm_has_lanes(op->op.call.kind) ? wf_coll_src(op, to).at : op->src;
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? wf_coll_src(op, to).at
+                                                       : op->src;
 }
 
 unsigned char *shm_target(const wf_coll_op *op, uint32_t from)
 {
-    switch ((wf_call_kind)op->op.call.kind) {
-    case WF_CALL_ALLGATHER:
-    case WF_CALL_ALLGATHERV:
-    case WF_CALL_GATHER:
-    case WF_CALL_GATHERV:
-    case WF_CALL_ALLTOALL:
-    case WF_CALL_ALLTOALLV:
-        return wf_coll_dst(op, from).at;
-    default:
-        return op->dst;
-    }
+    return wf_call_is(op->op.call.kind, WF_DST_BLOCKS)
+               ? wf_coll_dst(op, from).at
+               : op->dst;
 }
 
 /* Bytes of chunk number `chunk` of a block. */
@@ -127,7 +94,7 @@ static size_t lane_at(const wf_coll_op *op, uint32_t from, uint32_t to)
 {
     uint32_t size = op->op.comm->size;
 
-    return shm_has_lanes(op->op.call.kind)
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
                ? (to + size - from - 1) % size * op->state.shm.chunk
                : 0;
 }
@@ -141,15 +108,13 @@ static void copy(void *to, const void *from, size_t bytes, bool stream)
     }
 }
 
+/* Does this member have a block for itself, which has to be moved? */
 static bool has_own(const wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
-    shape sh = shapes[call->kind];
 
-    if (call->kind == WF_CALL_BROADCAST || wf_call_reduces(call->kind)) {
-        return false;
-    }
-    return (!sh.from_root && !sh.to_root) || op->op.comm->rank == call->root;
+    return !wf_call_is(call->kind, WF_REDUCES) && !wf_call_cuts(call->kind) &&
+           (!wf_call_has_root(call->kind) || op->op.comm->rank == call->root);
 }
 
 void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
@@ -174,7 +139,7 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
 /* That of chunk number `chunk`, unless ragged.c has done it before. */
 static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
 {
-    if (!shm_is_ragged(op->op.call.kind)) {
+    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
         shm_copy_own(op, chunk * op->state.shm.chunk, op->state.shm.chunk);
     }
 }
@@ -185,13 +150,11 @@ static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
 {
     const wf_shm_progress *p = &op->state.shm;
     uint32_t rank = op->op.comm->rank;
-    bool gathers_all = op->op.call.kind == WF_CALL_ALLGATHER ||
-                       op->op.call.kind == WF_CALL_ALLGATHERV;
     unsigned char *slot = shm_slot_of(s, rank, p->base + chunk);
     const unsigned char *from =
         (const unsigned char *)op->src + chunk * p->chunk;
     unsigned char *own =
-        gathers_all ? shm_target(op, rank) + chunk * p->chunk : NULL;
+        has_own(op) ? shm_target(op, rank) + chunk * p->chunk : NULL;
     size_t bytes = piece_bytes(op, op->bytes, chunk);
 
     for (size_t at = 0; at < bytes; at += OWN_BLOCK) {
@@ -257,7 +220,7 @@ static void publish_in(wf_coll_op *op, shm_state *s, uint64_t in)
 
 static void bring(wf_coll_op *op, shm_state *s)
 {
-    if (shm_has_lanes(op->op.call.kind)) {
+    if (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)) {
         bring_lanes(op, s, op->state.shm.in);
     } else {
         bring_one(op, s, op->state.shm.in);
@@ -291,15 +254,17 @@ static uint64_t taken_by_all(const wf_coll_op *op, const shm_state *s)
 static bool by_chunks(const wf_coll_op *op, uint32_t from)
 {
     return shm_brings(op, from) &&
-           !(shm_is_ragged(op->op.call.kind) && shm_ragged_inlined(op, from));
+           !(wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) &&
+             shm_ragged_inlined(op, from));
 }
 
 static const shm_shared *shared_source(const wf_coll_op *op, const shm_state *s,
                                        uint32_t from)
 {
     const shm_where *w = shm_where_of(op, from);
-    size_t bytes = shm_length(op, from, op->op.comm->rank) *
-                   (shm_has_lanes(op->op.call.kind) ? op->op.comm->size : 1);
+    size_t bytes =
+        shm_length(op, from, op->op.comm->rank) *
+        (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size : 1);
     const shm_shared *one;
 
     if (w == NULL || w->src == 0) {
@@ -323,7 +288,7 @@ static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
     const shm_shared *shared = shared_source(op, s, from);
 
     if (shared != NULL) {
-        size_t block = shm_has_lanes(op->op.call.kind)
+        size_t block = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
                            ? rank * shm_length(op, from, rank)
                            : 0;
 
@@ -397,7 +362,7 @@ static bool take(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
-    bool folds = wf_call_reduces(op->op.call.kind);
+    bool folds = wf_call_is(op->op.call.kind, WF_REDUCES);
 
     /* Members begin at different ones, so as not to crowd. */
     for (; p->in_at < comm->size - 1; p->in_at++) {

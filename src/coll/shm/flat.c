@@ -46,11 +46,11 @@ static void put(const wf_coll_op *op, unsigned char *to)
 {
     uint8_t kind = op->op.call.kind;
 
-    if (wf_call_reduces(kind) && !shm_has_lanes(kind)) {
+    if (wf_call_is(kind, WF_REDUCES) && !wf_call_is(kind, WF_SRC_BLOCKS)) {
         memcpy(to, op->src, op->bytes);
     } else if (!shm_brings(op, op->op.comm->rank)) {
         return;
-    } else if (shm_has_lanes(kind)) {
+    } else if (wf_call_is(kind, WF_SRC_BLOCKS)) {
         put_blocks(op, to);
     } else if (op->bytes > 0) { /* of allgatherv it may be nothing */
         memcpy(to, op->src, op->bytes);
@@ -60,10 +60,7 @@ static void put(const wf_coll_op *op, unsigned char *to)
 /* Does anybody bring anything? The same answer on all members. */
 static bool has_data(const wf_coll_op *op)
 {
-    uint8_t kind = op->op.call.kind;
-
-    return op->op.call.count > 0 && kind != WF_CALL_BARRIER &&
-           kind != WF_CALL_CREATE && kind != WF_CALL_ALLOC;
+    return op->op.call.count > 0 && wf_call_is(op->op.call.kind, WF_HAS_DATA);
 }
 
 void shm_flat_early(wf_op *base)
@@ -84,23 +81,18 @@ void shm_flat_early(wf_op *base)
 static void flat_reduce(wf_coll_op *op, shm_state *s)
 {
     weft_comm *comm = op->op.comm;
-    uint8_t kind = op->op.call.kind;
-    uint32_t nsrc = comm->size;
+    const wf_call *call = &op->op.call;
+    uint32_t nsrc = wf_call_folded(call->kind, comm->rank, comm->size);
 
-    if (kind == WF_CALL_REDUCE && comm->rank != op->op.call.root) {
+    if (!wf_call_gives(call, comm->rank)) {
         return;
-    }
-    if (kind == WF_CALL_SCAN || kind == WF_CALL_EXSCAN) {
-        nsrc = comm->rank + (kind == WF_CALL_SCAN);
     }
     for (uint32_t r = 0; r < nsrc; r++) {
         s->src[r] = r == comm->rank ? op->src : payload_of(op, r);
     }
-    if (nsrc > 0) {
-        op->reducer.fold(&op->reducer, &op->dst, 1, s->src, nsrc,
-                         op->op.call.count);
-    }
-    if (comm->size == 2 && kind == WF_CALL_ALLREDUCE) {
+    op->reducer.fold(&op->reducer, &op->dst, 1, s->src, nsrc, call->count);
+    if (comm->size == 2 &&
+        !wf_call_is(call->kind, WF_PREFIX | WF_ROOT_RECEIVES)) {
         shm_claim(payload_of(op, 1 - comm->rank), op->bytes);
     }
 }
@@ -123,7 +115,7 @@ static void flat_reduce_scatter(wf_coll_op *op, shm_state *s)
 static void flat_move(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    bool lanes = shm_has_lanes(op->op.call.kind);
+    bool lanes = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS);
     size_t at = lanes ? offset_of(op, comm->rank) : 0;
 
     shm_copy_own(op, 0, SIZE_MAX);
@@ -160,9 +152,9 @@ weft_status shm_flat_step(wf_op *base)
     if (st != WEFT_OK || !has_data(op)) {
         return st;
     }
-    if (!wf_call_reduces(kind)) {
+    if (!wf_call_is(kind, WF_REDUCES)) {
         flat_move(op);
-    } else if (shm_has_lanes(kind)) {
+    } else if (wf_call_is(kind, WF_SRC_BLOCKS)) {
         flat_reduce_scatter(op, s);
     } else {
         flat_reduce(op, s);

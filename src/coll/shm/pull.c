@@ -41,8 +41,8 @@ static bool may_invite(const wf_coll_op *op, size_t largest)
 {
     const weft_comm *comm = op->op.comm;
 
-    if (op->op.call.kind != WF_CALL_SCATTER &&
-        op->op.call.kind != WF_CALL_SCATTERV) {
+    if (!wf_call_is(op->op.call.kind, WF_ROOT_SENDS) ||
+        !wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)) {
         return false;
     }
     switch ((wf_cma)comm->world->settings.cma) {
@@ -151,7 +151,8 @@ static bool copy_own_slice(wf_coll_op *op)
 {
     wf_shm_progress *p = &op->state.shm;
 
-    if (shm_is_ragged(op->op.call.kind) || p->direct_at >= op->bytes) {
+    if (wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) ||
+        p->direct_at >= op->bytes) {
         return false;
     }
     shm_copy_own(op, p->direct_at, SLICE_BYTES);

@@ -9,6 +9,9 @@
 
 #define QUICK_STEPS 16u
 
+/* What is left is allreduce, broadcast, and calls without data. */
+#define NOT_QUICK (WF_SRC_BLOCKS | WF_DST_BLOCKS | WF_ROOT_RECEIVES | WF_PREFIX)
+
 /* The general way takes over after `at` members. */
 static weft_status give_up(wf_coll_op *op, bool posted, uint32_t at,
                            uint32_t finished)
@@ -70,7 +73,7 @@ static void quick_finish(wf_coll_op *op, shm_state *s)
     if (op->bytes == 0) {
         return;
     }
-    if (op->op.call.kind == WF_CALL_ALLREDUCE) {
+    if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         quick_reduce(op, s);
         other = 1 - comm->rank;
     } else if (other != comm->rank) {
@@ -93,7 +96,7 @@ static weft_status quick_large(wf_coll_op *op)
 
     wf_op_init(&op->op);
     shm_begin(op);
-    if (wf_call_reduces(call->kind)) {
+    if (wf_call_is(call->kind, WF_REDUCES)) {
         op->reducer = quick_reducer(op, s);
     }
     for (unsigned i = 0; i < QUICK_STEPS && st == WF_PENDING; i++) {
@@ -110,7 +113,7 @@ weft_status shm_quick(wf_coll_op *op)
     shm_cell *own = shm_cell_of(s, comm->rank, sequence);
     uint32_t finished = sequence;
 
-    if (op->bytes > s->flat || op->op.call.kind >= WF_CALL_REDUCE) {
+    if (op->bytes > s->flat || wf_call_is(op->op.call.kind, NOT_QUICK)) {
         return quick_large(op);
     }
     if ((int32_t)(sequence - s->free_until) >= 0) {
@@ -118,7 +121,7 @@ weft_status shm_quick(wf_coll_op *op)
     }
     own->finished = sequence;
     own->call = op->op.call;
-    if (op->op.call.kind == WF_CALL_ALLREDUCE ||
+    if (wf_call_is(op->op.call.kind, WF_REDUCES) ||
         op->op.call.root == comm->rank) {
         copy_small(own->payload, op->src, op->bytes);
     }

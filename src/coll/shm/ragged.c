@@ -13,12 +13,6 @@ typedef struct ragged_head {
     uint64_t bytes[]; /* for each taker */
 } ragged_head;
 
-bool shm_is_ragged(uint8_t kind)
-{
-    return kind == WF_CALL_GATHERV || kind == WF_CALL_SCATTERV ||
-           kind == WF_CALL_ALLTOALLV;
-}
-
 static ragged_head *head_of(const wf_coll_op *op, uint32_t member)
 {
     const shm_state *s = wf_coll_state(op->op.comm);
@@ -36,13 +30,13 @@ bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member)
  * the root takes, its own. */
 static uint32_t lengths(const wf_coll_op *op)
 {
-    return shm_has_lanes(op->op.call.kind) ? op->op.comm->size : 1;
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size : 1;
 }
 
 /* The place of `to` among them. */
 static uint32_t place(const wf_coll_op *op, uint32_t to)
 {
-    return shm_has_lanes(op->op.call.kind) ? to : 0;
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? to : 0;
 }
 
 static unsigned char *data_of(const wf_coll_op *op, uint32_t member)

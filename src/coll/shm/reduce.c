@@ -80,10 +80,8 @@ static void fold_into_all(const wf_coll_op *op, const shm_state *s, size_t n)
  * which only the results of higher ranks need. */
 static void fold_prefixes(const wf_coll_op *op, const shm_state *s, size_t n)
 {
-    bool own = op->op.call.kind == WF_CALL_SCAN;
-
     for (uint32_t r = op->op.comm->size; r-- > 0;) {
-        uint32_t nsrc = r + own;
+        uint32_t nsrc = wf_call_folded(op->op.call.kind, r, op->op.comm->size);
 
         if (nsrc > 0) {
             op->reducer.fold(&op->reducer, &s->dst[r], 1, s->src, nsrc, n);
@@ -95,17 +93,13 @@ void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes)
 {
     size_t n = bytes >> __builtin_ctzll(op->reducer.elem);
 
-    switch ((wf_call_kind)op->op.call.kind) {
-    case WF_CALL_ALLREDUCE:
-        fold_into_all(op, s, n);
-        return;
-    case WF_CALL_REDUCE:
+    if (wf_call_is(op->op.call.kind, WF_PREFIX)) {
+        fold_prefixes(op, s, n);
+    } else if (wf_call_is(op->op.call.kind, WF_ROOT_RECEIVES)) {
         op->reducer.fold(&op->reducer, &s->dst[op->op.call.root], 1, s->src,
                          op->op.comm->size, n);
-        return;
-    default:
-        fold_prefixes(op, s, n);
-        return;
+    } else {
+        fold_into_all(op, s, n);
     }
 }
 
@@ -136,23 +130,13 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     op->op.moved++;
 }
 
-/* Is there a result for us? */
-static bool gets_result(const wf_coll_op *op)
-{
-    const wf_call *call = &op->op.call;
-    uint32_t rank = op->op.comm->rank;
-
-    return !(call->kind == WF_CALL_REDUCE && rank != call->root) &&
-           !(call->kind == WF_CALL_EXSCAN && rank == 0);
-}
-
 static void take_out(wf_coll_op *op, shm_state *s)
 {
     wf_shm_progress *p = &op->state.shm;
     weft_comm *comm = op->op.comm;
     size_t bytes = shm_chunk_bytes(op, p->out);
 
-    if (gets_result(op)) {
+    if (wf_call_gives(&op->op.call, comm->rank)) {
         copy_around((unsigned char *)op->dst + p->out * p->chunk,
                     shm_slot_of(s, comm->rank, p->base + p->out),
                     own_share(op, bytes), bytes);

@@ -62,23 +62,14 @@ static size_t slot_bytes(const weft_comm *comm)
  * are several chunks; elsewhere all work all the time. */
 static size_t chunk_by_kind(const wf_coll_op *op, size_t bytes)
 {
+    uint8_t kind = op->op.call.kind;
     size_t quarter = bytes / 4;
 
-    switch ((wf_call_kind)op->op.call.kind) {
-    case WF_CALL_ALLREDUCE:
-    case WF_CALL_SCAN:
-    case WF_CALL_EXSCAN:
-        return bytes >= BIG_FROM_BYTES ? BIG_CHUNK_BYTES : CHUNK_BYTES;
-    case WF_CALL_ALLGATHER:
-    case WF_CALL_ALLGATHERV:
-    case WF_CALL_ALLTOALL:
-    case WF_CALL_ALLTOALLV:
-    case WF_CALL_REDUCE_SCATTER:
-    case WF_CALL_REDUCE_SCATTERV:
-        return BIG_CHUNK_BYTES;
-    default:
+    if (wf_call_has_root(kind)) {
         return quarter > SMALL_CHUNK_BYTES ? quarter : SMALL_CHUNK_BYTES;
     }
+    return wf_call_cuts(kind) && bytes < BIG_FROM_BYTES ? CHUNK_BYTES
+                                                        : BIG_CHUNK_BYTES;
 }
 
 size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
@@ -238,29 +229,24 @@ static size_t largest_part(const wf_coll_op *op)
 /* Does it go with the calls? All members come to the same answer. */
 static bool is_flat(const wf_coll_op *op, const shm_state *s)
 {
-    const wf_call *call = &op->op.call;
-    size_t elem = wf_dtype_bytes((weft_dtype)call->type);
+    uint8_t kind = op->op.call.kind;
+    size_t elem = wf_dtype_bytes((weft_dtype)op->op.call.type);
 
-    switch ((wf_call_kind)call->kind) {
-    case WF_CALL_ALLREDUCE:
-    case WF_CALL_REDUCE:
-    case WF_CALL_SCAN:
-    case WF_CALL_EXSCAN:
-    case WF_CALL_ALLGATHER:
-        return call->count * elem <= s->flat;
-    case WF_CALL_ALLGATHERV:
-        return largest_part(op) <= s->flat;
-    case WF_CALL_BROADCAST:
-    case WF_CALL_GATHER:
-    case WF_CALL_REDUCE_SCATTERV:
-        return call->count * elem <= s->payload;
-    case WF_CALL_SCATTER:
-    case WF_CALL_ALLTOALL:
-    case WF_CALL_REDUCE_SCATTER:
-        return call->count * elem <= s->payload / op->op.comm->size;
-    default:
+    if (!wf_call_is(kind, WF_HAS_DATA)) {
         return true; /* nothing is brought */
     }
+    if (wf_call_is(kind, WF_SRC_BLOCKS)) {
+        /* Each brings a block for everybody: `count` is all of it in v-forms,
+         * else one of them. */
+        uint32_t blocks =
+            wf_call_is(kind, WF_ALL_LENGTHS) ? 1 : op->op.comm->size;
+
+        return op->op.call.count * elem <= s->payload / blocks;
+    }
+    /* From a root or to it; else everybody reads everything. */
+    return wf_call_has_root(kind) && !wf_call_is(kind, WF_REDUCES)
+               ? op->op.call.count * elem <= s->payload
+               : largest_part(op) <= s->flat;
 }
 
 static weft_status large_first_step(wf_op *base)
@@ -268,8 +254,8 @@ static weft_status large_first_step(wf_op *base)
     wf_coll_op *op = (wf_coll_op *)(void *)base;
     shm_state *s = wf_coll_state(base->comm);
     size_t largest = largest_part(op);
-    bool folds =
-        wf_call_reduces(base->call.kind) && !shm_has_lanes(base->call.kind);
+    bool folds = wf_call_is(base->call.kind, WF_REDUCES) &&
+                 !wf_call_is(base->call.kind, WF_SRC_BLOCKS);
     weft_status st = shm_start_chunks(op, shm_chunk_for(op, largest), largest);
 
     if (st != WEFT_OK) {
@@ -296,7 +282,7 @@ void shm_begin(wf_coll_op *op)
     p->chunks = 0;
     p->stream = false;
     op->op.awaits = shm_awaits;
-    if (!shm_is_ragged(op->op.call.kind) && is_flat(op, s)) {
+    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) && is_flat(op, s)) {
         op->op.step = shm_flat_step;
         op->op.early = shm_flat_early;
         return;
@@ -314,7 +300,7 @@ void shm_begin(wf_coll_op *op)
     p->first_in = true;
     p->pulls = false;
     op->op.step = large_first_step;
-    if (shm_is_ragged(op->op.call.kind)) {
+    if (wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
         p->first_in = false;
         op->op.step = shm_ragged_step;
         op->op.early = shm_ragged_early;
