@@ -255,8 +255,7 @@ static const setting table[] = {
     {"CHUNK_BYTES", "auto", parse_auto_bytes, AT(chunk_bytes),
      "Piece in which a rank passes large data to the others"},
     {"CUDA_DRIVER", "auto", parse_cuda_driver, AT(cuda_driver),
-     "For tests: double[:devices[:bytes[:granule]]] stands in for the CUDA "
-     "driver, with host memory as that of its devices"},
+     "For tests: a library that stands in for the CUDA driver"},
     {"THREADS", "0", parse_u32, AT(threads),
      "Threads of row operations on the CPU; 0: cores by ranks of the host"},
     {"CUDA_LIBRARY", "auto", NULL, 0,

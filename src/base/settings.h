@@ -38,7 +38,7 @@ typedef struct wf_settings {
     uint32_t mesh_ranks;
     uint64_t flat_bytes; /* UINT64_MAX: chosen by the number of ranks */
     uint64_t chunk_bytes;
-    char cuda_driver[64];
+    char cuda_driver[256];
     uint32_t threads; /* 0: chosen by ranks and cores */
 } wf_settings;
 

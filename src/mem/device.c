@@ -9,14 +9,14 @@
 
 #include "base/log.h"
 #include "base/status.h"
-#include "mem/device_double.h"
 
 #define LIBRARY "libcuda.so.1"
 
 /* The loaded driver: one for the process, as the library itself is. */
 static pthread_mutex_t driver_lock = PTHREAD_MUTEX_INITIALIZER;
 static wf_driver machine;
-static int machine_pid; /* who started it; 0: nobody has */
+static int machine_pid;        /* who started it; 0: nobody has */
+static char machine_name[256]; /* as WEFT_CUDA_DRIVER had it */
 static const wf_driver *given;
 
 typedef struct symbol {
@@ -64,32 +64,59 @@ static const symbol symbols[] = {
     {"cuMemHostGetDevicePointer_v2", AT(cuMemHostGetDevicePointer)},
 };
 
-static weft_status machine_load(wf_driver *out)
+static weft_status load_symbols(void *library, wf_driver *out)
 {
-    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
-
-    if (library == NULL) {
-        return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "no CUDA driver on this machine: %s", dlerror());
-    }
     memset(out, 0, sizeof(*out));
     for (size_t i = 0; i < sizeof(symbols) / sizeof(symbols[0]); i++) {
         void *function = dlsym(library, symbols[i].name);
 
         if (function == NULL) {
-            weft_status st =
-                wf_fail(WEFT_ERR_UNSUPPORTED,
-                        "the CUDA driver of this machine has no %s: device "
-                        "memory needs CUDA 11.2 or later",
-                        symbols[i].name);
-
-            dlclose(library);
-            return st;
+            return wf_fail(WEFT_ERR_UNSUPPORTED,
+                           "the CUDA driver of this machine has no %s: device "
+                           "memory needs CUDA 11.2 or later",
+                           symbols[i].name);
         }
         /* ISO C knows no cast from an object to a function; POSIX does. */
         memcpy((char *)out + symbols[i].at, &function, sizeof(function));
     }
     return WEFT_OK;
+}
+
+/* From a library that stands in for the driver. */
+static weft_status load_table(void *library, const char *name, wf_driver *out)
+{
+    void *found = dlsym(library, WF_DRIVER_TABLE);
+    wf_driver_table_fn *give;
+    const wf_driver *table = NULL;
+
+    if (found != NULL) {
+        memcpy(&give, &found, sizeof(give));
+        table = give();
+    }
+    if (table == NULL) {
+        return wf_fail(WEFT_ERR_UNSUPPORTED,
+                       "setting WEFT_CUDA_DRIVER: %s has no driver to give",
+                       name);
+    }
+    *out = *table;
+    return WEFT_OK;
+}
+
+static weft_status machine_load(const char *name, wf_driver *out)
+{
+    bool own = strcmp(name, "auto") == 0;
+    void *library = dlopen(own ? LIBRARY : name, RTLD_NOW | RTLD_LOCAL);
+    weft_status st;
+
+    if (library == NULL) {
+        return wf_fail(WEFT_ERR_UNSUPPORTED,
+                       "no CUDA driver on this machine: %s", dlerror());
+    }
+    st = own ? load_symbols(library, out) : load_table(library, name, out);
+    if (st != WEFT_OK) {
+        dlclose(library);
+    }
+    return st;
 }
 
 static weft_status forked_after_start(void)
@@ -100,16 +127,30 @@ static weft_status forked_after_start(void)
                    "method");
 }
 
+/* Was it started before? Then it is this process's, and the one asked for. */
+static weft_status machine_check(const char *name)
+{
+    if (machine_pid != (int)getpid()) {
+        return forked_after_start();
+    }
+    return strcmp(name, machine_name) == 0
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_INVALID,
+                         "setting WEFT_CUDA_DRIVER: this process uses '%s' and "
+                         "cannot use '%s' too",
+                         machine_name, name);
+}
+
 /* The library stays loaded: it does not survive being unloaded. */
-static weft_status machine_start(void)
+static weft_status machine_start(const char *name)
 {
     weft_status st;
     int error;
 
     if (machine_pid != 0) {
-        return machine_pid == (int)getpid() ? WEFT_OK : forked_after_start();
+        return machine_check(name);
     }
-    st = machine_load(&machine);
+    st = machine_load(name, &machine);
     if (st != WEFT_OK) {
         return st;
     }
@@ -122,6 +163,7 @@ static weft_status machine_start(void)
         return WEFT_ERR_UNSUPPORTED;
     }
     machine_pid = (int)getpid();
+    snprintf(machine_name, sizeof(machine_name), "%s", name);
     return WEFT_OK;
 }
 
@@ -130,15 +172,11 @@ weft_status wf_driver_open(const char *name, const wf_driver **out)
     weft_status st = WEFT_OK;
 
     pthread_mutex_lock(&driver_lock);
-    if (given != NULL) {
-        *out = given;
-    } else if (strncmp(name, "double", 6) == 0) {
-        st = wf_double_open(name, out);
-    } else {
-        st = machine_start();
-        if (st == WEFT_OK) {
-            *out = &machine;
-        }
+    if (given == NULL) {
+        st = machine_start(name);
+    }
+    if (st == WEFT_OK) {
+        *out = given != NULL ? given : &machine;
     }
     pthread_mutex_unlock(&driver_lock);
     return st;

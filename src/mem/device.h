@@ -2,10 +2,10 @@
 /* The few functions of the CUDA driver that device memory needs.
  *
  * They are reached through a table, so that libweft links no CUDA library and
- * asks for libcuda.so.1 only when somebody wants a GPU, and so that a double
- * (device_double.h) can stand in for it where there is none. The types are
- * declared here and not taken from cuda.h, which only machines with a CUDA
- * toolkit have; the driver keeps these layouts and numbers for good.
+ * asks for libcuda.so.1 only when somebody wants a GPU, and so that another
+ * library can stand in for it where there is none. The types are declared here
+ * and not taken from cuda.h, which only machines with a CUDA toolkit have; the
+ * driver keeps these layouts and numbers for good.
  *
  * Functions carry the names of the driver's manual, without the _v2 that some
  * of their symbols end in. All return 0 or a CUDA error number. */
@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <weft/api.h>
 #include <weft/status.h>
 
 /* CUDA error numbers that mean something to us. */
@@ -83,8 +84,8 @@ typedef uint64_t wf_cu_handle; /* physical memory */
 typedef struct wf_cu_context wf_cu_context;
 
 typedef struct wf_driver {
-    /* Device addresses are host addresses, which any code may touch: true for
-     * the double only. */
+    /* Device addresses are host addresses, which any code may touch: never
+     * true of the machine's own driver. */
     bool in_host_memory;
 
     /* Start the driver; flags are 0. */
@@ -160,10 +161,17 @@ typedef struct wf_driver {
                                      unsigned flags);
 } wf_driver;
 
-/* The driver that WEFT_CUDA_DRIVER names: "auto" is the machine's own, loaded
- * and started on first use; "double..." is the double. There is one of each for
- * the whole process, and it stays. WEFT_ERR_UNSUPPORTED says what is missing.
- */
+/* What a library that stands in for the driver exports: its table, which lasts
+ * as long as the process, or NULL. It is asked once. */
+typedef const wf_driver *wf_driver_table_fn(void);
+#define WF_DRIVER_TABLE "weft_driver_table"
+WEFT_API wf_driver_table_fn weft_driver_table;
+
+/* The driver that WEFT_CUDA_DRIVER names: "auto" is the machine's own, any
+ * other name is a library that stands in for it. It is loaded and started on
+ * first use; there is one for the whole process, and it stays.
+ * WEFT_ERR_UNSUPPORTED says what is missing, WEFT_ERR_INVALID that another one
+ * is in use. */
 weft_status wf_driver_open(const char *name, const wf_driver **out);
 
 /* For tests: what wf_driver_open gives from now on, whatever the name; NULL

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_fault.h"

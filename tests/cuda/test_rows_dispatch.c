@@ -4,7 +4,9 @@
  * are host addresses then. What the kernels make of a table's parts is written
  * here a second time, and compared with what the CPU gathers. */
 #include <string.h>
+#include <unistd.h>
 
+#include "cuda_double/double.h"
 #include "region/cuda_library.h"
 #include "wt.h"
 #include "wt_cmocka.h"
@@ -214,9 +216,12 @@ static void kernels_are_told_where_rows_lie(void **state)
     static const unsigned ranks[] = {1, 2, 3, 5};
 
     (void)state;
+    wf_driver_use(
+        wf_double_start(&(wf_double_options){.tag = (uint32_t)getpid()}));
     for (unsigned i = 0; i < 4; i++) {
-        wt_run(ranks[i], "CUDA_DRIVER=double", regions_body);
+        wt_run(ranks[i], NULL, regions_body);
     }
+    wf_driver_use(NULL);
 }
 
 static void plain_memory_is_a_table_too(void **state)

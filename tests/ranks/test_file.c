@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 #include "wt_cmocka.h"
 #include "wt_file.h"
 

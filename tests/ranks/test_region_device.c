@@ -3,12 +3,13 @@
  * between processes, with one device and with two. What a kernel would do is
  * done by hand, since the double's device memory is host memory. */
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 
@@ -386,7 +387,8 @@ static void the_setting_chooses_the_double(void **state)
     (void)state;
     begin((wf_double_options){0});
     wf_driver_use(NULL);
-    wt_run(3, "CUDA_DRIVER=double:2:0:4096", share_body);
+    setenv("CUDA_DOUBLE", "2:0:4096", 1);
+    wt_run(3, "CUDA_DRIVER=" WT_CUDA_DOUBLE, share_body);
 }
 
 int main(void)

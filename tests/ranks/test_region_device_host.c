@@ -4,7 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 

@@ -4,11 +4,12 @@
 #include "mem/device.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 
@@ -50,27 +51,33 @@ static void a_given_table_is_used_whatever_the_name(void **state)
     wf_driver_use(NULL);
 }
 
-/* One process has one double, so the good text comes last. */
-static void the_double_is_opened_by_its_text(void **state)
+/* One process has one driver, so the good one comes last. */
+static void the_setting_names_a_library_that_stands_in(void **state)
 {
-    static const char *const bad[] = {
-        "doubles",  "double:",         "double:0",         "double:99",
-        "double:x", "double:1:2:4097", "double:1:2:4096:1"};
+    static const char *const bad[] = {"0", "99", "x", "1:2:4097", "1:2:4096:1"};
     const wf_driver *driver = NULL;
     int devices = 0;
 
     (void)state;
+    assert_int_equal(wf_driver_open("/nowhere/lib.so", &driver),
+                     WEFT_ERR_UNSUPPORTED);
+    assert_detail("/nowhere/lib.so");
+    assert_int_equal(wf_driver_open("libm.so.6", &driver),
+                     WEFT_ERR_UNSUPPORTED);
+    assert_detail("libm.so.6 has no driver to give");
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-        assert_int_equal(wf_driver_open(bad[i], &driver), WEFT_ERR_INVALID);
-        assert_detail(bad[i]);
+        setenv("CUDA_DOUBLE", bad[i], 1);
+        assert_int_equal(wf_driver_open(WT_CUDA_DOUBLE, &driver),
+                         WEFT_ERR_UNSUPPORTED);
     }
-    assert_int_equal(wf_driver_open("double:2:64M:4096", &driver), WEFT_OK);
+    setenv("CUDA_DOUBLE", "2:64M:4096", 1);
+    assert_int_equal(wf_driver_open(WT_CUDA_DOUBLE, &driver), WEFT_OK);
     assert_int_equal(driver->cuDeviceGetCount(&devices), WF_CU_OK);
     assert_int_equal(devices, 2);
     assert_true(driver->in_host_memory);
-    assert_int_equal(wf_driver_open("double:2:64M:4096", &driver), WEFT_OK);
-    assert_int_equal(wf_driver_open("double", &driver), WEFT_ERR_INVALID);
-    assert_detail("cannot become");
+    assert_int_equal(wf_driver_open(WT_CUDA_DOUBLE, &driver), WEFT_OK);
+    assert_int_equal(wf_driver_open("auto", &driver), WEFT_ERR_INVALID);
+    assert_detail("cannot use 'auto' too");
 }
 
 static void the_device_is_the_one_asked_for(void **state)
@@ -245,7 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_machine_without_a_driver_is_told_of),
         cmocka_unit_test(a_given_table_is_used_whatever_the_name),
-        cmocka_unit_test(the_double_is_opened_by_its_text),
+        cmocka_unit_test(the_setting_names_a_library_that_stands_in),
         cmocka_unit_test(the_device_is_the_one_asked_for),
         cmocka_unit_test(ranks_spread_over_the_devices),
         cmocka_unit_test(the_current_device_comes_before_that),

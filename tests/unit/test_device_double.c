@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The double of the CUDA driver is as strict as the driver, so that what passes
  * on it has a chance on a GPU. */
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 
 #include <stdio.h>
 #include <string.h>

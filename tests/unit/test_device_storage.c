@@ -12,7 +12,7 @@
 #include <weft/log.h>
 
 #include "base/alloc.h"
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 #include "region/device.h"
 #include "wt_cmocka.h"
 #include "wt_proc.h"

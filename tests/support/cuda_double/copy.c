@@ -2,7 +2,7 @@
 /* What a doubled device does with memory, and host memory that it may touch. */
 #include <string.h>
 
-#include "mem/device_double_state.h"
+#include "cuda_double/state.h"
 
 /* May the current device do this with all of the range? */
 static int check_touch(wf_cu_address at, size_t bytes, int access)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of the double share. */
-#ifndef WF_MEM_DEVICE_DOUBLE_STATE_H
-#define WF_MEM_DEVICE_DOUBLE_STATE_H
+#ifndef WT_CUDA_DOUBLE_STATE_H
+#define WT_CUDA_DOUBLE_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 
 #define WF_DOUBLE_STACK 16
 
@@ -74,7 +74,7 @@ wf_span *wf_span_add(wf_span **list, uintptr_t at, size_t bytes);
 /* Take the span that begins at `at` off; bytes of 0 are any. */
 bool wf_span_drop(wf_span **list, uintptr_t at, size_t bytes);
 
-/* Fill their functions in: device_double_memory.c, device_double_copy.c. */
+/* Fill their functions in: memory.c, copy.c. */
 void wf_double_memory(wf_driver *table);
 void wf_double_copies(wf_driver *table);
 

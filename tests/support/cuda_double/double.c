@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starting the double, its devices and contexts, and counting what is held. */
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/settings.h"
-#include "base/status.h"
-#include "mem/device_double_state.h"
+#include "cuda_double/state.h"
 
 wf_double_state wf_double = {.lock = PTHREAD_MUTEX_INITIALIZER};
 _Thread_local wf_double_own wf_double_thread;
 
 static wf_driver table;
-static char opened_as[64];
 
 int wf_double_refuse(void)
 {
@@ -322,91 +318,6 @@ const wf_driver *wf_double_start(const wf_double_options *options)
     }
     pthread_mutex_unlock(&wf_double.lock);
     return &table;
-}
-
-/* Any number that differs for different texts, mostly. */
-static uint32_t tag_of(const char *text)
-{
-    uint32_t tag = 2166136261u;
-
-    for (; *text != '\0'; text++) {
-        tag = (tag ^ (unsigned char)*text) * 16777619u;
-    }
-    return tag;
-}
-
-/* The number after the next ':' of `*at`, or `fallback` if there is none. */
-static weft_status next_number(const char **at, uint64_t fallback,
-                               uint64_t *out)
-{
-    char word[32];
-    size_t n;
-
-    *out = fallback;
-    if (**at == '\0') {
-        return WEFT_OK;
-    }
-    n = strcspn(*at + 1, ":");
-    if (**at != ':' || n >= sizeof(word)) {
-        return wf_fail(WEFT_ERR_INVALID, "'%s' is not ':' and a number", *at);
-    }
-    memcpy(word, *at + 1, n);
-    word[n] = '\0';
-    *at += 1 + n;
-    return wf_parse_bytes(word, out);
-}
-
-static weft_status options_read(const char *text, wf_double_options *out)
-{
-    const char *at = text + strlen("double");
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-    uint64_t devices = 1;
-    weft_status st = next_number(&at, 1, &devices);
-
-    memset(out, 0, sizeof(*out));
-    if (st == WEFT_OK) {
-        st = next_number(&at, 0, &out->bytes);
-    }
-    if (st == WEFT_OK) {
-        st = next_number(&at, 0, &out->granule);
-    }
-    if (st != WEFT_OK || *at != '\0' || devices < 1 ||
-        devices > WF_DOUBLE_DEVICES || out->granule % page != 0) {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "the driver '%s' is not double[:devices[:bytes"
-                       "[:granule]]] with 1 to %d devices and a granule of "
-                       "whole pages",
-                       text, WF_DOUBLE_DEVICES);
-    }
-    out->devices = (int)devices;
-    out->tag = tag_of(text);
-    return WEFT_OK;
-}
-
-weft_status wf_double_open(const char *text, const wf_driver **out)
-{
-    wf_double_options options;
-    weft_status st;
-
-    if (opened_as[0] != '\0') {
-        if (strcmp(opened_as, text) != 0) {
-            return wf_fail(WEFT_ERR_INVALID,
-                           "the driver of this process is '%s' and cannot "
-                           "become '%s'",
-                           opened_as, text);
-        }
-        *out = &table;
-        return WEFT_OK;
-    }
-    st = strlen(text) < sizeof(opened_as)
-             ? options_read(text, &options)
-             : wf_fail(WEFT_ERR_INVALID, "the driver '%s' is too long", text);
-    if (st != WEFT_OK) {
-        return st;
-    }
-    snprintf(opened_as, sizeof(opened_as), "%s", text);
-    *out = wf_double_start(&options);
-    return WEFT_OK;
 }
 
 unsigned wf_double_fail_nth(unsigned nth, int error)

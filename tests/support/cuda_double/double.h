@@ -10,9 +10,9 @@
  * unmapped, and a copy fails unless the current device was granted access.
  *
  * The memory of a device is that of all processes that run the double with the
- * same tag; it is counted as the kernel sees it (device_double_count.c). */
-#ifndef WF_MEM_DEVICE_DOUBLE_H
-#define WF_MEM_DEVICE_DOUBLE_H
+ * same tag; it is counted as the kernel sees it (count.c). */
+#ifndef WT_CUDA_DOUBLE_H
+#define WT_CUDA_DOUBLE_H
 
 #include "mem/device.h"
 
@@ -30,11 +30,6 @@ typedef struct wf_double_options {
 
 /* Begin anew in this process and give the table of functions. */
 const wf_driver *wf_double_start(const wf_double_options *options);
-
-/* The same from "double[:devices[:bytes[:granule]]]", as WEFT_CUDA_DRIVER has
- * it; the text is the tag. A process has one double: WEFT_ERR_INVALID if it
- * runs with another text already. */
-weft_status wf_double_open(const char *text, const wf_driver **out);
 
 /* Let the nth call from now on this thread that asks for something fail with
  * `error`, once; 0 switches it off. Returns what was left of the last count.

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "mem/device_double.h"
+#include "cuda_double/double.h"
 
 #define NAME "weft-gpu:"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "mem/device_double_state.h"
+#include "cuda_double/state.h"
 
 static int double_mem_info(size_t *free_bytes, size_t *total_bytes)
 {
