@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/options.h"
 #include "base/time.h"
 #include "comm/comm.h"
 #include "comm/mail.h"
@@ -102,12 +103,11 @@ static weft_status world_join(weft_world *world, const weft_boot *boot)
 {
     weft_status st;
 
-    if (boot->size < sizeof(*boot) || boot->ranks == 0 ||
-        boot->rank >= boot->ranks ||
+    if (boot->ranks == 0 || boot->rank >= boot->ranks ||
         (boot->ranks > 1 && (boot->set == NULL || boot->get == NULL))) {
         return wf_fail(WEFT_ERR_INVALID,
                        "a bootstrap table for rank %u of %u without its "
-                       "functions or of another size",
+                       "functions",
                        boot->rank, boot->ranks);
     }
     st = wf_host_join(boot, &world->settings, &world->host);
@@ -164,18 +164,15 @@ static weft_status world_alloc(const weft_world_options *options,
     if (world == NULL) {
         return wf_fail(WEFT_ERR_NOMEM, "a world");
     }
-    st = wf_settings_load(options != NULL ? options->settings : NULL,
-                          &world->settings);
+    st = wf_settings_load(options->settings, &world->settings);
     if (st != WEFT_OK) {
         wf_free(world);
         return st;
     }
     wf_log_default_level((weft_log_level)world->settings.log);
     wf_settings_warn_unknown();
-    if (options != NULL) {
-        world->interrupted = options->interrupted;
-        world->interrupted_ctx = options->ctx;
-    }
+    world->interrupted = options->interrupted;
+    world->interrupted_ctx = options->ctx;
     world->transport = wf_world_transports;
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
@@ -189,18 +186,22 @@ weft_status weft_world_create(const weft_world_options *options,
 {
     const weft_boot *boot = NULL;
     weft_boot *own_boot = NULL;
+    weft_boot table;
+    weft_world_options o;
     weft_world *world = NULL;
     weft_status st;
 
-    if (out == NULL || (options != NULL && options->size < sizeof(*options))) {
-        return wf_fail(WEFT_ERR_INVALID, "out is NULL, or options.size is not "
-                                         "sizeof(weft_world_options)");
+    if (out == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "out is NULL");
     }
-    st = world_alloc(options, &world);
+    st = wf_options_read(options, "weft_world_options", &o, sizeof(o));
+    if (st == WEFT_OK) {
+        st = world_alloc(&o, &world);
+    }
     if (st != WEFT_OK) {
         return st;
     }
-    boot = options != NULL ? options->boot : NULL;
+    boot = o.boot;
     if (boot == NULL) {
         st = wf_boot_seat_take(&world->seat);
         if (st == WEFT_OK) {
@@ -209,10 +210,13 @@ weft_status weft_world_create(const weft_world_options *options,
         boot = own_boot;
     }
     if (st == WEFT_OK) {
-        st = world_join(world, boot);
+        st = wf_options_read(boot, "weft_boot", &table, sizeof(table));
     }
-    if (st == WEFT_OK && boot->done != NULL) {
-        boot->done(boot->ctx);
+    if (st == WEFT_OK) {
+        st = world_join(world, &table);
+    }
+    if (st == WEFT_OK && table.done != NULL) {
+        table.done(table.ctx);
     }
     weft_boot_close(own_boot);
     if (st != WEFT_OK) {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/options.h"
 #include "base/secret.h"
 #include "base/time.h"
 #include "coll/agree.h"
@@ -351,16 +352,12 @@ weft_status weft_region_create(weft_comm *comm, uint32_t dims,
                                weft_region **out)
 {
     wf_region_plan plan = {.dims = dims, .shape = shape, .type = type};
-    weft_status bad = WEFT_OK;
+    weft_status bad;
 
     if (comm == NULL || out == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
     }
-    if (options != NULL && options->size < sizeof(*options)) {
-        bad = wf_fail(WEFT_ERR_INVALID,
-                      "options.size is not sizeof(weft_region_options)");
-    } else if (options != NULL) {
-        plan.options = *options;
-    }
+    bad = wf_options_read(options, "weft_region_options", &plan.options,
+                          sizeof(plan.options));
     return wf_region_form(comm, &plan, bad, out);
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "base/status.h"
 #include "base/time.h"
 #include <weft/coll.h>
@@ -22,15 +23,11 @@ weft_status wf_file_tell(weft_comm *comm, weft_status own, void *data, size_t n)
 
 static weft_status check_arguments(const weft_region *region,
                                    const weft_comm *comm, const char *path,
-                                   const weft_file_options *options)
+                                   const weft_file_options *options,
+                                   weft_file_options *out)
 {
     if (path == NULL || *path == '\0') {
         return wf_fail(WEFT_ERR_INVALID, "path is empty");
-    }
-    if (options != NULL && options->size < sizeof(*options)) {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "options.size is %zu and should be %zu", options->size,
-                       sizeof(*options));
     }
     if (comm->size != region->ranks || comm->rank != region->rank) {
         return wf_fail(WEFT_ERR_INVALID,
@@ -39,24 +36,16 @@ static weft_status check_arguments(const weft_region *region,
                        " in the region",
                        comm->rank, comm->size, region->rank, region->ranks);
     }
-    return WEFT_OK;
+    return wf_options_read(options, "weft_file_options", out, sizeof(*out));
 }
 
 weft_status wf_file_begin(const weft_region *region, weft_comm *comm,
                           const char *path, const weft_file_options *options,
                           weft_file_options *out)
 {
-    weft_status st;
-
     if (region == NULL || comm == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "region or comm is NULL");
     }
-    st = wf_file_agree(comm, check_arguments(region, comm, path, options));
-    if (st == WEFT_OK) {
-        memset(out, 0, sizeof(*out));
-        if (options != NULL) {
-            *out = *options;
-        }
-    }
-    return st;
+    return wf_file_agree(comm,
+                         check_arguments(region, comm, path, options, out));
 }

@@ -6,6 +6,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "region/region.h"
@@ -97,16 +98,12 @@ static weft_status check_ids(const weft_ids *ids)
 static weft_status check_options(const weft_rows_options *options,
                                  weft_rows_options *out)
 {
-    memset(out, 0, sizeof(*out));
-    if (options != NULL) {
-        if (options->size < sizeof(options->size)) {
-            return wf_fail(WEFT_ERR_INVALID,
-                           "weft_rows_options.size is not set");
-        }
-        memcpy(out, options,
-               options->size < sizeof(*out) ? options->size : sizeof(*out));
+    weft_status st =
+        wf_options_read(options, "weft_rows_options", out, sizeof(*out));
+
+    if (st != WEFT_OK) {
+        return st;
     }
-    out->size = sizeof(*out);
     if ((unsigned)out->bounds > WEFT_BOUNDS_UNCHECKED) {
         return wf_fail(WEFT_ERR_INVALID, "there are no bounds number %d",
                        (int)out->bounds);

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/options.h"
 #include "base/status.h"
 #include "base/types.h"
 #include "region/cuda_rows.h"
@@ -36,13 +37,16 @@ static const struct {
 static weft_status check_rule(const weft_update *update, weft_update *out)
 {
     const weft_update *u = out;
+    weft_status st;
     bool adam;
 
-    if (update == NULL || update->size < sizeof(*update)) {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "weft_update is NULL, or its size is not set");
+    if (update == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "weft_update is NULL");
     }
-    *out = *update;
+    st = wf_options_read(update, "weft_update", out, sizeof(*out));
+    if (st != WEFT_OK) {
+        return st;
+    }
     if ((unsigned)u->kind > WEFT_LAZY_ADAM) {
         return wf_fail(WEFT_ERR_INVALID, "there is no optimizer number %d",
                        (int)u->kind);

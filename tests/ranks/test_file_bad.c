@@ -232,7 +232,7 @@ static void odd_one_body(weft_world *world)
     expect_load(region, comm, rank == 1 ? NULL : wt_path("a.weft"),
                 WEFT_ERR_INVALID, "rank 1: path");
     expect(weft_region_save(region, comm, wt_path("a.weft"), &options),
-           WEFT_ERR_INVALID, "rank 1: options.size");
+           WEFT_ERR_INVALID, "rank 1: weft_file_options.size");
     expect(weft_region_load(NULL, comm, wt_path("a.weft"), NULL),
            WEFT_ERR_INVALID, "NULL");
     WT_OK(weft_comm_split(comm, 0, -(int64_t)rank, &turned));
