@@ -8,17 +8,35 @@
 #include <unistd.h>
 
 static pthread_mutex_t sink_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t installed = PTHREAD_ONCE_INIT;
 static weft_log_sink *sink;
 static void *sink_ctx;
 static atomic_int shown = WEFT_LOG_WARN;
 static atomic_bool set_by_program;
 
-void weft_log_to(weft_log_sink *to, void *ctx)
+static void lock(void)
 {
     pthread_mutex_lock(&sink_lock);
+}
+
+static void unlock(void)
+{
+    pthread_mutex_unlock(&sink_lock);
+}
+
+/* A child must not find it locked by a thread that it does not have. */
+static void install(void)
+{
+    pthread_atfork(lock, unlock, unlock);
+}
+
+void weft_log_to(weft_log_sink *to, void *ctx)
+{
+    pthread_once(&installed, install);
+    lock();
     sink = to;
     sink_ctx = ctx;
-    pthread_mutex_unlock(&sink_lock);
+    unlock();
 }
 
 void weft_log_set_level(weft_log_level level)
@@ -54,10 +72,11 @@ void wf_log(weft_log_level level, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    pthread_mutex_lock(&sink_lock);
+    pthread_once(&installed, install);
+    lock();
     to = sink;
     ctx = sink_ctx;
-    pthread_mutex_unlock(&sink_lock);
+    unlock();
     if (to != NULL) {
         to(level, text, ctx);
     } else {

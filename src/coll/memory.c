@@ -129,6 +129,9 @@ void weft_free(weft_comm *comm, void *buffer)
         wf_free(buffer);
         return;
     }
+    if (atomic_load(&comm->world->host->orphan)) {
+        return; /* it is its parent's; the mapping goes with the communicator */
+    }
     /* Requests of this communicator, which another thread may be stepping,
      * look buffers up. */
     pthread_mutex_lock(&comm->world->drive);

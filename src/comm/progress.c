@@ -137,12 +137,23 @@ void wf_progress_wait_end(wf_progress *p)
     wf_board_ring(wf_host_own(p->world->host)); /* as in work() */
 }
 
+void wf_progress_orphan(wf_progress *p)
+{
+    /* Threads that do not exist here may have held the one, and have waited for
+     * the other, which could then never be destroyed. */
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    p->started = false;
+    p->wanted = false;
+    p->waiters = 0;
+}
+
 void wf_progress_destroy(wf_progress *p)
 {
     if (p == NULL) {
         return;
     }
-    if (p->started && !atomic_load(&p->world->host->orphan)) {
+    if (p->started) {
         pthread_mutex_lock(&p->lock);
         p->stop = true;
         pthread_cond_signal(&p->wake);

@@ -267,12 +267,17 @@ static bool asking_is_due(weft_world *world, uint64_t now)
     return true;
 }
 
-/* Step everything. Called with world->drive held, returns without it. */
+/* Step everything. Called with world->drive held, returns without it. The ports
+ * of an orphan lead nowhere, and what is in them is not for it. */
 static bool drive_and_unlock(weft_world *world)
 {
-    sweep w = {.moved = drive_ports(world)};
+    sweep w = {.end = &w.finished};
 
-    w.end = &w.finished;
+    if (atomic_load_explicit(&world->host->orphan, memory_order_relaxed)) {
+        pthread_mutex_unlock(&world->drive);
+        return false;
+    }
+    w.moved = drive_ports(world);
     if (world->busy != NULL) {
         w.now_ns = wf_now_ns();
         w.asks = asking_is_due(world, w.now_ns);
@@ -364,6 +369,31 @@ bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text)
     return collectives;
 }
 
+static void orphan_list(weft_request *list)
+{
+    for (weft_request *r = list, *next; r != NULL; r = next) {
+        next = r->next;
+        r->next = NULL;
+        r->fn = NULL;
+        r->status = WEFT_ERR_CLOSED;
+        pthread_mutex_init(&r->lock, NULL);
+        atomic_store(&r->done, 1);
+        weft_request_release(r);
+    }
+}
+
+void wf_requests_orphan(weft_comm *comm)
+{
+    orphan_list(comm->ordered);
+    orphan_list(comm->loose);
+    comm->ordered = NULL;
+    comm->ordered_end = &comm->ordered;
+    comm->loose = NULL;
+    comm->loose_end = &comm->loose;
+    comm->busy = false;
+    atomic_store(&comm->queued, 0);
+}
+
 static bool request_done(const weft_request *r)
 {
     return atomic_load_explicit(&r->done, memory_order_acquire) != 0;
@@ -371,11 +401,14 @@ static bool request_done(const weft_request *r)
 
 static weft_status request_status(const weft_request *r)
 {
-    if (r->status != WEFT_OK) {
-        return wf_fail(r->status, "%s",
-                       r->text != NULL ? r->text : weft_status_text(r->status));
+    if (r->status == WEFT_OK) {
+        return WEFT_OK;
     }
-    return WEFT_OK;
+    if (r->text == NULL && atomic_load(&r->comm->world->host->orphan)) {
+        return wf_comm_refuse(r->comm);
+    }
+    return wf_fail(r->status, "%s",
+                   r->text != NULL ? r->text : weft_status_text(r->status));
 }
 
 weft_status weft_request_test(weft_request *r, int *done)

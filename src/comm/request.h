@@ -51,8 +51,14 @@ bool wf_world_drive_now(weft_world *world);
 /* Fail everything that is pending on `comm`. Was there a collective? */
 bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text);
 
+/* In a forked child: what is pending on `comm` is over here, as closed. The
+ * callbacks are its parent's, and the ports have let go of the messages. */
+void wf_requests_orphan(weft_comm *comm);
+
 weft_status wf_progress_create(weft_world *world, wf_progress **out);
 void wf_progress_destroy(wf_progress *progress);
+/* In a forked child, which has no such thread. */
+void wf_progress_orphan(wf_progress *progress);
 /* Something is pending that must go on even if nobody waits. */
 void wf_progress_kick(wf_progress *progress);
 /* A caller begins or ends waiting. */

@@ -114,6 +114,7 @@ static weft_status world_join(weft_world *world, const weft_boot *boot)
     if (st != WEFT_OK) {
         return st;
     }
+    wf_world_watch_forks(world);
     choose_waiting(world);
     world->told = wf_zalloc(world->host->count * sizeof(*world->told));
     if (world->told == NULL) {

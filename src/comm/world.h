@@ -8,6 +8,7 @@
 
 #include "base/settings.h"
 #include "boot/seat.h"
+#include "mem/fork.h"
 #include "mem/host.h"
 #include "transport/transport.h"
 
@@ -30,6 +31,7 @@ struct weft_world {
     wf_settings settings;
     weft_comm *comm;        /* of all ranks */
     _Atomic uint32_t users; /* the caller and each communicator */
+    wf_fork_calls on_fork;  /* orphan.c */
 
     /* How waits behave here, see wait.h. */
     uint64_t spin_ns;
@@ -64,6 +66,9 @@ struct weft_world {
 
 void wf_world_acquire(weft_world *world);
 void wf_world_release(weft_world *world);
+
+/* See to what becomes of it in children that are forked from here on. */
+void wf_world_watch_forks(weft_world *world);
 
 /* The ports of this rank by number, for those who look at all of them; NULL
  * where there is none. */

@@ -12,11 +12,26 @@ static wf_host *list;
 static void before_fork(void)
 {
     pthread_mutex_lock(&list_lock);
+    for (wf_host *h = list; h != NULL; h = h->next_host) {
+        if (h->on_fork != NULL) {
+            h->on_fork->before(h->on_fork->ctx);
+        }
+    }
+}
+
+static void after_fork(bool in_child)
+{
+    for (wf_host *h = list; h != NULL; h = h->next_host) {
+        if (h->on_fork != NULL) {
+            h->on_fork->after(h->on_fork->ctx, in_child);
+        }
+    }
+    pthread_mutex_unlock(&list_lock);
 }
 
 static void after_in_parent(void)
 {
-    pthread_mutex_unlock(&list_lock);
+    after_fork(false);
 }
 
 static void after_in_child(void)
@@ -26,8 +41,9 @@ static void after_in_child(void)
         if (h->watch != NULL) {
             wf_watch_orphan(h->watch);
         }
+        wf_segment_part(&h->control, h->control.bytes);
     }
-    pthread_mutex_unlock(&list_lock);
+    after_fork(true);
 }
 
 static void install(void)
@@ -53,5 +69,12 @@ void wf_fork_remove(wf_host *host)
             break;
         }
     }
+    pthread_mutex_unlock(&list_lock);
+}
+
+void wf_fork_tell(wf_host *host, const wf_fork_calls *calls)
+{
+    pthread_mutex_lock(&list_lock);
+    host->on_fork = calls;
     pthread_mutex_unlock(&list_lock);
 }

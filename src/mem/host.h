@@ -59,7 +59,8 @@ typedef struct wf_host {
     uint64_t job;        /* random, the same on all ranks */
     _Atomic bool orphan; /* we are a forked child: hands off */
     wf_watch *watch;
-    struct wf_host *next_host; /* list of src/mem/fork.c */
+    struct wf_host *next_host; /* these two: src/mem/fork.c */
+    const struct wf_fork_calls *on_fork;
 } wf_host;
 
 /* Join the ranks that `boot` knows. Collective. */

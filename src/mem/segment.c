@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "mem/share_maps.h"
@@ -252,6 +253,25 @@ void wf_segment_close(wf_segment *seg)
     wf_unmap_shared(seg->base, seg->bytes);
     memset(seg, 0, sizeof(*seg));
     seg->fd = -1;
+}
+
+void wf_segment_part(wf_segment *seg, size_t keep)
+{
+    void *kept = seg->base != NULL && keep > 0 ? wf_alloc(keep) : NULL;
+
+    if (kept != NULL) {
+        memcpy(kept, seg->base, keep);
+    }
+    if (seg->base != NULL &&
+        mmap(seg->base, seg->bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
+             0) == MAP_FAILED) {
+        wf_log(WEFT_LOG_ERROR, "a forked child keeps %zu bytes of its parent's",
+               seg->bytes);
+    } else if (kept != NULL) {
+        memcpy(seg->base, kept, keep);
+    }
+    wf_free(kept);
 }
 
 weft_status wf_flat_map(const wf_segment *parts, size_t count, bool writable,

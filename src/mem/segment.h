@@ -56,6 +56,11 @@ void wf_segment_close_fd(wf_segment *seg);
 /* Unmap and close. Takes a zeroed segment, too. */
 void wf_segment_close(wf_segment *seg);
 
+/* In a forked child: have memory of its own at the same addresses from here on,
+ * zero but for the first `keep` bytes, which are copied. What is stored there
+ * later is seen by nobody. Takes a zeroed segment, too. */
+void wf_segment_part(wf_segment *seg, size_t keep);
+
 /* Several segments in one flat range of addresses, in the order given. Each
  * must be a multiple of wf_segment_page() long. The parts stay the caller's. */
 weft_status wf_flat_map(const wf_segment *parts, size_t count, bool writable,

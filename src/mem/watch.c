@@ -64,10 +64,21 @@ static weft_status watch_fd(wf_watch *w, int fd, uint32_t kind, uint32_t local)
     return WEFT_OK;
 }
 
+/* A lock that nobody has, and a condition that nobody waits for. */
+static void watch_unlocked(wf_watch *w)
+{
+    pthread_condattr_t attr;
+
+    pthread_mutex_init(&w->lock, NULL);
+    pthread_condattr_init(&attr);
+    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    pthread_cond_init(&w->changed, &attr);
+    pthread_condattr_destroy(&attr);
+}
+
 weft_status wf_watch_create(wf_host *host, wf_watch **out)
 {
     wf_watch *w = wf_zalloc(sizeof(*w));
-    pthread_condattr_t attr;
 
     if (w == NULL) {
         return wf_fail(WEFT_ERR_NOMEM, "the watching thread");
@@ -87,11 +98,7 @@ weft_status wf_watch_create(wf_host *host, wf_watch **out)
     w->epoll = -1;
     w->stop = -1;
     w->last = &w->first;
-    pthread_mutex_init(&w->lock, NULL);
-    pthread_condattr_init(&attr);
-    pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    pthread_cond_init(&w->changed, &attr);
-    pthread_condattr_destroy(&attr);
+    watch_unlocked(w);
     *out = w;
     return WEFT_OK;
 }
@@ -310,8 +317,9 @@ void wf_watch_orphan(wf_watch *w)
             w->host->link[i] = -1;
         }
     }
-    /* The lock may have been held by a thread that does not exist here. */
-    pthread_mutex_init(&w->lock, NULL);
+    /* Threads that do not exist here may have held the one, and have waited for
+     * the other, which could then never be destroyed. */
+    watch_unlocked(w);
 }
 
 void wf_watch_destroy(wf_watch *w)

@@ -116,20 +116,14 @@ static void unlist(wf_remote_table *table, const wf_region_remote *remote)
     *at = remote->next;
 }
 
-/* In a forked child the lock may be held by a thread that it does not have. */
 static void remote_closing(wf_region_extra *extra, weft_region *region)
 {
     wf_region_remote *remote = (wf_region_remote *)(void *)extra;
     weft_world *world = region->world;
-    bool orphan = atomic_load(&world->host->orphan);
 
-    if (!orphan) {
-        pthread_mutex_lock(&world->drive);
-    }
+    pthread_mutex_lock(&world->drive);
     unlist(world->remote, remote);
-    if (!orphan) {
-        pthread_mutex_unlock(&world->drive);
-    }
+    pthread_mutex_unlock(&world->drive);
     region->remote = NULL;
     wf_free(remote);
 }

@@ -90,7 +90,7 @@ static weft_status timed_out(const waiting *w)
 static void check_time(waiting *w, uint64_t now)
 {
     weft_world *world = w->world;
-    weft_status st = WEFT_OK;
+    weft_status st = wf_region_here(w->region);
 
     if (world->interrupted != NULL && now - w->asked_ns >= LONGEST_NAP_NS) {
         w->asked_ns = now;

@@ -22,20 +22,29 @@ static range *table;
 static size_t count;
 static size_t room;
 
-/* A child must not find the table locked by a thread that it does not have. */
+/* A child must not find the table locked by a thread that it does not have, nor
+ * a region. */
 static void before_fork(void)
 {
     pthread_mutex_lock(&table_lock);
 }
 
-static void after_fork(void)
+static void after_in_parent(void)
 {
+    pthread_mutex_unlock(&table_lock);
+}
+
+static void after_in_child(void)
+{
+    for (size_t i = 0; i < count; i++) {
+        pthread_mutex_init(&table[i].region->lock, NULL);
+    }
     pthread_mutex_unlock(&table_lock);
 }
 
 static void install(void)
 {
-    pthread_atfork(before_fork, after_fork, after_fork);
+    pthread_atfork(before_fork, after_in_parent, after_in_child);
 }
 
 /* The first range that ends behind `address`; `count` if there is none. */

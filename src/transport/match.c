@@ -104,6 +104,14 @@ wf_msg *wf_match_next_of(wf_match *m, uint32_t source)
     return wf_queue_pop(&m->source[source].posted);
 }
 
+void wf_match_unpost(wf_match *m)
+{
+    m->any.head = NULL;
+    for (uint32_t i = 0; i < m->sources; i++) {
+        m->source[i].posted.head = NULL;
+    }
+}
+
 void wf_match_describe(wf_msg *msg, uint32_t from, uint64_t tag, size_t n)
 {
     msg->from = from;

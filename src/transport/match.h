@@ -68,6 +68,9 @@ bool wf_match_cancel(wf_match *m, wf_msg *msg);
 /* Take out the oldest receive that can only be served by `source`. */
 wf_msg *wf_match_next_of(wf_match *m, uint32_t source);
 
+/* Take out all receives; they are not touched. */
+void wf_match_unpost(wf_match *m);
+
 /* Let a message wait whose source, tag and n are filled in. */
 void wf_match_keep(wf_match *m, wf_arrival *arrival);
 

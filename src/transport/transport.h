@@ -112,6 +112,11 @@ typedef struct wf_transport {
      * waiter may sleep all the same: it is woken when there is something to
      * do. */
     bool (*busy)(const wf_port *port);
+    /* In a forked child, on its only thread: let go of all that is pending, and
+     * of what is shared with the peers, so that no call later reaches them;
+     * progress() is not called again. Optional where nothing is shared and
+     * nothing can be pending. */
+    void (*orphan)(wf_port *port);
     /* `rank` died or left. */
     void (*gone)(wf_port *port, uint32_t rank);
     /* Will no more messages come from `rank`? It is gone, or was cut off, and

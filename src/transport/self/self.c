@@ -74,18 +74,30 @@ static void self_forget_ams(wf_port *port)
     port->am_end = &port->am_head;
 }
 
-static void self_close(wf_port *port)
+/* Without telling the callers of what is pending. */
+static void self_let_go(wf_port *port)
 {
     wf_arrival *a;
 
-    if (port == NULL) {
-        return;
-    }
     while ((a = wf_match_walk(&port->match, SELF_SOURCE, NULL)) != NULL) {
         wf_match_drop(a);
         wf_free(a);
     }
     self_forget_ams(port);
+}
+
+static void self_orphan(wf_port *port)
+{
+    self_let_go(port);
+    wf_match_unpost(&port->match);
+}
+
+static void self_close(wf_port *port)
+{
+    if (port == NULL) {
+        return;
+    }
+    self_let_go(port);
     wf_match_fini(&port->match);
     wf_free(port);
 }
@@ -336,6 +348,7 @@ const wf_transport wf_transport_self = {
     .am = self_am_send,
     .progress = self_progress,
     .busy = self_busy,
+    .orphan = self_orphan,
     .gone = self_gone,
     .lost = self_lost,
 };

@@ -77,6 +77,14 @@ static void shm_forget_early(wf_port *port, uint32_t slot)
     }
 }
 
+/* Neither the peer nor the callers of what is pending are told. */
+static void shm_let_go(wf_port *port, shm_peer *peer)
+{
+    shm_out_fail(port, peer, SHM_CLOSING);
+    shm_large_fail(port, peer, SHM_CLOSING);
+    shm_forget_early(port, peer->slot);
+}
+
 void shm_port_destroy(wf_port *port)
 {
     if (port == NULL) {
@@ -86,9 +94,7 @@ void shm_port_destroy(wf_port *port)
     for (uint32_t i = 0; i < port->match.sources; i++) {
         shm_peer *peer = &port->peer[i];
 
-        shm_out_fail(port, peer, SHM_CLOSING);
-        shm_large_fail(port, peer, SHM_CLOSING);
-        shm_forget_early(port, i);
+        shm_let_go(port, peer);
         wf_free(peer->parts);
         wf_segment_close(&peer->inbox);
     }
@@ -97,6 +103,18 @@ void shm_port_destroy(wf_port *port)
     wf_free(port->in);
     wf_free(port->peer);
     wf_free(port);
+}
+
+static void shm_orphan(wf_port *port)
+{
+    for (uint32_t i = 0; i < port->count; i++) {
+        wf_segment_part(&port->peer[i].inbox, 0);
+    }
+    wf_segment_part(&port->inbox, 0);
+    for (uint32_t i = 0; i < port->count; i++) {
+        shm_let_go(port, &port->peer[i]);
+    }
+    wf_match_unpost(&port->match);
 }
 
 static weft_status shm_open(wf_host *host, const wf_settings *settings,
@@ -395,6 +413,7 @@ const wf_transport wf_transport_shm = {
     .am = shm_am_send,
     .progress = shm_progress,
     .busy = shm_busy,
+    .orphan = shm_orphan,
     .gone = shm_gone,
     .lost = shm_lost,
 };
