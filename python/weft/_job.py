@@ -9,11 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from weft import _boot, _core
+from weft import _boot, _core, _process_group
 from weft._core import ClosedError, InvalidError, World
 
 _lock = threading.RLock()
 _world: World | None = None
+_by_default = False  # it was joined without being told which
 _before_leaving: "list[Callable[[], None]]" = []  # of those who hold communicators
 
 
@@ -29,11 +30,14 @@ def init(
 ) -> World:
     """Join the job, and return this process's place in it.
 
-    Collective: every rank calls it. Without arguments the launcher's
-    environment tells who is in the job (torchrun, mpirun, srun, or WEFT_RANK
-    and WEFT_RANKS); with none of them it is a job of one rank. Once joined,
-    calling it again without arguments returns the same world. A child of a rank
-    inherits that environment, but is no rank: it is told so by a ClosedError.
+    Collective: every rank calls it. Without arguments the job is that of the
+    default process group of torch.distributed, where there is one; else the
+    launcher's environment tells who is in it (torchrun, mpirun, srun, or
+    WEFT_RANK and WEFT_RANKS); with none of them it is a job of one rank. Once
+    joined, calling it again without arguments returns the same world; it is an
+    InvalidError if a process group was made meanwhile in which this process has
+    another place. A child of a rank inherits all this, but is no rank: it is
+    told so by a ClosedError.
 
     boot:     "alone", or an object with rank, size, set(key, value) and
               get(key, timeout)
@@ -44,7 +48,7 @@ def init(
     timeout:  seconds an operation may wait for other ranks
     settings: any other setting, in lower case: shm_ring_bytes="256K"
     """
-    global _world
+    global _world, _by_default
     with _lock:
         asked = [boot, store, rank, size, comm, timeout, *settings.values()]
         if _world is not None:
@@ -52,9 +56,12 @@ def init(
                 raise InvalidError(
                     "weft.init was called before; it takes arguments again after weft.finalize()"
                 )
-            return _world
-        with contextlib.closing(_meeting(boot, store, rank, size, comm)) as meeting:
-            _world = _core.create(meeting.place, _settings_text(timeout, settings))
+        else:
+            with contextlib.closing(_meeting(boot, store, rank, size, comm)) as meeting:
+                _world = _core.create(meeting.place, _settings_text(timeout, settings))
+                _by_default = meeting.by_default
+        if _by_default:
+            _process_group.check(_world)
         return _world
 
 
@@ -100,6 +107,8 @@ class _meeting:
         if store is None and (rank is not None or size is not None):
             raise InvalidError("rank and size go with store; without one the launcher gives them")
         self.place: Any = boot
+        self.by_default = boot is None and store is None and comm is None
+        group = _process_group.current() if self.by_default else None
         if isinstance(boot, str):
             if boot != "alone":
                 raise InvalidError(f"boot is {boot!r}; it can be 'alone' or a meeting object")
@@ -108,6 +117,8 @@ class _meeting:
             self.place = _boot.TorchStore(store, *_rank_and_size(rank, size))
         elif comm is not None:
             self.place = _boot.Mpi(comm)
+        elif group is not None and group.store is not None:
+            self.place = _boot.TorchStore(group.store, group.rank, group.size)
         self._ours = boot is None or isinstance(boot, str)
 
     def close(self) -> None:

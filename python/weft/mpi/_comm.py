@@ -424,6 +424,8 @@ def world() -> Comm:
     global _world
     if _world is None:
         _world = Comm()
+    elif _world.size == 1:
+        _job.init()  # raises if a process group of several ranks was made meanwhile
     return _world
 
 
