@@ -53,9 +53,9 @@ def check(world: World) -> None:
     if group is not None and (group.rank, group.size) != (world.rank, world.size):
         raise InvalidError(
             f"this process is rank {group.rank} of {group.size} in the process group, but rank "
-            f"{world.rank} of {world.size} in the job that weft joined without it: call weft.init() "
-            "after init_process_group, and weft.finalize() first if it was called already; or "
-            "pass comm=weft.world().comm where those ranks are meant"
+            f"{world.rank} of {world.size} in the job that weft joined without it: call "
+            "weft.init() after init_process_group, and weft.finalize() first if it was called "
+            "already; or pass comm=weft.world().comm where those ranks are meant"
         )
 
 

@@ -176,6 +176,24 @@ weft_status wf_file_flush(const wf_file *file)
     return WEFT_OK;
 }
 
+weft_status wf_file_write_header(const wf_file *file, wf_file_header *header)
+{
+    weft_status st;
+
+    wf_file_seal(header);
+    st = wf_file_write(file, 0, header, sizeof(*header));
+    return st == WEFT_OK ? wf_file_flush(file) : st;
+}
+
+weft_status wf_file_mark_dirty(const wf_file *file,
+                               const wf_file_header *header)
+{
+    wf_file_header marked = *header;
+
+    marked.flags |= WF_FILE_DIRTY | WF_FILE_WRITTEN;
+    return wf_file_write_header(file, &marked);
+}
+
 weft_status wf_file_read_header(const wf_file *file, uint64_t bytes,
                                 wf_file_header *out)
 {

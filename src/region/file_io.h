@@ -37,6 +37,14 @@ weft_status wf_file_check_limit(const char *name, uint64_t bytes);
 /* Until it is on the disk. */
 weft_status wf_file_flush(const wf_file *file);
 
+/* Write the header, with the CRC of it, and bring the file to the disk. */
+weft_status wf_file_write_header(const wf_file *file, wf_file_header *header);
+
+/* The same for `header` with the word that the table is out of date: before
+ * anything is written that it has checksums of, or to itself. */
+weft_status wf_file_mark_dirty(const wf_file *file,
+                               const wf_file_header *header);
+
 /* Read and check the header of a saved region, the rows of its parts, its
  * table. `rows` has room for header->parts, `table` for header->blocks. */
 weft_status wf_file_read_header(const wf_file *file, uint64_t bytes,

@@ -32,16 +32,6 @@ static weft_status check_open(weft_comm *comm, const char *path,
     return WEFT_OK;
 }
 
-/* The header with the CRC of it, on the disk. */
-static weft_status write_header(const wf_file *file, wf_file_header *header)
-{
-    weft_status st;
-
-    wf_file_seal(header);
-    st = wf_file_write(file, 0, header, sizeof(*header));
-    return st == WEFT_OK ? wf_file_flush(file) : st;
-}
-
 /* The region over a file that rank 0 has open and all know the header of. `bad`
  * is what this rank wants otherwise than rank 0. */
 static weft_status form(weft_comm *comm, int fd, const opened *o,
@@ -89,14 +79,6 @@ static weft_status open_first(const char *path, int32_t writable, wf_file *file,
     return st;
 }
 
-static weft_status mark_dirty(const wf_file *file, opened *o)
-{
-    wf_file_header marked = o->header;
-
-    marked.flags |= WF_FILE_DIRTY | WF_FILE_WRITTEN;
-    return write_header(file, &marked);
-}
-
 static weft_status check_writable(int32_t writable, const opened *o)
 {
     if ((writable != 0) != (o->writable != 0)) {
@@ -126,8 +108,9 @@ weft_status weft_region_open(weft_comm *comm, const char *path,
         st = form(comm, file.fd, &o, check_writable(writable, &o), &region);
     }
     if (st == WEFT_OK && o.writable != 0) {
-        st = wf_file_agree(comm,
-                           comm->rank == 0 ? mark_dirty(&file, &o) : WEFT_OK);
+        st = wf_file_agree(comm, comm->rank == 0
+                                     ? wf_file_mark_dirty(&file, &o.header)
+                                     : WEFT_OK);
     }
     wf_file_close(&file);
     if (st != WEFT_OK) {
@@ -212,7 +195,7 @@ static weft_status publish(const weft_region *region, wf_temp *temp, opened *o)
     }
     h->table_crc = crc_of_zeros(4 * h->blocks);
     if (st == WEFT_OK) {
-        st = write_header(&temp->file, h);
+        st = wf_file_write_header(&temp->file, h);
     }
     return st == WEFT_OK ? wf_temp_publish(temp) : st;
 }

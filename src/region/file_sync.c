@@ -71,6 +71,28 @@ static weft_status sum_table(const wf_file *file, wf_file_header *h)
     return st;
 }
 
+static weft_status read_header(const weft_region *region, const wf_file *file,
+                               wf_file_header *out)
+{
+    return wf_file_read_header(
+        file, wf_file_bytes(wf_file_store_header(region)), out);
+}
+
+/* Rank 0: take back the word of an earlier sync, before the first checksum of
+ * the table is another. Who dies from here on leaves a file that is known to be
+ * out of date, and not one that looks damaged. */
+static weft_status begin(const weft_region *region)
+{
+    wf_file file = wf_file_store_file(region);
+    wf_file_header h;
+    weft_status st = read_header(region, &file, &h);
+
+    if (st != WEFT_OK || (h.flags & WF_FILE_DIRTY) != 0) {
+        return st;
+    }
+    return wf_file_mark_dirty(&file, &h);
+}
+
 /* Rank 0: rows and table first, and only then the word that they are right. */
 static weft_status finish(const weft_region *region)
 {
@@ -79,18 +101,16 @@ static weft_status finish(const weft_region *region)
     weft_status st = wf_file_flush(&file);
 
     if (st == WEFT_OK) {
-        st = wf_file_read_header(
-            &file, wf_file_bytes(wf_file_store_header(region)), &h);
+        st = read_header(region, &file, &h);
     }
     if (st == WEFT_OK) {
         st = sum_table(&file, &h);
     }
     if (st == WEFT_OK) {
         h.flags &= ~WF_FILE_DIRTY;
-        wf_file_seal(&h);
-        st = wf_file_write(&file, 0, &h, sizeof(h));
+        st = wf_file_write_header(&file, &h);
     }
-    return st == WEFT_OK ? wf_file_flush(&file) : st;
+    return st;
 }
 
 weft_status weft_region_sync(weft_region *region)
@@ -106,6 +126,9 @@ weft_status weft_region_sync(weft_region *region)
     st = wf_region_here(region);
     if (st == WEFT_OK) {
         st = agree(region, WEFT_OK); /* nobody writes any more */
+    }
+    if (st == WEFT_OK) {
+        st = agree(region, region->rank == 0 ? begin(region) : WEFT_OK);
     }
     if (st == WEFT_OK) {
         st = agree(region, sum_share(region));

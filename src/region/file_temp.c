@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -231,24 +232,122 @@ weft_status wf_temp_share(weft_comm *comm, const char *path, weft_status made,
 
 /* --- the end ------------------------------------------------------------- */
 
-static weft_status give_name(wf_temp *temp)
+static void own_path(const wf_temp *temp, char *out, size_t room)
+{
+    snprintf(out, room, "/proc/self/fd/%d", temp->file.fd);
+}
+
+/* Give the nameless file a name that nobody has; false with errno if not. */
+static bool link_as(const wf_temp *temp, const char *name)
 {
     char self[64];
-    weft_status st;
 
-    if (temp->name[0] != '\0') {
-        return WEFT_OK;
+    own_path(temp, self, sizeof(self));
+    return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) == 0;
+}
+
+/* A descriptor that holds the lock of the nameless file, or that shows that
+ * this job has it already; -1: there are no locks. Not the file's own one,
+ * which others have, too, and would keep locked after this. */
+static int lock_own(const wf_temp *temp)
+{
+    char self[64];
+    int fd;
+
+    own_path(temp, self, sizeof(self));
+    fd = open(self, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno != EWOULDBLOCK) {
+        close(fd);
+        return -1;
     }
-    st = pick_name(temp);
-    if (st != WEFT_OK) {
-        return st;
+    return fd;
+}
+
+static bool is_at(int fd, const char *name)
+{
+    struct stat file;
+    struct stat there;
+
+    return fstat(fd, &file) == 0 && lstat(name, &there) == 0 &&
+           file.st_dev == there.st_dev && file.st_ino == there.st_ino;
+}
+
+/* Remove what a process that died has left under `name`. Who removes or renames
+ * it has its lock, so that between the look and the removal nobody else does.
+ */
+static void remove_left(const char *name)
+{
+    int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+    if (fd < 0) {
+        return;
     }
-    snprintf(self, sizeof(self), "/proc/self/fd/%d", temp->file.fd);
-    if (linkat(AT_FDCWD, self, AT_FDCWD, temp->name, AT_SYMLINK_FOLLOW) != 0) {
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(fd, name)) {
+        (void)unlink(name);
+    }
+    close(fd);
+}
+
+/* Name the locked file ".NAME.weft-new"; false if somebody else, who is about
+ * to replace this file, too, has that name. */
+static bool link_beside(wf_temp *temp)
+{
+    size_t folder = folder_length(temp->path);
+    int n = snprintf(temp->name, sizeof(temp->name), "%.*s.%s.weft-new",
+                     (int)folder, temp->path, temp->path + folder);
+
+    if (n > 0 && (size_t)n < sizeof(temp->name)) {
+        if (link_as(temp, temp->name)) {
+            return true;
+        }
+        remove_left(temp->name);
+        if (link_as(temp, temp->name)) {
+            return true;
+        }
+    }
+    temp->name[0] = '\0';
+    return false;
+}
+
+static weft_status link_anywhere(wf_temp *temp)
+{
+    weft_status st = pick_name(temp);
+
+    if (st == WEFT_OK && !link_as(temp, temp->name)) {
+        st = wf_fail_errno("cannot name the new %s", temp->path);
         temp->name[0] = '\0';
-        return wf_fail_errno("cannot name the new %s", temp->path);
     }
-    return WEFT_OK;
+    return st;
+}
+
+/* Take the place of what has the wanted name. */
+static weft_status take_place(wf_temp *temp)
+{
+    weft_status st = WEFT_OK;
+
+    if (rename(temp->name, temp->path) != 0) {
+        st = wf_fail_errno("cannot replace %s", temp->path);
+        (void)unlink(temp->name);
+    }
+    temp->name[0] = '\0';
+    return st;
+}
+
+static weft_status replace(wf_temp *temp)
+{
+    int lock = temp->name[0] != '\0' ? -1 : lock_own(temp);
+    weft_status st = WEFT_OK;
+
+    if (temp->name[0] == '\0' && (lock < 0 || !link_beside(temp))) {
+        st = link_anywhere(temp);
+    }
+    if (st == WEFT_OK) {
+        st = take_place(temp);
+    }
+    if (lock >= 0) {
+        close(lock);
+    }
+    return st;
 }
 
 /* A rename is on the disk when its folder is. Not all file systems can do
@@ -270,17 +369,13 @@ static void flush_folder(const char *path)
 
 weft_status wf_temp_publish(wf_temp *temp)
 {
-    weft_status st = give_name(temp);
+    bool there = temp->name[0] == '\0' && link_as(temp, temp->path);
+    weft_status st = there ? WEFT_OK : replace(temp);
 
-    if (st != WEFT_OK) {
-        return st;
+    if (st == WEFT_OK) {
+        flush_folder(temp->path);
     }
-    if (rename(temp->name, temp->path) != 0) {
-        return wf_fail_errno("cannot replace %s", temp->path);
-    }
-    temp->name[0] = '\0';
-    flush_folder(temp->path);
-    return WEFT_OK;
+    return st;
 }
 
 void wf_temp_close(wf_temp *temp)

@@ -4,7 +4,13 @@
  * Rank 0 makes it, without a name where the file system can (O_TMPFILE), so
  * that nothing is left of it if the process dies; else under a random name
  * beside the wanted one. The other ranks of its node get its descriptor by
- * mail; with ranks on other nodes it has a name that they open. */
+ * mail; with ranks on other nodes it has a name that they open.
+ *
+ * A nameless file gets its name at once where that is free. To take the place
+ * of another file it needs a name of its own first, as no system call does
+ * both. That is ".NAME.weft-new", whose file is locked as long as somebody is
+ * about to rename it: what a process leaves there that dies between the two
+ * calls is taken away by the next one that replaces this file. */
 #ifndef WF_REGION_FILE_TEMP_H
 #define WF_REGION_FILE_TEMP_H
 

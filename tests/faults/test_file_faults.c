@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -376,15 +377,22 @@ static void all_die_body(weft_world *world)
     save_and_be_struck(comm);
 }
 
-static void killed_ranks_leave_the_old_file_and_no_other(void **state)
+static bool nameless_files(void)
 {
     int fd = open(wt_path("."), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
+    if (fd >= 0) {
+        close(fd);
+    }
+    return fd >= 0;
+}
+
+static void killed_ranks_leave_the_old_file_and_no_other(void **state)
+{
     (void)state;
-    if (WT_TSAN || fd < 0) {
+    if (WT_TSAN || !nameless_files()) {
         skip();
     }
-    close(fd);
     wt_run(2, "", old_body);
     for (strike_at = 0; strike_at < 6; strike_at += 2) {
         wt_run_job(&(wt_job){.ranks = 3, .body = all_die_body, .doomed = 3});
@@ -431,6 +439,147 @@ static void a_death_before_a_sync_is_told_of(void **state)
     assert_int_equal(unlink(wt_path("s.weft")), 0);
 }
 
+/* Rows change after a first sync; then `victim` dies in the second one, as it
+ * makes the system call `fatal`. */
+static int fatal;
+
+static void second_sync_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    uint64_t shape[] = {4 * ROWS, COLUMNS};
+    weft_region *region = NULL;
+
+    WT_OK(weft_region_open_new(comm, wt_path("s.weft"), 2, shape, WEFT_F32,
+                               &region));
+    wt_rows_fill(region, 1);
+    WT_OK(weft_region_sync(region));
+    WT_OK(weft_file_verify(wt_path("s.weft")));
+    WT_OK(weft_region_barrier(region, 0));
+    wt_rows_fill(region, 2);
+    if (wt_rank() == victim) {
+        wt_die_at_syscall(fatal);
+    }
+    expect(weft_region_sync(region), WEFT_ERR_PEER, "");
+    WT_CHECK(wt_names_rank(weft_error_detail(), victim));
+    weft_region_destroy(region);
+}
+
+/* It is known to be out of date; one sync is all that it needs. */
+static void sync_again_body(weft_world *world)
+{
+    weft_region *region = NULL;
+    weft_file_info info;
+
+    WT_OK(weft_file_describe(wt_path("s.weft"), &info));
+    WT_CHECK(info.stale == 1);
+    expect(weft_file_verify(wt_path("s.weft")), WEFT_ERR_PROTOCOL,
+           "not synced since");
+    WT_OK(weft_region_open(weft_world_comm(world), wt_path("s.weft"), 1,
+                           &region));
+    wt_rows_check(region, 0, 4 * ROWS, 2);
+    WT_OK(weft_region_sync(region));
+    weft_region_destroy(region);
+    WT_OK(weft_file_verify(wt_path("s.weft")));
+}
+
+static void a_death_in_a_second_sync_leaves_no_damaged_file(void **state)
+{
+    static const int calls[] = {SYS_fsync, SYS_pwrite64};
+
+    (void)state;
+    if (WT_TSAN) {
+        skip();
+    }
+    for (int i = 0; i < 2; i++) {
+        /* The rank that speaks for the file, and one that has a share of it. */
+        victim = i == 0 ? 0 : 1;
+        fatal = calls[i];
+        wt_run_job(&(wt_job){
+            .ranks = 2, .body = second_sync_body, .doomed = 1u << victim});
+        wt_run(1, "", sync_again_body);
+    }
+    assert_int_equal(unlink(wt_path("s.weft")), 0);
+}
+
+#ifdef SYS_rename
+enum { RENAME = SYS_rename };
+#else
+enum { RENAME = SYS_renameat };
+#endif
+
+/* Save rows of seed `seed`; rank 0 dies if it renames a file. */
+static weft_status save_without_rename(weft_comm *comm, uint64_t seed)
+{
+    weft_region *region = make(comm, ROWS);
+    weft_status st;
+
+    wt_rows_fill(region, seed);
+    if (wt_rank() == 0) {
+        wt_die_at_syscall(RENAME);
+    }
+    st = weft_region_save(region, comm, wt_path("t.weft"), NULL);
+    weft_region_destroy(region);
+    return st;
+}
+
+static void save_first_body(weft_world *world)
+{
+    WT_OK(save_without_rename(weft_world_comm(world), 1));
+}
+
+static void save_and_die_body(weft_world *world)
+{
+    expect(save_without_rename(weft_world_comm(world), 2), WEFT_ERR_PEER, "");
+}
+
+static void replace_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_region *region = make(comm, ROWS);
+
+    wt_rows_fill(region, 1);
+    WT_OK(weft_region_save(region, comm, wt_path("t.weft"), NULL));
+    weft_region_destroy(region);
+}
+
+/* A file that there was none of has no moment between naming and renaming; what
+ * a death leaves then, the next save takes away. */
+static void a_death_before_the_rename_leaves_nothing_for_long(void **state)
+{
+    (void)state;
+    if (WT_TSAN || !nameless_files()) {
+        skip();
+    }
+    (void)unlink(wt_path("t.weft"));
+    wt_run(2, "", save_first_body);
+    assert_int_equal(wt_folder_count(), 1);
+    wt_run_job(&(wt_job){.ranks = 2, .body = save_and_die_body, .doomed = 1});
+    assert_int_equal(wt_folder_count(), 2);
+    wt_run(1, "", check_old_body);
+    wt_run(2, "", replace_body);
+    assert_int_equal(wt_folder_count(), 1);
+    wt_run(1, "", check_old_body);
+}
+
+static void
+a_file_that_another_job_is_about_to_rename_is_left_alone(void **state)
+{
+    int fd;
+
+    (void)state;
+    if (!nameless_files()) {
+        skip();
+    }
+    wt_run(1, "", replace_body);
+    fd = open(wt_path(".t.weft.weft-new"), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    wt_run(1, "", replace_body);
+    assert_int_equal(wt_folder_count(), 2);
+    assert_int_equal(unlink(wt_path(".t.weft.weft-new")), 0);
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -441,6 +590,10 @@ int main(void)
         cmocka_unit_test(a_killed_rank_leaves_the_old_file_and_no_other),
         cmocka_unit_test(killed_ranks_leave_the_old_file_and_no_other),
         cmocka_unit_test(a_death_before_a_sync_is_told_of),
+        cmocka_unit_test(a_death_in_a_second_sync_leaves_no_damaged_file),
+        cmocka_unit_test(a_death_before_the_rename_leaves_nothing_for_long),
+        cmocka_unit_test(
+            a_file_that_another_job_is_about_to_rename_is_left_alone),
         cmocka_unit_test(a_full_disk_leaves_the_old_file),
     };
 

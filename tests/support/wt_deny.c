@@ -15,12 +15,12 @@
 
 #include "wt.h"
 
-void wt_deny_syscall(int number, int error)
+static void answer_syscall(int number, unsigned answer)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)number, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (unsigned)error),
+        BPF_STMT(BPF_RET | BPF_K, answer),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
@@ -30,6 +30,16 @@ void wt_deny_syscall(int number, int error)
                 &program) != 0) {
         WT_SKIP("no seccomp filters here");
     }
+}
+
+void wt_deny_syscall(int number, int error)
+{
+    answer_syscall(number, SECCOMP_RET_ERRNO | (unsigned)error);
+}
+
+void wt_die_at_syscall(int number)
+{
+    answer_syscall(number, SECCOMP_RET_KILL_PROCESS);
 }
 
 static unsigned long lower(__rlimit_resource_t what, unsigned long limit)

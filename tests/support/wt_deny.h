@@ -8,6 +8,10 @@
  * Ends the rank as skipped if the kernel has no seccomp filters. */
 void wt_deny_syscall(int number, int error);
 
+/* End the process as kill -9 would, in the moment in which a thread of it makes
+ * the system call `number`. The rank is a doomed one. */
+void wt_die_at_syscall(int number);
+
 /* Allow `n` descriptors more than are open now / `bytes` more address space
  * than is used now. Return the old soft limit, for wt_restore_limit. */
 unsigned long wt_limit_fds(unsigned n);
