@@ -18,8 +18,9 @@ using c10::SymInt;
 using c10::SymIntArrayRef;
 using MaybeTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
-using TracedSignature = Pair(const Tensor &, const MaybeTensor &, int64_t,
-                             int64_t, SymIntArrayRef);
+using TracedSignature = Pair(const Tensor &, const MaybeTensor &,
+                             const MaybeTensor &, int64_t, int64_t,
+                             SymIntArrayRef);
 using TracedHandle = c10::TypedOperatorHandle<TracedSignature>;
 
 constexpr double no_gradient = -1; /* as the number of a receive */
@@ -82,46 +83,56 @@ class TracedNode : public Node
                                     ": compiled code has no second "
                                     "derivatives (create_graph)");
         variable_list result(num_outputs());
-        Tensor gradient = gradients[0].defined()
-                              ? gradients[0]
-                              : input_metadata(0).zeros_like();
-        Tensor x = kind_ == Kind::Join ? gradient : of_input(gradient);
+        Tensor gradient = defined_or_zeros(gradients, 0);
+        Tensor token = defined_or_zeros(gradients, 1);
+        Tensor x = kind_ == Kind::Join ? gradient : of_input(gradient, token);
 
         if (next_edge(0).is_valid() && kind_ != Kind::Recv) {
             result[0] = x;
         }
-        result[1] = input_metadata(1).zeros_like();
+        result[1] = token;
         return result;
     }
 
   private:
-    Tensor call(Kind kind, const Tensor &x, SymIntArrayRef args) const
+    Tensor defined_or_zeros(const variable_list &gradients, uint32_t i) const
+    {
+        return gradients[i].defined() ? gradients[i]
+                                      : input_metadata(i).zeros_like();
+    }
+    /* The gradient of the token is the order of the backward pass: each
+     * operation takes it and gives the next one. */
+    Tensor call(Kind kind, const Tensor &x, Tensor &token,
+                SymIntArrayRef args) const
     {
         int64_t mark = mark_backward | Group::by_id(comm_)->rank;
+        Tensor y;
 
-        return std::get<0>(
-            traced_handle(kind).call(x, told_, comm_, mark, args));
+        std::tie(y, token) =
+            traced_handle(kind).call(x, token, told_, comm_, mark, args);
+        return y;
     }
-    Tensor sum(const Tensor &x) const
+    Tensor sum(const Tensor &x, Tensor &token) const
     {
-        return call(Kind::Allreduce, x, {SymInt(WEFT_OP_SUM), SymInt(0)});
+        return call(Kind::Allreduce, x, token,
+                    {SymInt(WEFT_OP_SUM), SymInt(0)});
     }
-    Tensor of_input(const Tensor &gradient) const
+    Tensor of_input(const Tensor &gradient, Tensor &token) const
     {
         GroupPtr group = Group::by_id(comm_);
 
         if (mask_.defined()) {
             bool replicated = args_[1] != SymInt(0);
-            Tensor all = replicated ? call(Kind::Replicate, gradient, {})
-                                    : sum(gradient);
+            Tensor all = replicated ? call(Kind::Replicate, gradient, token, {})
+                                    : sum(gradient, token);
             Tensor here = mask_.to(gradient.scalar_type());
 
-            return all * (here / sum(here));
+            return all * (here / sum(here, token));
         }
         AdjointOf<SymInt> how = adjoint_of(kind_, shape_, *group, args_);
         Tensor given =
             kind_ == Kind::Send ? at::empty_symint(shape_, options_) : gradient;
-        Tensor y = call(how.kind, given, how.args);
+        Tensor y = call(how.kind, given, token, how.args);
 
         if (kind_ == Kind::Scatter && args_[1] != SymInt(group->rank)) {
             return at::zeros_symint(shape_, options_);
@@ -145,8 +156,9 @@ bool takes_extremum(Kind kind, SymIntArrayRef args)
 }
 
 template <int K>
-Pair traced_autograd(const Tensor &x, const MaybeTensor &token, int64_t comm,
-                     int64_t mark, SymIntArrayRef args)
+Pair traced_autograd(const Tensor &x, const MaybeTensor &token,
+                     const MaybeTensor &of, int64_t comm, int64_t mark,
+                     SymIntArrayRef args)
 {
     bool records = at::GradMode::is_enabled() && token.has_value() &&
                    token->requires_grad();
@@ -157,7 +169,7 @@ Pair traced_autograd(const Tensor &x, const MaybeTensor &token, int64_t comm,
         at::AutoDispatchBelowADInplaceOrView below;
 
         std::tie(y, told) =
-            traced_handle(Kind(K)).call(x, token, comm, mark, args);
+            traced_handle(Kind(K)).call(x, token, of, comm, mark, args);
     }
     if (!records) {
         return {y, told};
@@ -286,25 +298,26 @@ Pair run_backward(Kind kind, const Tensor &x, const Tensor &told, Group &group,
 }
 
 template <int K>
-Pair traced_plain(const Tensor &x, const MaybeTensor &token, int64_t comm,
-                  int64_t mark, SymIntArrayRef args)
+Pair traced_plain(const Tensor &x, const MaybeTensor &, const MaybeTensor &of,
+                  int64_t comm, int64_t mark, SymIntArrayRef args)
 {
     GroupPtr group = Group::by_id(comm);
     IntArrayRef numbers = C10_AS_INTARRAYREF_SLOW(args);
 
     return (mark & mark_backward) != 0
-               ? run_backward(Kind(K), x, *token, *group, numbers)
+               ? run_backward(Kind(K), x, *of, *group, numbers)
                : run_forward(Kind(K), x, *group, mark, numbers);
 }
 
 template <int... K>
 void define_traced(torch::Library &library, std::integer_sequence<int, K...>)
 {
-    (library.def(torch::schema((traced_name(Kind(K)) +
-                                "(Tensor x, Tensor? token, int comm, int mark, "
-                                "SymInt[] args) -> (Tensor, Tensor)")
-                                   .c_str()),
-                 operation_tags),
+    (library.def(
+         torch::schema((traced_name(Kind(K)) +
+                        "(Tensor x, Tensor? token, Tensor? of, int "
+                        "comm, int mark, SymInt[] args) -> (Tensor, Tensor)")
+                           .c_str()),
+         operation_tags),
      ...);
 }
 

@@ -33,10 +33,21 @@ def _values_only() -> bool:
     return transformed or torch.compiler.is_exporting()
 
 
+def _in_hook() -> bool:
+    """Is this the body of a hook, a part of the backward graph, where a token of the forward
+    graph cannot be written to? What it communicates depends on the gradient that it is given.
+    """
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+
+    tracer = InstructionTranslator.current_tx().output.current_tracer
+    return tracer.parent is not None and tracer.source_target is None
+
+
 # What torch.compiler.assume_constant_result does, which imports the compiler: that
 # takes longer than importing torch, and most programs do not compile. Run rather than
 # traced, is_exporting tells the truth on torch 2.11, too.
 _values_only._dynamo_marked_constant = True  # type: ignore[attr-defined]
+_in_hook._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def break_graph(what: str) -> None:
@@ -52,11 +63,13 @@ def _call(comm: "Comm", name: str, x: torch.Tensor, args: list[int], records: bo
     if _values_only():
         return getattr(_ops, name)(x, comm._number_of_comm, 0, args)
     op = getattr(_ops, "traced_" + name)
-    if not records:
-        return op(x, None, comm._number_of_comm, comm._rank, args)[0]
-    mark = _MARK_GRAD | comm._rank
-    y, token = op(x, comm._order.token, comm._number_of_comm, mark, args)
-    comm._order.token.copy_(token)
+    mark = (_MARK_GRAD if records else 0) | comm._rank
+    if not records and _in_hook():
+        return op(x, None, None, comm._number_of_comm, mark, args)[0]
+    # What is not recorded keeps its place among the values alone.
+    order = comm._order.token if records else comm._order.token.detach()
+    y, token = op(x, order, None, comm._number_of_comm, mark, args)
+    order.copy_(token)
     return y
 
 
