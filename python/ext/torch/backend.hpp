@@ -8,6 +8,7 @@
 #include <weft/weft.h>
 
 #include "call.hpp"
+#include "forks.hpp"
 #include "staging.hpp"
 #include "versions.hpp"
 
@@ -183,9 +184,9 @@ class Backend : public c10d::Backend
     std::shared_ptr<Lease> lease_; /* null once shut down */
     /* Around letting go of it, for abort(): lock_ may be held by the very call
      * that is to be ended. */
-    std::mutex lease_lock_;
+    Renewed<std::mutex> lease_lock_;
     /* The library takes one call at a time. */
-    std::mutex lock_;
+    Renewed<std::mutex> lock_;
     Staging staging_;
     std::atomic<bool> staged_{false}; /* there were calls on a device */
     std::atomic<uint64_t> sequence_{0};

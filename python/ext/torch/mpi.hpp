@@ -142,22 +142,28 @@ class Group : public std::enable_shared_from_this<Group>
     /* The mark of the call that is about to be made, which gets a number. */
     int64_t next_mark(int64_t mark);
 
+    /* Is this a child's copy of it? Then no other thread has part in it. */
+    bool is_of_parent() const
+    {
+        return forks_ != forks();
+    }
+
     const int64_t id;
     const int64_t rank;
     const int64_t size;
     bool replicated = false;    /* the convention, see docs/guide/mpi.md */
     std::atomic<int> owners{0}; /* in the hands of Python */
     uint64_t number = 0;        /* of the last collective */
-    std::mutex lock;            /* around collective calls */
+    Renewed<std::mutex> lock;   /* around collective calls */
     const std::shared_ptr<Chain> chain = std::make_shared<Chain>();
     const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
     /* Around what follows. */
-    std::mutex message_lock;
+    Renewed<std::mutex> message_lock;
     /* Messages sent so far, by rank and tag on the wire. */
     std::map<Place, uint64_t> sent;
     /* Receives that wait for their turn, by tag on the wire. */
     std::map<uint32_t, std::list<Letter *>> queues;
-    std::condition_variable turn;
+    Renewed<std::condition_variable> turn;
     /* Operations under way that nobody waits for. */
     std::list<std::unique_ptr<Pending>> lazy;
     void keep(std::unique_ptr<Pending> pending);
@@ -172,6 +178,7 @@ class Group : public std::enable_shared_from_this<Group>
     std::string lost_gradient();
 
   private:
+    const uint64_t forks_ = forks();
     std::shared_ptr<Lease> lease_;
     weft_comm *reversed_ = nullptr;
 };

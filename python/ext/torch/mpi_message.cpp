@@ -243,6 +243,11 @@ void Letter::await_turn()
     }
     std::unique_lock<std::mutex> guard(group_.message_lock);
 
+    if (group_.is_of_parent() && queued_) {
+        guard.unlock();
+        check(weft_comm_error(group_.comm()), "Wait"); /* it never comes */
+        return;
+    }
     while (!group_.turn.wait_for(guard, std::chrono::milliseconds(100),
                                  [this] { return !queued_; })) {
         guard.unlock();
@@ -314,7 +319,7 @@ bool Letter::done()
         std::lock_guard<std::mutex> guard(group_.message_lock);
 
         if (queued_) {
-            return false;
+            return group_.is_of_parent();
         }
     }
     if (first_ != nullptr) {
