@@ -17,6 +17,7 @@ import threading
 import time
 from typing import Any, Protocol
 
+from weft import _threads
 from weft._core import MismatchError
 
 
@@ -120,13 +121,13 @@ class Board:
         self.values: dict[bytes, bytes] = {}
         self._server = _Server(("", 0), _Handler)
         self._server.board = self
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        _threads.start(self._server.serve_forever)
         port = self._server.server_address[1]
         self.where = (socket.gethostname(), port, self.secret)
 
     def close(self) -> None:
         """End it when the last visitor has left."""
-        threading.Thread(target=self._server.end, daemon=True).start()
+        _threads.start(self._server.end)
 
 
 class Visitor:

@@ -19,7 +19,7 @@ import time
 from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
-from weft import _core, _elements
+from weft import _core, _elements, _threads
 from weft._core import DeniedError, InvalidError, PeerError, UnsupportedError
 
 _TOKEN = 32  # bytes
@@ -231,7 +231,7 @@ class _Keeper:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(self.address)
         self._listener.listen(64)
-        threading.Thread(target=self._serve, name="weft-share", daemon=True).start()
+        _threads.start(self._serve, name="weft-share")
 
     def keep(self, fd: int, once: bool) -> bytes:
         token = secrets.token_bytes(_TOKEN)
@@ -259,7 +259,7 @@ class _Keeper:
             try:
                 link, _ = self._listener.accept()
                 # Each by itself: one that says nothing does not hold up the others.
-                threading.Thread(target=self._answer, args=(link,), daemon=True).start()
+                _threads.start(self._answer, link)
             except (OSError, RuntimeError):  # out of descriptors, or threads
                 time.sleep(_PAUSE)
 

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -13,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "boot/conn.h"
 #include "boot/table.h"
@@ -429,23 +429,6 @@ static void *server_main(void *arg)
     return NULL;
 }
 
-/* Signals are the application's; its handlers do not run on this thread. */
-static weft_status server_start(wf_boot_server *s)
-{
-    sigset_t all;
-    sigset_t before;
-    int err;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    err = pthread_create(&s->thread, NULL, server_main, s);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (err != 0) {
-        return wf_fail(WEFT_ERR_SYSTEM, "boot thread: %s", strerror(err));
-    }
-    return WEFT_OK;
-}
-
 static void server_free(wf_boot_server *s)
 {
     wf_boot_table_fini(&s->table);
@@ -480,7 +463,8 @@ weft_status wf_boot_server_create(const char *name, uint32_t ranks,
         goto free_server;
     }
     server_join(s, &s->clients[0], 0);
-    st = server_start(s);
+    st = wf_thread_start("the thread that ranks meet at", server_main, s,
+                         &s->thread);
     if (st != WEFT_OK) {
         goto free_server;
     }

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "base/alloc.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "comm/request.h"
 
@@ -111,7 +112,8 @@ void wf_progress_kick(wf_progress *p)
     p->wanted = true;
     if (!p->started && !p->stop) {
         /* Without the thread, waits and tests still make progress. */
-        p->started = pthread_create(&p->thread, NULL, progress_main, p) == 0;
+        p->started = wf_thread_start("the progress thread", progress_main, p,
+                                     &p->thread) == WEFT_OK;
     }
     if (p->waiters == 0) {
         pthread_cond_signal(&p->wake);

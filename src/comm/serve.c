@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/serve.h"
 
-#include <signal.h>
-#include <string.h>
-
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "comm/request.h"
 
@@ -99,24 +97,10 @@ static void *server_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
-static int server_start(wf_server *s)
-{
-    sigset_t all;
-    sigset_t usual;
-    int error;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &usual);
-    error = pthread_create(&s->thread, NULL, server_main, s);
-    pthread_sigmask(SIG_SETMASK, &usual, NULL);
-    return error;
-}
-
 weft_status wf_serve(weft_world *world)
 {
     wf_server *s;
-    int error;
+    weft_status st;
 
     if (world->server != NULL) {
         return WEFT_OK;
@@ -126,12 +110,11 @@ weft_status wf_serve(weft_world *world)
         return wf_fail(WEFT_ERR_NOMEM, "the thread that answers other ranks");
     }
     s->world = world;
-    error = server_start(s);
-    if (error != 0) {
+    st = wf_thread_start("the thread that answers other ranks", server_main, s,
+                         &s->thread);
+    if (st != WEFT_OK) {
         wf_free(s);
-        return wf_fail(WEFT_ERR_SYSTEM,
-                       "the thread that answers other ranks: %s",
-                       strerror(error));
+        return st;
     }
     world->server = s;
     return WEFT_OK;

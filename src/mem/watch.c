@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "base/time.h"
 #include "mem/link.h"
 
@@ -287,7 +288,6 @@ static weft_status watch_everything(wf_watch *w)
 weft_status wf_watch_start(wf_watch *w)
 {
     weft_status st;
-    int err;
 
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     w->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -296,16 +296,11 @@ weft_status wf_watch_start(wf_watch *w)
     }
     wf_watch_pidfds(w);
     st = watch_everything(w);
-    if (st != WEFT_OK) {
-        return st;
+    if (st == WEFT_OK) {
+        st = wf_thread_start("the watching thread", watch_main, w, &w->thread);
     }
-    err = pthread_create(&w->thread, NULL, watch_main, w);
-    if (err != 0) {
-        errno = err;
-        return wf_fail_errno("the watching thread");
-    }
-    w->running = true;
-    return WEFT_OK;
+    w->running = st == WEFT_OK;
+    return st;
 }
 
 void wf_watch_orphan(wf_watch *w)

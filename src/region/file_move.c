@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/thread.h"
 #include "region/file_io.h"
 #include "region/file_rows.h"
 
@@ -196,7 +197,8 @@ static uint32_t start_helpers(move_state *s, pthread_t *helper, uint32_t wanted)
     uint32_t n = 0;
 
     while (n < wanted &&
-           pthread_create(&helper[n], NULL, helper_main, s) == 0) {
+           wf_thread_start("a thread that moves rows", helper_main, s,
+                           &helper[n]) == WEFT_OK) {
         n++;
     }
     return n;

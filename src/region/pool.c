@@ -16,7 +16,6 @@
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
@@ -25,6 +24,7 @@
 
 #include "base/log.h"
 #include "base/settings.h"
+#include "base/thread.h"
 #include "base/time.h"
 
 /* A helper that finds nothing to do polls this long before it sleeps, and a
@@ -201,22 +201,15 @@ static void *helper_main(void *arg)
     return NULL;
 }
 
-/* Signals are for the program's own threads. */
 static bool helper_start(pthread_t *thread, uint32_t number)
 {
-    sigset_t all;
-    sigset_t before;
-    int error;
+    weft_status st = wf_thread_start("a thread for row operations", helper_main,
+                                     (void *)(uintptr_t)number, thread);
 
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    error =
-        pthread_create(thread, NULL, helper_main, (void *)(uintptr_t)number);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (error != 0) {
-        wf_log(WEFT_LOG_DEBUG, "no thread for row operations: error %d", error);
+    if (st != WEFT_OK) {
+        wf_log(WEFT_LOG_DEBUG, "%s", weft_error_detail());
     }
-    return error == 0;
+    return st == WEFT_OK;
 }
 
 static void pool_grow(uint32_t helpers)

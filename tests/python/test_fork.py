@@ -3,6 +3,7 @@
 and call what they like; their parents' jobs go on.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -26,7 +27,7 @@ class Child(Exception):
 
 
 def fork(body, way):
-    """Fork a child that calls `body` and ends in this `way`; the parent checks that it ends well."""
+    """Fork a child that calls `body` and ends in this `way`; the parent checks that it did."""
     sys.stdout.flush()
     pid = os.fork()
     if pid != 0:
@@ -63,10 +64,8 @@ def nothing():
 
 def returning(body):
     """A body that a child of it, too, returns from."""
-    try:
+    with contextlib.suppress(Child):
         body()
-    except Child:
-        pass
 
 
 # --- weft itself ---------------------------------------------------------------

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check who includes whom.
+"""Check who includes whom, and who starts threads.
 
 - A folder of src includes only itself, the folders below it and <weft/...>.
 - Nothing in src or include has heard of Python or of torch.
+- Threads are started by src/base/thread.c only, which blocks signals in them.
 - Each public header compiles alone, as C11 and as C++17.
 
 Prints one line for each breach and exits with 1 if there is any.
@@ -63,6 +64,16 @@ def check_src(root):
                 yield f"{path.relative_to(root)}:{number}: {breach}"
 
 
+def check_threads(root):
+    src = root / "src"
+    for path in sorted(src.rglob("*.c")):
+        if path == src / "base" / "thread.c":
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if "pthread_create(" in line or "thrd_create(" in line:
+                yield f"{path.relative_to(root)}:{number}: threads are started by wf_thread_start"
+
+
 def check_public(root):
     for path in sorted((root / "include").rglob("*.h")):
         for number, bracket, name in includes(path):
@@ -90,7 +101,7 @@ def main():
     parser.add_argument("--cxx", default="c++")
     args = parser.parse_args()
 
-    breaches = [*check_src(args.root), *check_public(args.root)]
+    breaches = [*check_src(args.root), *check_threads(args.root), *check_public(args.root)]
     breaches += check_alone(args.root, args.cc, "c11", ".c")
     if args.cxx.endswith("NOTFOUND"):
         print("no C++ compiler here: the headers are checked as C11 only")

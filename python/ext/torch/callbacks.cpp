@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <csignal>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -16,6 +17,32 @@ namespace weft_torch
 namespace
 {
 
+/* A thread that is made meanwhile has all signals blocked: they are for the
+ * program's own. */
+class WithoutSignals
+{
+  public:
+    WithoutSignals()
+    {
+        sigset_t all;
+
+        sigfillset(&all);
+        for (int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) {
+            sigdelset(&all, fault); /* they are the thread's own */
+        }
+        pthread_sigmask(SIG_BLOCK, &all, &before_);
+    }
+    ~WithoutSignals()
+    {
+        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    }
+    WithoutSignals(const WithoutSignals &) = delete;
+    WithoutSignals &operator=(const WithoutSignals &) = delete;
+
+  private:
+    sigset_t before_;
+};
+
 class Threads
 {
   public:
@@ -25,6 +52,8 @@ class Threads
 
         waiting_.push_back(std::move(callback));
         if (waiting_.size() > idle_) {
+            WithoutSignals quiet;
+
             std::thread([this] { serve(); }).detach();
         } else {
             wake_.notify_one();
