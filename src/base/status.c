@@ -41,6 +41,18 @@ const char *weft_status_name(weft_status status)
     return "WEFT_UNKNOWN";
 }
 
+weft_status wf_status_told(int32_t number)
+{
+    switch (number) {
+#define KNOWN(name, number, text) case (number):
+        WEFT_STATUS_TABLE(KNOWN)
+#undef KNOWN
+        return (weft_status)number;
+    default:
+        return WEFT_ERR_PROTOCOL;
+    }
+}
+
 const char *weft_error_detail(void)
 {
     return detail;

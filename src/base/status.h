@@ -5,6 +5,7 @@
 #define WF_BASE_STATUS_H
 
 #include <stdarg.h>
+#include <stdint.h>
 #include <weft/status.h>
 
 #define WF_DETAIL_MAX 1024
@@ -16,5 +17,9 @@ weft_status wf_vfail(weft_status status, const char *fmt, va_list args)
 
 /* The same from errno, which picks the status and whose text is appended. */
 weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
+
+/* The status that another process told as this number: WEFT_OK or a failure;
+ * what is neither is WEFT_ERR_PROTOCOL. */
+weft_status wf_status_told(int32_t number);
 
 #endif

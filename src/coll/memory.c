@@ -33,7 +33,7 @@ static weft_status all_or_none(weft_comm *comm, weft_status own)
     }
     return worst == WEFT_OK
                ? WEFT_OK
-               : wf_fail((weft_status)worst,
+               : wf_fail(wf_status_told(worst),
                          "another rank could not have its shared buffer");
 }
 

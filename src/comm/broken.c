@@ -10,11 +10,13 @@
 /* How long to wait for a reason that another rank is writing just now. */
 #define REASON_NS (10 * WF_MS)
 
-/* Remember the reason; under comm->lock. */
+/* Remember the reason; under comm->lock. Another rank may have given it, and a
+ * broken communicator must not look like a good one. */
 static void adopt(weft_comm *comm, weft_status status, const char *text)
 {
-    comm->status = status;
-    snprintf(comm->text, sizeof(comm->text), "%s", text);
+    comm->status = status != WEFT_OK ? status : WEFT_ERR_PROTOCOL;
+    snprintf(comm->text, sizeof(comm->text), "%s",
+             text[0] != '\0' ? text : weft_status_text(comm->status));
     /* Publishes status and text to readers without the lock. */
     atomic_store_explicit(&comm->failed, true, memory_order_release);
 }
@@ -36,7 +38,7 @@ static void adopt_shared(weft_comm *comm)
     }
     /* Bounded, though whoever wrote it should have ended it. */
     snprintf(text, sizeof(text), "%.*s", (int)sizeof(s->text) - 1, s->text);
-    adopt(comm, (weft_status)s->status, text);
+    adopt(comm, wf_status_told(s->status), text);
 }
 
 static void publish(weft_comm *comm, weft_status status, const char *text)

@@ -38,9 +38,7 @@ static weft_status note_read(const void *data, size_t n, note *out)
         return wf_fail(WEFT_ERR_PROTOCOL, "mail of %zu bytes is malformed", n);
     }
     memcpy(out, data, n);
-    if (out->status > 0) {
-        out->status = WEFT_ERR_PROTOCOL;
-    }
+    out->status = (int32_t)wf_status_told(out->status);
     return WEFT_OK;
 }
 

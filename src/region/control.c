@@ -195,8 +195,10 @@ _Static_assert(sizeof(note) == WF_REGION_SLOT, "fits into a slot");
 
 static weft_status note_fail(const note *n, uint32_t rank)
 {
-    return wf_fail(n->status < 0 ? (weft_status)n->status : WEFT_ERR_PROTOCOL,
-                   "rank %u: %.*s", rank, (int)sizeof(n->text) - 1, n->text);
+    weft_status st = wf_status_told(n->status);
+
+    return wf_fail(st != WEFT_OK ? st : WEFT_ERR_PROTOCOL, "rank %u: %.*s",
+                   rank, (int)sizeof(n->text) - 1, n->text);
 }
 
 /* The first rank that has a failure tells the others of it. */

@@ -239,9 +239,6 @@ static weft_status refusal(const wf_rows_block *b, uint32_t from,
                           ? "does not have the rows that it was asked for"
                           : "cannot answer";
 
-    if (st > WEFT_OK || st < WEFT_ERR_ABORTED) {
-        st = WEFT_ERR_PROTOCOL;
-    }
     return wf_fail(st, "rows of a region: rank %u (pid %d on %s) %s", from,
                    who->pid, who->host, why);
 }
@@ -286,7 +283,7 @@ void wf_rows_on_answer(void *ctx, uint32_t from, const void *header,
         return;
     }
     if (a.status != WEFT_OK) {
-        wf_rows_block_fail(b, refusal(b, from, (weft_status)a.status));
+        wf_rows_block_fail(b, refusal(b, from, wf_status_told(a.status)));
         return;
     }
     if (!answers(b, t, &a, payload_bytes)) {

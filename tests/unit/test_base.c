@@ -43,6 +43,17 @@ static void every_status_has_its_own_name_and_text(void **state)
     assert_non_null(weft_status_text((weft_status)-999));
 }
 
+static void only_known_numbers_are_taken_as_a_status(void **state)
+{
+    (void)state;
+    assert_int_equal(wf_status_told(0), WEFT_OK);
+    assert_int_equal(wf_status_told(-1), WEFT_ERR_INVALID);
+    assert_int_equal(wf_status_told(WEFT_ERR_ABORTED), WEFT_ERR_ABORTED);
+    assert_int_equal(wf_status_told(1), WEFT_ERR_PROTOCOL);
+    assert_int_equal(wf_status_told(-999), WEFT_ERR_PROTOCOL);
+    assert_int_equal(wf_status_told(INT32_MIN), WEFT_ERR_PROTOCOL);
+}
+
 static void a_failure_records_its_detail(void **state)
 {
     (void)state;
@@ -495,6 +506,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_status_has_its_own_name_and_text),
+        cmocka_unit_test(only_known_numbers_are_taken_as_a_status),
         cmocka_unit_test(a_failure_records_its_detail),
         cmocka_unit_test(a_detail_that_is_too_long_is_cut_off),
         cmocka_unit_test(details_belong_to_their_thread),
