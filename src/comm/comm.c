@@ -194,6 +194,14 @@ static weft_status lead(build *b)
     return st == WEFT_OK ? st : wf_fail(st, "%s", why);
 }
 
+static weft_status bad_ticket(const weft_comm *comm)
+{
+    return wf_fail(WEFT_ERR_PROTOCOL,
+                   "rank %u sent no ticket, or a malformed one, for a "
+                   "communicator that it leads",
+                   comm->member[0]);
+}
+
 /* The verdict can come before a ticket, if there was no segment to send. */
 static weft_status take_ticket(build *b, ticket *t, int *fd)
 {
@@ -213,12 +221,15 @@ static weft_status take_ticket(build *b, ticket *t, int *fd)
                 comm->world, comm->member[0], build_key(b, WF_MAIL_VERDICT), 0);
 
             if (verdict != WEFT_ERR_TIMEOUT) {
-                return verdict;
+                return verdict != WEFT_OK ? verdict : bad_ticket(comm);
             }
         }
     } while (st == WEFT_ERR_TIMEOUT && wf_now_ns() < until);
-    if (st == WEFT_OK && n != sizeof(*t)) {
-        st = wf_fail(WEFT_ERR_PROTOCOL, "a malformed ticket");
+    if (st == WEFT_OK && (n != sizeof(*t) || t->id % 2 != 0)) {
+        if (*fd >= 0) {
+            close(*fd);
+        }
+        return bad_ticket(comm);
     }
     return st;
 }
@@ -264,6 +275,8 @@ static weft_status follow(build *b)
     comm->id = t.id;
     if (comm->one_node) {
         st = attach_segment(comm, &t, fd);
+    } else if (fd >= 0) {
+        close(fd); /* there is nothing to map */
     }
     if (st == WEFT_OK) {
         st = attach_layers(comm);

@@ -83,6 +83,19 @@ static weft_status send_wish(weft_comm *comm, uint64_t key, uint64_t deadline,
     return st;
 }
 
+/* Is it everybody's wish, in the order of ranks, with ours as we sent it? */
+static weft_status check_wishes(const weft_comm *comm, const wish *all,
+                                const wish *own)
+{
+    bool good = memcmp(&all[comm->rank], own, sizeof(*own)) == 0;
+
+    for (uint32_t r = 0; r < comm->size; r++) {
+        good = good && all[r].rank == r;
+    }
+    return good ? WEFT_OK
+                : wf_fail(WEFT_ERR_PROTOCOL, "rank 0: malformed mail");
+}
+
 static int by_key_then_rank(const void *a, const void *b)
 {
     const wish *x = a;
@@ -102,7 +115,7 @@ static uint32_t pick(const weft_comm *comm, wish *all, int64_t colour,
 
     qsort(all, comm->size, sizeof(*all), by_key_then_rank);
     for (uint32_t i = 0; i < comm->size; i++) {
-        if (all[i].colour == colour && all[i].rank < comm->size) {
+        if (all[i].colour == colour) {
             members[n++] = comm->member[all[i].rank];
         }
     }
@@ -112,7 +125,7 @@ static uint32_t pick(const weft_comm *comm, wish *all, int64_t colour,
 static weft_status split(weft_comm *comm, wish *all, uint32_t *members,
                          weft_comm **out)
 {
-    int64_t colour = all[comm->rank].colour;
+    wish own = all[comm->rank];
     uint64_t deadline = wf_now_ns() + comm->timeout_ns;
     uint64_t salt;
     uint64_t key;
@@ -127,12 +140,15 @@ static weft_status split(weft_comm *comm, wish *all, uint32_t *members,
     key = wf_mail_key(comm->member, comm->size, salt, WF_MAIL_COLOURS);
     st = comm->rank == 0 ? gather_wishes(comm, key, deadline, all)
                          : send_wish(comm, key, deadline, all);
+    if (st == WEFT_OK) {
+        st = check_wishes(comm, all, &own);
+    }
     if (st != WEFT_OK) {
         return wf_comm_break(comm, st, weft_error_detail());
     }
     *out = NULL;
-    n = pick(comm, all, colour, members);
-    if (colour >= 0) {
+    n = pick(comm, all, own.colour, members);
+    if (own.colour >= 0) {
         st =
             wf_comm_build(comm->world, members, n, salt, comm->timeout_ns, out);
     }
