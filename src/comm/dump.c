@@ -61,17 +61,21 @@ bool wf_comm_shown_text(const wf_board_rank *e, char *out, size_t room)
     return true;
 }
 
-static void add_rank(text *t, const wf_host *host, const wf_board_rank *e)
+/* What others wrote on the board is not used as an index. */
+static void add_rank(text *t, const wf_host *host, uint32_t local)
 {
+    const wf_board_rank *e = &host->board->rank[local];
+    uint32_t rank = host->rank_of[local];
+    const wf_peer *peer = &host->peer[rank];
     uint32_t asleep = atomic_load_explicit(&e->asleep, memory_order_relaxed);
     uint64_t since = atomic_load_explicit(&e->since_ns, memory_order_relaxed);
     bool inside = atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0;
     char shown[192];
 
     wf_comm_shown_text(e, shown, sizeof(shown));
-    add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", e->rank, e->pid,
-        host->peer[e->rank].host, host->peer[e->rank].node,
-        state_name(atomic_load(&e->state)), inside ? "in" : "last in", shown);
+    add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", rank, peer->pid,
+        peer->host, peer->node, state_name(atomic_load(&e->state)),
+        inside ? "in" : "last in", shown);
     if (inside && asleep != 0 && since != 0) {
         add(t, ", waiting for %.1f s", (double)(wf_now_ns() - since) / 1e9);
     }
@@ -89,7 +93,7 @@ size_t weft_dump(weft_world *world, char *out, size_t room)
         return 0;
     }
     for (uint32_t i = 0; i < world->host->count; i++) {
-        add_rank(&t, world->host, &world->host->board->rank[i]);
+        add_rank(&t, world->host, i);
     }
     return t.length;
 }
