@@ -6,6 +6,7 @@
  * Whether it can be done is decided from what all members say with their
  * calls, so all decide alike. The order of the fold is that of the pipeline:
  * the bits are the same. */
+#include "base/status.h"
 #include "coll/shm/area.h"
 
 #define PIECE_BYTES (128u << 10) /* folded in one step */
@@ -60,22 +61,37 @@ void shm_locate(wf_coll_op *op)
     }
 }
 
+/* The buffers of a member, if they are what it told and we map them. That is
+ * read once: it lies in memory that this member writes. */
+static bool find_buffers(const wf_coll_op *op, const shm_state *s, uint32_t r,
+                         const void **src, void **dst)
+{
+    shm_where w = *shm_where_of(op, r);
+    const shm_shared *from = shm_shared_by_id(s->shared, w.src);
+    const shm_shared *to = shm_shared_by_id(s->shared, w.dst);
+
+    if (!shm_shared_holds(from, w.src_at, op->bytes) ||
+        (wf_call_gives(&op->op.call, r) &&
+         !shm_shared_holds(to, w.dst_at, op->bytes))) {
+        return false;
+    }
+    *src = shm_shared_part(from, r) + w.src_at;
+    *dst = wf_call_gives(&op->op.call, r) ? shm_shared_part(to, r) + w.dst_at
+                                          : NULL;
+    return true;
+}
+
 bool shm_all_direct(wf_coll_op *op)
 {
     const shm_state *s = wf_coll_state(op->op.comm);
+    const void *src;
+    void *dst;
+    bool all = true;
 
-    for (uint32_t r = 0; r < op->op.comm->size; r++) {
-        const shm_where *w = shm_where_of(op, r);
-
-        if (!shm_shared_holds(shm_shared_by_id(s->shared, w->src), w->src_at,
-                              op->bytes) ||
-            (wf_call_gives(&op->op.call, r) &&
-             !shm_shared_holds(shm_shared_by_id(s->shared, w->dst), w->dst_at,
-                               op->bytes))) {
-            return false;
-        }
+    for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
+        all = find_buffers(op, s, r, &src, &dst);
     }
-    return true;
+    return all;
 }
 
 bool shm_all_brought_first(const wf_coll_op *op)
@@ -88,20 +104,21 @@ bool shm_all_brought_first(const wf_coll_op *op)
     return all;
 }
 
-static void fold_piece(wf_coll_op *op, shm_state *s, size_t at, size_t bytes)
+static weft_status fold_piece(wf_coll_op *op, shm_state *s, size_t at,
+                              size_t bytes)
 {
     for (uint32_t r = 0; r < op->op.comm->size; r++) {
-        const shm_where *w = shm_where_of(op, r);
-
-        s->src[r] = shm_shared_part(shm_shared_by_id(s->shared, w->src), r) +
-                    w->src_at + at;
-        if (wf_call_gives(&op->op.call, r)) {
-            s->dst[r] =
-                shm_shared_part(shm_shared_by_id(s->shared, w->dst), r) +
-                w->dst_at + at;
+        if (!find_buffers(op, s, r, &s->src[r], &s->dst[r])) {
+            return wf_fail(WEFT_ERR_PROTOCOL,
+                           "rank %u changed where its buffers lie", r);
         }
+        s->src[r] = (const unsigned char *)s->src[r] + at;
+        s->dst[r] = wf_call_gives(&op->op.call, r)
+                        ? (unsigned char *)s->dst[r] + at
+                        : NULL;
     }
     shm_fold_ranks(op, s, bytes);
+    return WEFT_OK;
 }
 
 weft_status shm_direct_step(wf_op *base)
@@ -118,7 +135,11 @@ weft_status shm_direct_step(wf_op *base)
         size_t left = share.until - at;
         size_t bytes = left < PIECE_BYTES ? left : PIECE_BYTES;
 
-        fold_piece(op, s, at, bytes);
+        weft_status st = fold_piece(op, s, at, bytes);
+
+        if (st != WEFT_OK) {
+            return st;
+        }
         p->direct_at += bytes;
         base->moved++;
         at += bytes;

@@ -258,20 +258,28 @@ static bool by_chunks(const wf_coll_op *op, uint32_t from)
              shm_ragged_inlined(op, from));
 }
 
-static const shm_shared *shared_source(const wf_coll_op *op, const shm_state *s,
-                                       uint32_t from)
+/* Where the blocks of `from` begin if we map them, else NULL. What it told of
+ * that is read once: it lies in memory that this member writes. */
+static unsigned char *shared_source(const wf_coll_op *op, const shm_state *s,
+                                    uint32_t from)
 {
-    const shm_where *w = shm_where_of(op, from);
+    const shm_where *told = shm_where_of(op, from);
+    shm_where w = {.src = 0};
     size_t bytes =
         shm_length(op, from, op->op.comm->rank) *
         (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size : 1);
     const shm_shared *one;
 
-    if (w == NULL || w->src == 0) {
+    if (told != NULL) {
+        w = *told;
+    }
+    if (w.src == 0) {
         return NULL;
     }
-    one = shm_shared_by_id(s->shared, w->src);
-    return shm_shared_holds(one, w->src_at, bytes) ? one : NULL;
+    one = shm_shared_by_id(s->shared, w.src);
+    return shm_shared_holds(one, w.src_at, bytes)
+               ? shm_shared_part(one, from) + w.src_at
+               : NULL;
 }
 
 /* Our piece of what a member has brought. */
@@ -285,17 +293,14 @@ static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
 {
     const wf_shm_progress *p = &op->state.shm;
     uint32_t rank = op->op.comm->rank;
-    const shm_shared *shared = shared_source(op, s, from);
+    unsigned char *shared = shared_source(op, s, from);
 
     if (shared != NULL) {
         size_t block = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
                            ? rank * shm_length(op, from, rank)
                            : 0;
 
-        return (piece){shm_shared_part(shared, from) +
-                           shm_where_of(op, from)->src_at + block +
-                           chunk * p->chunk,
-                       false};
+        return (piece){shared + block + chunk * p->chunk, false};
     }
     return (piece){
         shm_slot_of(s, from, p->base + chunk) + lane_at(op, from, rank), true};

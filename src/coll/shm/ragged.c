@@ -4,6 +4,7 @@
  * little, brings it at once. What is left goes by exchange.c. */
 #include <string.h>
 
+#include "base/status.h"
 #include "coll/shm/area.h"
 
 /* What goes with the call; behind `bytes` the data, if it is inlined. */
@@ -107,44 +108,77 @@ void shm_ragged_early(wf_op *base)
     }
 }
 
-/* Where in the data of `from` our part begins, by the lengths that it told. */
-static size_t offset_in(const wf_coll_op *op, uint32_t from)
-{
-    const ragged_head *head = head_of(op, from);
-    size_t at = 0;
+/* What a member told, read once: it lies in memory that this member writes. */
+typedef struct told {
+    uint64_t largest;
+    bool inlined;
+    uint64_t bytes; /* for us */
+    uint64_t at;    /* where in its data these begin */
+} told;
 
-    for (uint32_t r = 0; r < place(op, op->op.comm->rank); r++) {
-        at += head->bytes[r];
-    }
-    return at;
-}
-
-static bool in_cell(const wf_coll_op *op, size_t at, size_t bytes)
+/* Do its words agree with each other, and with the room in its cell? */
+static bool read_head(const wf_coll_op *op, uint32_t from, told *out)
 {
     const shm_state *s = wf_coll_state(op->op.comm);
-    size_t room =
-        s->payload - sizeof(ragged_head) - lengths(op) * sizeof(uint64_t);
+    const ragged_head *head = head_of(op, from);
+    uint32_t ours = place(op, op->op.comm->rank);
+    uint64_t largest = 0;
+    uint64_t sum = 0;
 
-    return at <= room && bytes <= room - at;
+    *out = (told){.largest = head->largest, .inlined = head->inlined != 0};
+    for (uint32_t r = 0; r < lengths(op); r++) {
+        uint64_t bytes = head->bytes[r];
+
+        if (r == ours) {
+            out->bytes = bytes;
+            out->at = sum;
+        }
+        if (bytes > PTRDIFF_MAX || __builtin_add_overflow(sum, bytes, &sum)) {
+            return false;
+        }
+        largest = bytes > largest ? bytes : largest;
+    }
+    return out->inlined
+               ? out->largest == 0 && sum <= s->payload - sizeof(*head) -
+                                                 lengths(op) * sizeof(sum)
+               : out->largest == largest;
 }
 
 /* Is what `from` brings what we expect? Then take it, if it is here. */
-static weft_status take_inlined(const wf_coll_op *op, uint32_t from)
+static weft_status take_inlined(const wf_coll_op *op, uint32_t from,
+                                const told *t)
 {
     uint32_t rank = op->op.comm->rank;
-    const ragged_head *head = head_of(op, from);
     size_t bytes = shm_length(op, from, rank);
-    uint64_t told = head->bytes[place(op, rank)];
 
-    if (told != bytes) {
-        return wf_coll_uneven(op, from, told, rank, bytes);
+    if (t->bytes != bytes) {
+        return wf_coll_uneven(op, from, t->bytes, rank, bytes);
     }
-    if (head->inlined != 0 && bytes > 0 &&
-        in_cell(op, offset_in(op, from), bytes)) {
-        memcpy(shm_target(op, from), data_of(op, from) + offset_in(op, from),
-               bytes);
+    if (t->inlined && bytes > 0) {
+        memcpy(shm_target(op, from), data_of(op, from) + t->at, bytes);
     }
     return WEFT_OK;
+}
+
+/* What `from` told, and what it brought along; `*largest` grows to what is left
+ * to be brought. */
+static weft_status hear(const wf_coll_op *op, uint32_t from, uint64_t *largest)
+{
+    weft_comm *comm = op->op.comm;
+    told t;
+
+    if (!read_head(op, from, &t)) {
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "operation number %u on communicator %u, %s: rank %u "
+                       "told lengths that do not agree with each other",
+                       op->op.sequence, comm->id,
+                       wf_call_name(op->op.call.kind), from);
+    }
+    *largest = t.largest > *largest ? t.largest : *largest;
+    return from != comm->rank && shm_takes(op, comm->rank) &&
+                   shm_brings(op, from)
+               ? take_inlined(op, from, &t)
+               : WEFT_OK;
 }
 
 /* All calls are there: what is left after what came with them? */
@@ -155,14 +189,9 @@ static weft_status settle(wf_coll_op *op)
     weft_status st;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        st = r != comm->rank && shm_takes(op, comm->rank) && shm_brings(op, r)
-                 ? take_inlined(op, r)
-                 : WEFT_OK;
+        st = hear(op, r, &largest);
         if (st != WEFT_OK) {
             return st;
-        }
-        if (head_of(op, r)->largest > largest) {
-            largest = head_of(op, r)->largest;
         }
     }
     shm_copy_own(op, 0, SIZE_MAX);
