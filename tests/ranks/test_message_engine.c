@@ -414,6 +414,34 @@ static void parts_of_different_lengths_are_told_of(void **state)
     wt_run_both(3, "ENGINE=message TIMEOUT=20s", uneven_body);
 }
 
+/* One rank sends small data along with its call, the others do not. */
+static const char *odd_settings_of(unsigned rank)
+{
+    return rank == 1 ? "ENGINE=message ALGORITHM=allreduce=ring"
+                     : "ENGINE=message";
+}
+
+static void odd_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    int32_t x = 1;
+    weft_status st = weft_allreduce(comm, &x, &x, 1, WEFT_I32, WEFT_SUM);
+
+    WT_STATUS(st, WEFT_ERR_MISMATCH);
+    WT_CHECK(wt_names_rank(weft_error_detail(), 1));
+    WT_CHECK(strstr(weft_error_detail(), "settings") != NULL);
+}
+
+static void different_algorithms_on_two_ranks_are_told_of(void **state)
+{
+    wt_job job = {.ranks = 2, .settings_of = odd_settings_of, .body = odd_body};
+
+    (void)state;
+    wt_run_job_both(&job);
+    job.ranks = 3;
+    wt_run_job_both(&job);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +454,7 @@ int main(void)
         cmocka_unit_test(
             a_rank_without_scratch_ends_it_for_all_and_harms_nothing),
         cmocka_unit_test(parts_of_different_lengths_are_told_of),
+        cmocka_unit_test(different_algorithms_on_two_ranks_are_told_of),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -89,6 +89,17 @@ static weft_status round_begin(wf_check *check, const wf_coll_op *op,
     return st;
 }
 
+/* The same call, but its data travels another way. */
+static weft_status other_way(const wf_coll_op *op, uint32_t from)
+{
+    return wf_fail(WEFT_ERR_MISMATCH,
+                   "operation number %u on communicator %u: rank %u and rank "
+                   "%u do this %s by different algorithms; do all ranks have "
+                   "the same settings?",
+                   op->op.sequence, op->op.comm->id, op->op.comm->rank, from,
+                   wf_call_name(op->op.call.kind));
+}
+
 /* What came: calls of the rank we heard from and of those before it. A rank
  * that made another call may have sent less, or more, than we think. */
 static weft_status compare(wf_check *check, const wf_coll_op *op, uint32_t from,
@@ -108,6 +119,9 @@ static weft_status compare(wf_check *check, const wf_coll_op *op, uint32_t from,
         }
         if (!wf_call_equal(&head.call, &op->op.call)) {
             return wf_coll_mismatch(op, (from + size - i) % size, &head.call);
+        }
+        if (came != records * check->record) {
+            return other_way(op, from);
         }
         if (check->without == 0) {
             check->without = head.without;
