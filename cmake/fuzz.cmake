@@ -19,6 +19,9 @@ if(WEFT_FUZZ)
     endif()
 endif()
 
+add_library(fuzz_stage STATIC fuzz/stage.c)
+weft_compile(fuzz_stage)
+target_link_libraries(fuzz_stage PRIVATE wt)
 file(GLOB fuzz_sources CONFIGURE_DEPENDS fuzz/fuzz_*.c)
 foreach(source IN LISTS fuzz_sources)
     get_filename_component(name ${source} NAME_WE)
@@ -29,6 +32,7 @@ foreach(source IN LISTS fuzz_sources)
     endif()
 
     weft_test_program(${name} ${source})
+    target_link_libraries(${name} PRIVATE fuzz_stage)
     if(WEFT_FUZZ)
         # What libFuzzer finds goes into the build tree, never among the seeds.
         set(found ${CMAKE_CURRENT_BINARY_DIR}/corpus/${short})

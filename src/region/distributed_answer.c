@@ -238,7 +238,6 @@ void wf_rows_on_ask(void *ctx, uint32_t from, const void *header,
     }
     memcpy(&q.ask, header, sizeof(q.ask));
     q.row = q.ask.rows == 1 ? &q.ask.row : payload;
-    q.data = (const char *)payload + wf_rows_numbers(q.ask.rows);
     q.region = find_region(q.world, q.ask.region);
     st = check(&q, payload_bytes);
     if (st != WEFT_OK) {
@@ -248,6 +247,7 @@ void wf_rows_on_ask(void *ctx, uint32_t from, const void *header,
     if (q.ask.op == WF_ROWS_GATHER) {
         answer_gather(&q);
     } else {
+        q.data = (const char *)payload + wf_rows_numbers(q.ask.rows);
         answer_write(&q);
     }
 }

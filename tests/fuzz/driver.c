@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs a fuzz target without libFuzzer: first each seed as it is, then a fixed
- * number of changed copies of the seeds. The changes come from a fixed start
- * value, so every run tries the same inputs; this finds far less than a real
- * fuzzer, but it runs with any compiler and under any sanitizer.
+/* Runs a fuzz target without libFuzzer: first each seed as it is, then changed
+ * copies of the seeds, a fixed number of them or as many as a few seconds
+ * allow. The changes come from a fixed start value, so every run tries the same
+ * inputs; this finds far less than a real fuzzer, but it runs with any compiler
+ * and under any sanitizer.
  *
  * usage: fuzz_NAME [FOLDER-OR-FILE ...] */
 #include <dirent.h>
@@ -10,8 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { INPUT_MAX = 1 << 16, SEEDS_MAX = 256, ROUNDS = 20000 };
+enum { INPUT_MAX = 1 << 16, SEEDS_MAX = 256, ROUNDS = 20000, SECONDS = 5 };
 
 struct input {
     size_t n;
@@ -124,6 +126,8 @@ int main(int argc, char **argv)
 {
     static uint8_t data[INPUT_MAX];
     uint64_t random = 0x9e3779b97f4a7c15u;
+    time_t end;
+    int rounds = 0;
 
     add_seed(data, 0);
     add_seed(data, 256);
@@ -133,12 +137,13 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < seed_count; i++) {
         try_input(seeds[i].data, seeds[i].n);
     }
-    for (int i = 0; i < ROUNDS; i++) {
+    end = time(NULL) + SECONDS;
+    for (; rounds < ROUNDS && time(NULL) <= end; rounds++) {
         const struct input *seed = &seeds[next_random(&random) % seed_count];
         size_t n = change_seed(seed, &random, data);
         try_input(data, n);
     }
-    printf("%zu seeds, %d changed inputs\n", seed_count, ROUNDS);
+    printf("%zu seeds, %d changed inputs\n", seed_count, rounds);
     for (size_t i = 0; i < seed_count; i++) {
         free(seeds[i].data);
     }
