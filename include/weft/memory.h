@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers that the other ranks can see, so that collectives copy nothing. */
+/* Buffers that the other ranks can see, so that collectives copy nothing; and
+ * how much memory there is. */
 #ifndef WEFT_MEMORY_H
 #define WEFT_MEMORY_H
 
@@ -29,6 +30,24 @@ WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);
  * operation may be using it. Takes NULL.
  */
 WEFT_API void weft_free(weft_comm *comm, void *buffer);
+
+typedef struct weft_memory_info {
+    size_t size;          /* sizeof(weft_memory_info), set by the caller */
+    uint64_t host_room;   /* bytes that the host has available */
+    uint64_t group_limit; /* smallest limit of this process's control groups */
+    uint64_t group_room;  /* bytes that they leave to this process */
+} weft_memory_info;
+
+/**
+ * How much memory this process can still allocate, as the library counts it
+ * before it takes any: by what the host has available, and by the control
+ * groups (of version 1 or 2) that the process is in, from its own up to the
+ * highest it can see. Memory that the kernel can take back, such as pages of
+ * files that were read, counts as free. UINT64_MAX stands for "no limit" and
+ * for what cannot be told. Fails with WEFT_ERR_INVALID if `out->size` is not
+ * set.
+ */
+WEFT_API weft_status weft_memory_get(weft_memory_info *out);
 
 WEFT_END_DECLS
 

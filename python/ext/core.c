@@ -48,6 +48,24 @@ static PyObject *core_settings(PyObject *module, PyObject *unused)
     return list;
 }
 
+static PyObject *number_or_none(uint64_t value)
+{
+    return value == UINT64_MAX ? Py_NewRef(Py_None)
+                               : PyLong_FromUnsignedLongLong(value);
+}
+
+static PyObject *core_memory(PyObject *module, PyObject *unused)
+{
+    weft_memory_info info = {.size = sizeof(info)};
+
+    (void)module;
+    (void)unused;
+    (void)weft_memory_get(&info); /* it takes what is of this size */
+    return Py_BuildValue("(NNN)", number_or_none(info.host_room),
+                         number_or_none(info.group_limit),
+                         number_or_none(info.group_room));
+}
+
 static PyMethodDef core_functions[] = {
     {"version", core_version, METH_NOARGS,
      "version()\n--\n\nThe version of the C library."},
@@ -57,6 +75,10 @@ static PyMethodDef core_functions[] = {
     {"settings", core_settings, METH_NOARGS,
      "settings()\n--\n\n"
      "Every setting as (name, value, source, default, help)."},
+    {"memory", core_memory, METH_NOARGS,
+     "memory()\n--\n\n"
+     "Bytes available on the host, the smallest limit of the control groups\n"
+     "and the bytes that they leave; None for what has no limit."},
     {NULL, NULL, 0, NULL},
 };
 

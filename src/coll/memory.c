@@ -66,13 +66,14 @@ static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,
 static weft_status alloc_private(weft_comm *comm, size_t bytes, void **out)
 {
     /* A kernel that promises more than it has would let us fill it. */
-    void *p = bytes <= wf_memory_available()
-                  ? wf_zalloc_aligned(wf_segment_page(), bytes > 0 ? bytes : 1)
-                  : NULL;
-    weft_status st = all_or_none(
-        comm,
-        p != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "%zu bytes", bytes));
+    weft_status st = wf_memory_check("a buffer", bytes);
+    void *p = NULL;
 
+    if (st == WEFT_OK) {
+        p = wf_zalloc_aligned(wf_segment_page(), bytes > 0 ? bytes : 1);
+        st = p != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "%zu bytes", bytes);
+    }
+    st = all_or_none(comm, st);
     if (st != WEFT_OK) {
         wf_free(p);
         return st;

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <weft/memory.h>
 
+#include "base/status.h"
+#include "mem/cgroup.h"
 #include "mem/segment.h"
 
 static bool read_line_of(const char *path, const char *prefix, char *line,
@@ -22,77 +24,6 @@ static bool read_line_of(const char *path, const char *prefix, char *line,
     }
     fclose(f);
     return found;
-}
-
-static bool read_number(const char *path, uint64_t *out)
-{
-    char line[64];
-    char *end;
-
-    if (!read_line_of(path, "", line, sizeof(line))) {
-        return false;
-    }
-    *out = strtoull(line, &end, 10);
-    return end != line; /* "max" means no limit */
-}
-
-/* What one control group (version 2) leaves to its members. */
-static uint64_t group_headroom(const char *group)
-{
-    char path[512];
-    uint64_t limit;
-    uint64_t used;
-
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.max", group);
-    if (!read_number(path, &limit)) {
-        return UINT64_MAX;
-    }
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.current", group);
-    if (!read_number(path, &used)) {
-        return UINT64_MAX;
-    }
-    return used < limit ? limit - used : 0;
-}
-
-/* The path of our group below the mount, "" for the root and where there is no
- * version 2. */
-static void own_group(char *path, size_t room)
-{
-    char line[400];
-
-    path[0] = '\0';
-    if (read_line_of("/proc/self/cgroup", "0::", line, sizeof(line))) {
-        line[strcspn(line, "\n")] = '\0';
-        snprintf(path, room, "%s", line + 3);
-    }
-}
-
-/* A limit may sit at any group from ours up to the root. */
-uint64_t wf_memory_in_group(void)
-{
-    char group[400];
-    uint64_t least = group_headroom("");
-
-    own_group(group, sizeof(group));
-    while (group[0] == '/' && group[1] != '\0') {
-        uint64_t room = group_headroom(group);
-
-        least = room < least ? room : least;
-        *strrchr(group, '/') = '\0';
-    }
-    return least;
-}
-
-uint64_t wf_memory_group_id(void)
-{
-    char group[400];
-    char path[512];
-    struct stat s;
-
-    own_group(group, sizeof(group));
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s", group);
-    /* The directory itself: paths are relative to a namespace. */
-    return stat(path, &s) == 0 ? (uint64_t)s.st_ino : 0;
 }
 
 /* "Name:   17 kB" of /proc/meminfo, in units of `unit`. */
@@ -132,7 +63,55 @@ uint64_t wf_memory_huge_free(void)
 uint64_t wf_memory_available(void)
 {
     uint64_t host = wf_memory_on_host();
-    uint64_t group = wf_memory_in_group();
+    wf_cgroups groups;
+    uint64_t room;
 
-    return host < group ? host : group;
+    wf_cgroups_read("", UINT64_MAX, &groups);
+    room = wf_cgroups_room(&groups);
+    return host < room ? host : room;
+}
+
+/* Both in one unit, what is needed rounded up and what there is rounded down,
+ * so that the first is always seen to be more. */
+weft_status wf_memory_fail(const char *what, uint64_t needs, uint64_t room,
+                           const char *where)
+{
+    bool large = needs >= (uint64_t)10 << 20;
+    unsigned shift = large ? 20 : 10;
+    const char *unit = large ? "MiB" : "KiB";
+    uint64_t up = (needs >> shift) + ((needs & ((1u << shift) - 1)) != 0);
+
+    return wf_fail(WEFT_ERR_NOMEM,
+                   "%s needs %llu %s of memory, but %s has only %llu %s left",
+                   what, (unsigned long long)up, unit, where,
+                   (unsigned long long)(room >> shift), unit);
+}
+
+weft_status wf_memory_check(const char *what, uint64_t bytes)
+{
+    uint64_t host = wf_memory_on_host();
+    wf_cgroups groups;
+    uint64_t room;
+
+    if (bytes > host) {
+        return wf_memory_fail(what, bytes, host, "this host");
+    }
+    wf_cgroups_read("", bytes, &groups);
+    room = wf_cgroups_room(&groups);
+    return bytes > room ? wf_memory_fail(what, bytes, room, WF_MEMORY_GROUP)
+                        : WEFT_OK;
+}
+
+weft_status weft_memory_get(weft_memory_info *out)
+{
+    wf_cgroups groups;
+
+    if (out == NULL || out->size < sizeof(*out)) {
+        return wf_fail(WEFT_ERR_INVALID, "out is NULL or has no size");
+    }
+    wf_cgroups_read("", UINT64_MAX, &groups);
+    out->host_room = wf_memory_on_host();
+    out->group_limit = wf_cgroups_limit(&groups);
+    out->group_room = wf_cgroups_room(&groups);
+    return WEFT_OK;
 }

@@ -26,19 +26,6 @@ size_t wf_round_up(size_t bytes, size_t unit)
     return (bytes + unit - 1) / unit * unit;
 }
 
-static weft_status check_room(const char *what, size_t bytes)
-{
-    uint64_t room = wf_memory_available();
-
-    if (bytes > room) {
-        return wf_fail(WEFT_ERR_NOMEM,
-                       "%s needs %zu MiB of shared memory, but only %llu MiB "
-                       "are available",
-                       what, bytes >> 20, (unsigned long long)(room >> 20));
-    }
-    return WEFT_OK;
-}
-
 /* Reserved huge pages exist only where the administrator set them aside, and
  * a mapping of them is backed or refused at once, never later. */
 static int memfd_hugetlb(const char *what, size_t bytes)
@@ -107,7 +94,7 @@ weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
                               wf_segment *out)
 {
     size_t whole = wf_round_up(bytes, wf_segment_page());
-    weft_status st = check_room(what, whole < bytes ? bytes : whole);
+    weft_status st = wf_memory_check(what, whole < bytes ? bytes : whole);
     int fd = -1;
 
     if (st != WEFT_OK) {

@@ -73,12 +73,16 @@ size_t wf_round_up(size_t bytes, size_t unit);
 #define WF_HUGE_PAGE ((size_t)2 << 20)
 
 /* Bytes that can still be allocated on this host, by its free memory and by
- * the limits of this process's control group; and each of the two alone. */
+ * the limits of this process's control groups (mem/cgroup.h); and by its free
+ * memory alone. */
 uint64_t wf_memory_available(void);
 uint64_t wf_memory_on_host(void);
-uint64_t wf_memory_in_group(void);
-/* Tells control groups of this host apart; 0 if that cannot be told. */
-uint64_t wf_memory_group_id(void);
+/* WEFT_ERR_NOMEM, with numbers, unless `bytes` are available for `what`. */
+weft_status wf_memory_check(const char *what, uint64_t bytes);
+/* That error, where `where` has only `room` bytes. */
+weft_status wf_memory_fail(const char *what, uint64_t needs, uint64_t room,
+                           const char *where);
+#define WF_MEMORY_GROUP "the control group of this process"
 /* Bytes of reserved huge pages (of WF_HUGE_PAGE) that are free. */
 uint64_t wf_memory_huge_free(void);
 

@@ -199,23 +199,37 @@ static uint64_t growth_of(const weft_region *region, const wf_partition *now,
     return needs > had ? needs - had : 0;
 }
 
+/* Count `bytes` of a rank to those groups of ours that it is in, too. */
+static void count_in_groups(const wf_cgroup_ids *its, uint64_t bytes,
+                            wf_storage_need *need)
+{
+    for (unsigned i = 0; i < need->groups.count; i++) {
+        if (wf_cgroup_ids_have(its, need->groups.group[i].id)) {
+            need->in_group[i] += bytes;
+        }
+    }
+}
+
 weft_status wf_region_room(const weft_region *region, const wf_partition *now,
                            const wf_partition *more)
 {
     const wf_host *host = region->world->host;
-    uint64_t bytes = 0;
-    uint64_t in_group = 0;
+    wf_storage_need need = {0};
 
+    if (region->storage->room == NULL) {
+        return WEFT_OK;
+    }
     for (uint32_t r = 0; r < region->ranks; r++) {
         if (host->peer[region->member[r]].local != WF_NOT_HERE) {
-            uint64_t one = growth_of(region, now, more, r);
-
-            bytes += one;
-            in_group +=
-                region->group[r] == region->group[region->rank] ? one : 0;
+            need.bytes += growth_of(region, now, more, r);
         }
     }
-    return region->storage->room == NULL
-               ? WEFT_OK
-               : region->storage->room(&region->spec, bytes, in_group);
+    wf_cgroups_read("", need.bytes, &need.groups);
+    for (uint32_t r = 0; r < region->ranks; r++) {
+        if (host->peer[region->member[r]].local != WF_NOT_HERE) {
+            count_in_groups(&region->groups[r], growth_of(region, now, more, r),
+                            &need);
+        }
+    }
+    return region->storage->room(&region->spec, &need);
 }

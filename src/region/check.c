@@ -189,6 +189,7 @@ void wf_region_facts_of(const wf_region_plan *plan, const weft_region *region,
     const weft_region_options *o = &plan->options;
     const uint64_t *s = region->shape;
     bool given = o->partition == WEFT_PARTITION_GIVEN;
+    wf_cgroups groups;
 
     *out = (wf_region_facts){
         .value = {region->dims,
@@ -215,8 +216,9 @@ void wf_region_facts_of(const wf_region_plan *plan, const weft_region *region,
                                   region->ranks * sizeof(*o->part_rows))
                         : 0,
                   o->element},
-        .granule = region->spec.granule,
-        .group = wf_memory_group_id()};
+        .granule = region->spec.granule};
+    wf_cgroups_read("", 0, &groups);
+    wf_cgroups_ids(&groups, &out->groups);
 }
 
 /* What most ranks say; of several, what the lowest rank says. */

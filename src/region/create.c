@@ -45,11 +45,11 @@ static weft_region *region_alloc(weft_comm *comm)
     region->member = wf_alloc(n * sizeof(*region->member));
     region->node = wf_alloc(n * sizeof(*region->node));
     region->domain = wf_alloc(n * sizeof(*region->domain));
-    region->group = wf_alloc(n * sizeof(*region->group));
+    region->groups = wf_alloc(n * sizeof(*region->groups));
     region->entry = wf_alloc(n * sizeof(wf_board_rank *));
     region->wanted = wf_alloc(n * sizeof(*region->wanted));
     if (region->member == NULL || region->node == NULL ||
-        region->domain == NULL || region->group == NULL ||
+        region->domain == NULL || region->groups == NULL ||
         region->entry == NULL || region->wanted == NULL) {
         wf_region_free(region);
         return NULL;
@@ -93,7 +93,7 @@ void wf_region_free(weft_region *region)
     wf_free(region->member);
     wf_free(region->node);
     wf_free(region->domain);
-    wf_free(region->group);
+    wf_free(region->groups);
     wf_free(region->entry);
     wf_free(region->wanted);
     wf_world_release(region->world);
@@ -152,7 +152,7 @@ static weft_status compare(weft_comm *comm, const wf_region_plan *plan,
         st = wf_region_compare(all, region->ranks);
     }
     for (uint32_t r = 0; r < region->ranks && st == WEFT_OK; r++) {
-        region->group[r] = all[r].group;
+        region->groups[r] = all[r].groups;
         if (all[r].granule > region->spec.granule) {
             region->spec.granule = all[r].granule;
         }

@@ -51,28 +51,23 @@ static weft_status host_granule(const wf_storage_spec *spec, uint64_t *out)
     return WEFT_OK;
 }
 
-static weft_status too_big(const wf_storage_spec *spec, uint64_t bytes,
-                           uint64_t room, const char *where)
+static weft_status host_room(const wf_storage_spec *spec,
+                             const wf_storage_need *need)
 {
-    return wf_fail(WEFT_ERR_NOMEM,
-                   "%s needs %llu MiB of memory, but %s has only %llu MiB left",
-                   spec->what, (unsigned long long)(bytes >> 20), where,
-                   (unsigned long long)(room >> 20));
-}
+    bool huge = is_huge(spec);
+    uint64_t host = huge ? wf_memory_huge_free() : wf_memory_on_host();
 
-static weft_status host_room(const wf_storage_spec *spec, uint64_t bytes,
-                             uint64_t in_group)
-{
-    uint64_t host = is_huge(spec) ? wf_memory_huge_free() : wf_memory_on_host();
-    uint64_t group = is_huge(spec) ? UINT64_MAX : wf_memory_in_group();
-
-    if (bytes > host) {
-        return too_big(spec, bytes, host,
-                       is_huge(spec) ? "the pool of huge pages" : "this host");
+    if (need->bytes > host) {
+        return wf_memory_fail(spec->what, need->bytes, host,
+                              huge ? "the pool of huge pages" : "this host");
     }
-    return in_group > group
-               ? too_big(spec, in_group, group, "the control group")
-               : WEFT_OK;
+    for (unsigned i = 0; i < need->groups.count && !huge; i++) {
+        if (need->in_group[i] > need->groups.group[i].room) {
+            return wf_memory_fail(spec->what, need->in_group[i],
+                                  need->groups.group[i].room, WF_MEMORY_GROUP);
+        }
+    }
+    return WEFT_OK;
 }
 
 /* Addresses that nobody can touch, aligned so that huge pages fit. */

@@ -90,7 +90,7 @@ struct weft_region {
     uint32_t *member;      /* rank here -> rank in the job */
     uint32_t *node;        /* rank here -> node */
     uint32_t *domain;      /* rank here -> who maps whose part */
-    uint64_t *group;       /* rank here -> control group, for its limits */
+    wf_cgroup_ids *groups; /* rank here -> control groups that limit it */
     wf_board_rank **entry; /* rank here -> entry on the board */
     wf_board_rank *own;
     bool one_node;
@@ -236,7 +236,7 @@ enum { WF_REGION_FACTS = 22 };
 typedef struct wf_region_facts {
     uint64_t value[WF_REGION_FACTS];
     uint64_t granule; /* that this rank's storage could have; not compared */
-    uint64_t group;   /* its control group; not compared */
+    wf_cgroup_ids groups; /* control groups that limit it; not compared */
 } wf_region_facts;
 
 /* Fill in what follows from a plan: shape, pitch, options. WEFT_ERR_INVALID

@@ -38,6 +38,7 @@
 #include <weft/region.h>
 
 #include "base/settings.h"
+#include "mem/cgroup.h"
 
 /* What the caller asked for, as far as it concerns memory. */
 typedef struct wf_storage_spec {
@@ -53,6 +54,14 @@ typedef struct wf_storage_spec {
     void *arg;          /* of wf_region_form, for storage that needs more */
 } wf_storage_spec;
 
+/* Memory that ranks are about to commit: all of this host together, and of
+ * them those that share one of the caller's control groups. */
+typedef struct wf_storage_need {
+    uint64_t bytes;
+    wf_cgroups groups;
+    uint64_t in_group[WF_CGROUPS];
+} wf_storage_need;
+
 typedef struct wf_storage {
     const char *name; /* "host" */
     weft_place place;
@@ -63,11 +72,9 @@ typedef struct wf_storage {
      * take the largest. May set things up, too: it is called first. */
     weft_status (*granule)(const wf_storage_spec *spec, uint64_t *out);
 
-    /* Is there memory for `bytes` more, which all ranks of this host together
-     * are about to commit, and of them `in_group` by ranks of the caller's
-     * control group? WEFT_ERR_NOMEM with numbers. Optional. */
-    weft_status (*room)(const wf_storage_spec *spec, uint64_t bytes,
-                        uint64_t in_group);
+    /* Is there memory for this? WEFT_ERR_NOMEM with numbers. Optional. */
+    weft_status (*room)(const wf_storage_spec *spec,
+                        const wf_storage_need *need);
 
     /* Reserve `reserve` bytes of addresses, a multiple of spec->granule and not
      * 0, aligned to it. Nobody can touch them yet. The base stays until close.

@@ -63,12 +63,12 @@ static weft_status bad_granule(const wf_storage_spec *spec, uint64_t *out)
     return st != WEFT_OK ? st : wf_storage_host.granule(spec, out);
 }
 
-static weft_status bad_room(const wf_storage_spec *spec, uint64_t bytes,
-                            uint64_t in_group)
+static weft_status bad_room(const wf_storage_spec *spec,
+                            const wf_storage_need *need)
 {
     weft_status st = trip(ROOM);
 
-    return st != WEFT_OK ? st : wf_storage_host.room(spec, bytes, in_group);
+    return st != WEFT_OK ? st : wf_storage_host.room(spec, need);
 }
 
 static weft_status bad_open(const wf_storage_spec *spec, uint64_t reserve,

@@ -248,21 +248,27 @@ static void a_reserve_costs_addresses_only(void **state)
 static void memory_is_counted_before_it_is_taken(void **state)
 {
     wf_storage_spec spec = spec_of(true);
-    uint64_t free_bytes = wf_memory_available();
+    wf_storage_need need = {.bytes = 1 << 20};
 
     (void)state;
-    assert_int_equal(host->room(&spec, 1 << 20, 1 << 20), WEFT_OK);
-    assert_int_equal(host->room(&spec, free_bytes * 2, 0), WEFT_ERR_NOMEM);
+    need.groups.count = 2;
+    need.groups.group[0] = (wf_cgroup){.id = 1, .room = 1 << 20};
+    need.groups.group[1] = (wf_cgroup){.id = 2, .room = 2 << 20};
+    need.in_group[0] = 1 << 20;
+    need.in_group[1] = 2 << 20;
+    assert_int_equal(host->room(&spec, &need), WEFT_OK);
+    need.in_group[1]++;
+    assert_int_equal(host->room(&spec, &need), WEFT_ERR_NOMEM);
+    assert_non_null(strstr(weft_error_detail(), "control group"));
+    assert_non_null(strstr(weft_error_detail(), "needs 2049 KiB"));
+    assert_non_null(strstr(weft_error_detail(), "only 2048 KiB"));
+    need.in_group[1] = 0;
+    need.bytes = wf_memory_available() * 2;
+    assert_int_equal(host->room(&spec, &need), WEFT_ERR_NOMEM);
     assert_non_null(strstr(weft_error_detail(), "a region of the test needs"));
-    if (wf_memory_in_group() < UINT64_MAX / 2) {
-        assert_int_equal(host->room(&spec, 0, wf_memory_in_group() * 2),
-                         WEFT_ERR_NOMEM);
-        assert_non_null(strstr(weft_error_detail(), "control group"));
-    }
     spec.granule = WF_HUGE_PAGE;
-    assert_int_equal(host->room(&spec, wf_memory_huge_free() + WF_HUGE_PAGE, 0),
-                     WEFT_ERR_NOMEM);
-    assert_int_equal(wf_memory_group_id(), wf_memory_group_id());
+    need.bytes = wf_memory_huge_free() + WF_HUGE_PAGE;
+    assert_int_equal(host->room(&spec, &need), WEFT_ERR_NOMEM);
 }
 
 static void memory_goes_to_a_numa_node_that_exists(void **state)

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from weft import _core
+
 from .build import BuildError, build
 from .job import Job, JobError, JobTimeout, Program
 from .marks import MIN_PAIRS
@@ -163,23 +165,10 @@ def quick_end(number: int, setups: int) -> float:
     return QUICK_FIRST_SETUP + number * (QUICK_SECONDS - QUICK_FIRST_SETUP) / (setups - 1)
 
 
-def _number_in(path: str) -> int | None:
-    try:
-        return int(Path(path).read_text())
-    except (OSError, ValueError):  # ValueError: "max", which is no limit
-        return None
-
-
 def _available_memory() -> int:
     """What this machine has free, or less if the container may have less."""
-    found = [0]
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            found = [int(line.split()[1]) << 10]
-    most, now = (_number_in(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if most is not None and now is not None:
-        found.append(max(most - now, 0))
-    return min(found)
+    host, _, group = _core.memory()
+    return min((n for n in (host, group) if n is not None), default=0)
 
 
 class Runner:

@@ -8,6 +8,7 @@ import os
 import re
 import resource
 
+from weft import _core
 from weft.doctor import Fact, Page, bytes_text, read
 
 UNITS = {  # as src/base/cpu.c chooses
@@ -74,26 +75,13 @@ def _memory() -> Fact:
     return Fact("memory", text, {"total": total, "available": free})
 
 
-def cgroup_limit() -> int | None:
-    """The smallest memory limit of the control groups this process is in."""
-    limits = []
-    for _, controllers, path in re.findall(r"(\d+):(.*?):(.*)", read("/proc/self/cgroup")):
-        if controllers not in ("", "memory"):
-            continue
-        root = "/sys/fs/cgroup" + (f"/{controllers}" if controllers else "")
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
-        parts = path.strip("/").split("/")
-        for depth in range(len(parts) + 1):
-            value = read("/".join([root, *parts[:depth], name]))
-            if value.isdigit() and int(value) < 1 << 60:
-                limits.append(int(value))
-    return min(limits, default=None)
-
-
 def _cgroup() -> Fact:
-    limit = cgroup_limit()
-    text = "no limit" if limit is None else bytes_text(limit)
-    return Fact("control group", f"memory: {text}", {"memory": limit})
+    """As the library counts it before it takes memory."""
+    _, limit, room = _core.memory()
+    text = "no limit"
+    if limit is not None and room is not None:
+        text = f"{bytes_text(room)} left of {bytes_text(limit)}"
+    return Fact("control group", f"memory: {text}", {"memory": limit, "left": room})
 
 
 def _memfd() -> Fact:

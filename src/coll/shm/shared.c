@@ -103,6 +103,10 @@ weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
     st = comm->rank == 0 ? lead(comm, key, s) : follow(comm, key, s);
     if (st == WEFT_OK) {
         wf_segment_close_fd(&s->segment);
+        /* Rank 0 has counted the sum, but knows its own control group only. */
+        st = wf_memory_check("a shared buffer", s->bytes);
+    }
+    if (st == WEFT_OK) {
         /* Touched first by its owner, a page lies near it. */
         st = wf_segment_populate(&s->segment,
                                  s->parts_at + comm->rank * s->bytes, s->bytes);
