@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/secret.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "boot/conn.h"
@@ -27,14 +26,19 @@
 #define ANSWER_NS (1 * WF_SEC)
 #define PROMPT_NS (100 * WF_MS)
 
+/* How often the stand-ins of the address are looked for while nobody is at the
+ * address itself: they are needed only where another user was there first. */
+enum { SEARCH_EACH = 16 };
+
 /* A get() with a shorter timeout still allows for one answer. */
 #define ROUND_TRIP_MS 50u
 
 typedef struct local {
     wf_boot boot;
     char *name;
-    struct sockaddr_un address;
-    socklen_t address_n;
+    wf_boot_name address;
+    unsigned tries;          /* to reach rank 0 */
+    wf_boot_holder stranger; /* another user's process at its address */
     wf_conn conn;
     pid_t peer;             /* the process of rank 0 */
     wf_boot_server *server; /* in rank 0 only */
@@ -45,35 +49,12 @@ typedef struct local {
     bool done;
 } local;
 
-socklen_t wf_boot_local_address(const char *name, struct sockaddr_un *out)
+void wf_boot_local_name(const char *name, wf_boot_name *out)
 {
-    static const wf_secret fixed = {{0x6f6e206f6e652068u, 0x6f73740000000001u}};
-    uint64_t hash = wf_keyed_hash(&fixed, name, strlen(name));
-    int n;
-
-    memset(out, 0, sizeof(*out));
-    out->sun_family = AF_UNIX;
-    n = snprintf(out->sun_path + 1, sizeof(out->sun_path) - 1,
-                 "weft-boot-%u-%016llx", (unsigned)geteuid(),
-                 (unsigned long long)hash);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+    wf_boot_name_of("boot", name, strlen(name), out);
 }
 
 /* --- reaching rank 0 ----------------------------------------------------- */
-
-static weft_status local_check_peer(local *l, int fd)
-{
-    uid_t uid;
-    weft_status st = wf_conn_peer(fd, &l->peer, &uid);
-
-    if (st == WEFT_OK && uid != geteuid()) {
-        st = wf_fail(WEFT_ERR_DENIED,
-                     "the address of job '%s' is held by pid %d of user %u; "
-                     "choose another name (WEFT_JOB)",
-                     l->name, (int)l->peer, (unsigned)uid);
-    }
-    return st;
-}
 
 static bool local_connected(const local *l)
 {
@@ -83,28 +64,36 @@ static bool local_connected(const local *l)
 /* Try once. If rank 0 is not there yet, that is no failure. */
 static weft_status local_try_connect(local *l)
 {
-    weft_status st = WEFT_OK;
+    wf_boot_holder holder;
+    weft_status st;
     int fd;
 
     if (local_connected(l)) {
         return WEFT_OK;
     }
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) {
-        return wf_fail_errno("boot socket");
+    /* It takes time to go through all names, and it is seldom of use. */
+    st = wf_boot_name_connect(&l->address, l->tries++ % SEARCH_EACH == 0, &fd,
+                              &holder);
+    if (st == WEFT_OK && fd >= 0) {
+        l->conn.fd = fd;
+        l->peer = holder.pid;
+    } else if (st == WEFT_OK && holder.pid != 0) {
+        l->stranger = holder;
     }
-    if (connect(fd, (struct sockaddr *)&l->address, l->address_n) == 0) {
-        st = local_check_peer(l, fd);
-        if (st == WEFT_OK) {
-            l->conn.fd = fd;
-            return WEFT_OK;
-        }
-    } else if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
-        /* EAGAIN: many ranks come at once, and the queue is full. */
-        st = wf_fail_errno("connect to rank 0 of job '%s'", l->name);
-    }
-    close(fd);
     return st;
+}
+
+static weft_status local_never_came(const local *l)
+{
+    if (l->stranger.pid != 0) {
+        return wf_fail(WEFT_ERR_TIMEOUT,
+                       "rank 0 of job '%s' did not come in time; process %d of "
+                       "user %u holds its address, and was passed over",
+                       l->name, (int)l->stranger.pid,
+                       (unsigned)l->stranger.uid);
+    }
+    return wf_fail(WEFT_ERR_TIMEOUT, "rank 0 of job '%s' did not come in time",
+                   l->name);
 }
 
 static weft_status local_connect(local *l, uint64_t deadline)
@@ -114,8 +103,7 @@ static weft_status local_connect(local *l, uint64_t deadline)
 
     while (st == WEFT_OK && !local_connected(l)) {
         if (wf_now_ns() >= deadline) {
-            return wf_fail(WEFT_ERR_TIMEOUT,
-                           "rank 0 of job '%s' did not come in time", l->name);
+            return local_never_came(l);
         }
         nanosleep(&pause, NULL);
         pause.tv_nsec = pause.tv_nsec < 5000000 ? 2 * pause.tv_nsec : 10000000;
@@ -333,31 +321,15 @@ static void local_close(wf_boot *boot)
 
 static weft_status local_listen(const local *l, int *out)
 {
-    weft_status st;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    wf_boot_holder holder;
+    weft_status st = wf_boot_name_listen(&l->address, out, &holder);
 
-    if (fd < 0) {
-        return wf_fail_errno("boot socket");
+    if (st == WEFT_OK && *out < 0) {
+        st = wf_fail(WEFT_ERR_INVALID,
+                     "process %d on this host is already rank 0 of the job "
+                     "'%s'; give each job its own name (WEFT_JOB)",
+                     (int)holder.pid, l->name);
     }
-    if (bind(fd, (const struct sockaddr *)&l->address, l->address_n) != 0) {
-        st =
-            errno == EADDRINUSE
-                ? wf_fail(WEFT_ERR_INVALID,
-                          "another process on this host is already rank 0 of "
-                          "the job '%s'; give each job its own name (WEFT_JOB)",
-                          l->name)
-                : wf_fail_errno("bind the address of job '%s'", l->name);
-        goto close_fd;
-    }
-    if (listen(fd, SOMAXCONN) != 0) {
-        st = wf_fail_errno("listen for the ranks of job '%s'", l->name);
-        goto close_fd;
-    }
-    *out = fd;
-    return WEFT_OK;
-
-close_fd:
-    close(fd);
     return st;
 }
 
@@ -419,7 +391,7 @@ static weft_status local_open(const char *name, uint32_t rank, uint32_t ranks,
         .done = local_done,
     };
     wf_conn_init(&l->conn, -1);
-    l->address_n = wf_boot_local_address(name, &l->address);
+    wf_boot_local_name(name, &l->address);
     l->name = wf_strdup(name);
     st = l->name == NULL ? wf_fail(WEFT_ERR_NOMEM, "boot table")
                          : wf_conn_prepare(&l->conn);

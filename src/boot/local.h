@@ -3,12 +3,9 @@
 #ifndef WF_BOOT_LOCAL_H
 #define WF_BOOT_LOCAL_H
 
-#include <sys/socket.h>
-#include <sys/un.h>
-#include <weft/status.h>
+#include "boot/name.h"
 
-/* The abstract address of job `name` of this user, and its length. Names of
- * any length and content will do: the address has a hash of it. */
-socklen_t wf_boot_local_address(const char *name, struct sockaddr_un *out);
+/* What rank 0 of job `name` of this user listens at. */
+void wf_boot_local_name(const char *name, wf_boot_name *out);
 
 #endif

@@ -1,36 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boot/seat.h"
 
-#include <errno.h>
 #include <pthread.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "base/secret.h"
 #include "base/status.h"
-#include "boot/conn.h"
 #include "boot/launcher.h"
-
-/* A name that is taken but where nobody answers has an owner that is about to
- * listen, or that has just left; a moment later it is clear. */
-enum { TRIES = 20, PAUSE_NS = 1000000 };
-
-typedef struct seat_name {
-    struct sockaddr_un address;
-    socklen_t n;
-} seat_name;
+#include "boot/name.h"
 
 struct wf_boot_seat {
     wf_boot_seat *next;
-    seat_name name;
+    wf_boot_name name;
     unsigned worlds;
     int fd; /* -1 in a forked child */
 };
@@ -69,13 +55,11 @@ static void seats_watch(void)
 
 /* A job that has no name but its directory is told by which directory it is,
  * wherever that is mounted. */
-static void seat_set_name(const wf_boot_place *place, seat_name *out)
+static void seat_set_name(const wf_boot_place *place, wf_boot_name *out)
 {
-    static const wf_secret fixed = {{0x7365617420696e20u, 0x61206a6f62000001u}};
     const char *path = wf_boot_env("WEFT_BOOT_DIR");
     struct stat dir = {0};
     char text[sizeof(place->job) + 128];
-    size_t used = sizeof(out->address.sun_family) + 1; /* it begins with '\0' */
     int n;
 
     if (path != NULL) {
@@ -84,42 +68,10 @@ static void seat_set_name(const wf_boot_place *place, seat_name *out)
     n = snprintf(text, sizeof(text), "%s:%s/%u/%llu:%llu", place->launcher,
                  place->job, place->rank, (unsigned long long)dir.st_dev,
                  (unsigned long long)dir.st_ino);
-    memset(out, 0, sizeof(*out));
-    out->address.sun_family = AF_UNIX;
-    n = snprintf(out->address.sun_path + 1, sizeof(out->address.sun_path) - 1,
-                 "weft-seat-%u-%016llx", (unsigned)geteuid(),
-                 (unsigned long long)wf_keyed_hash(&fixed, text, (size_t)n));
-    out->n = (socklen_t)(used + (size_t)n);
+    wf_boot_name_of("seat", text, (size_t)n, out);
 }
 
-static int seat_socket(void)
-{
-    return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
-
-/* Does a process of this user hold it? `*pid` is 0 if it is not to be known,
- * because so many have asked before that the kernel has no room, or because it
- * is in another container. */
-static bool seat_is_held(const seat_name *name, pid_t *pid)
-{
-    const struct sockaddr *address = (const struct sockaddr *)&name->address;
-    int fd = seat_socket();
-    uid_t uid = geteuid();
-    bool held = false;
-
-    *pid = 0;
-    if (fd < 0) {
-        return false;
-    }
-    if (connect(fd, address, name->n) == 0) {
-        held = wf_conn_peer(fd, pid, &uid) == WEFT_OK && uid == geteuid();
-    } else {
-        held = errno == EAGAIN;
-    }
-    close(fd);
-    return held;
-}
-
+/* A process in another container has no number here. */
 static weft_status seat_fail(const wf_boot_place *place, pid_t pid)
 {
     char who[32] = "another process";
@@ -137,39 +89,23 @@ static weft_status seat_fail(const wf_boot_place *place, pid_t pid)
                    who, place->rank, place->job);
 }
 
-/* `*fd` becomes the socket, or stays -1 where the name cannot be had although
- * nobody holds it. */
+/* `*fd` becomes the socket, or stays -1 where there can be none. */
 static weft_status seat_listen(const wf_boot_place *place,
-                               const seat_name *name, int *fd)
+                               const wf_boot_name *name, int *fd)
 {
-    const struct timespec pause = {.tv_nsec = PAUSE_NS};
-    int own = seat_socket();
-    pid_t pid;
+    wf_boot_holder holder;
 
-    for (unsigned i = 0; own >= 0 && i < TRIES; i++) {
-        if (bind(own, (const struct sockaddr *)&name->address, name->n) == 0) {
-            (void)listen(own, SOMAXCONN);
-            *fd = own;
-            return WEFT_OK;
-        }
-        if (errno != EADDRINUSE) {
-            break;
-        }
-        if (seat_is_held(name, &pid)) {
-            close(own);
-            return seat_fail(place, pid);
-        }
-        nanosleep(&pause, NULL);
+    if (wf_boot_name_listen(name, fd, &holder) != WEFT_OK) {
+        wf_log(WEFT_LOG_INFO,
+               "boot: the place of rank %u is not marked as taken: %s",
+               place->rank, weft_error_detail());
+        *fd = -1;
+        return WEFT_OK;
     }
-    wf_log(WEFT_LOG_INFO, "boot: the place of rank %u is not marked as taken",
-           place->rank);
-    if (own >= 0) {
-        close(own);
-    }
-    return WEFT_OK;
+    return *fd >= 0 ? WEFT_OK : seat_fail(place, holder.pid);
 }
 
-static wf_boot_seat *seat_find(const seat_name *name)
+static wf_boot_seat *seat_find(const wf_boot_name *name)
 {
     const char *text = name->address.sun_path + 1;
     wf_boot_seat *s = seats;
@@ -183,7 +119,7 @@ static wf_boot_seat *seat_find(const seat_name *name)
 /* With the lock held. */
 static weft_status seat_take(const wf_boot_place *place, wf_boot_seat **out)
 {
-    seat_name name;
+    wf_boot_name name;
     wf_boot_seat *seat;
     int fd = -1;
     weft_status st;

@@ -26,6 +26,9 @@
 /* Connections beyond one for each rank; more wait until one of them ends. */
 #define SPARE_CLIENTS 64u
 
+/* Connections that are let in or turned away before ranks are served. */
+#define ACCEPTS_A_TURN 256u
+
 #define NO_RANK UINT32_MAX
 
 typedef enum rank_state { RANK_ABSENT, RANK_HERE, RANK_DONE } rank_state;
@@ -54,6 +57,8 @@ struct wf_boot_server {
     struct pollfd *polls; /* the listener, then one for each client */
     size_t count;
     size_t room;
+
+    bool told_refused; /* another user could fill the log otherwise */
 
     bool closing;       /* rank 0 has closed its connection */
     bool closing_early; /* without having said DONE */
@@ -266,6 +271,11 @@ static weft_status server_add(wf_boot_server *s, int fd, pid_t pid)
     return WEFT_OK;
 }
 
+static bool server_is_full(const wf_boot_server *s)
+{
+    return s->count >= (size_t)s->ranks + SPARE_CLIENTS;
+}
+
 /* Rule 1. */
 static weft_status server_admit(wf_boot_server *s, int fd)
 {
@@ -283,7 +293,8 @@ static weft_status server_admit(wf_boot_server *s, int fd)
     return server_add(s, fd, pid);
 }
 
-static void server_accept(wf_boot_server *s)
+/* False: nobody waits to be let in. */
+static bool server_accept_one(wf_boot_server *s)
 {
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
@@ -295,9 +306,22 @@ static void server_accept(wf_boot_server *s)
         poll(NULL, 0, 100);
     }
     if (fd >= 0 && server_admit(s, fd) != WEFT_OK) {
-        wf_log(WEFT_LOG_WARN, "boot: a connection to job '%s' is refused: %s",
-               s->name, weft_error_detail());
+        wf_log(s->told_refused ? WEFT_LOG_DEBUG : WEFT_LOG_WARN,
+               "boot: a connection to job '%s' is refused: %s", s->name,
+               weft_error_detail());
+        s->told_refused = true;
         close(fd);
+    }
+    return fd >= 0;
+}
+
+/* Another user may keep the queue full, so it is emptied as fast as can be. */
+static void server_accept(wf_boot_server *s)
+{
+    unsigned left = ACCEPTS_A_TURN;
+
+    while (left > 0 && !server_is_full(s) && server_accept_one(s)) {
+        left--;
     }
 }
 
@@ -387,10 +411,9 @@ static int server_poll_ms(const wf_boot_server *s)
 static void server_turn(wf_boot_server *s)
 {
     size_t count = s->count;
-    bool full = count >= (size_t)s->ranks + SPARE_CLIENTS;
 
-    s->polls[0] =
-        (struct pollfd){.fd = full ? -1 : s->listener, .events = POLLIN};
+    s->polls[0] = (struct pollfd){.fd = server_is_full(s) ? -1 : s->listener,
+                                  .events = POLLIN};
     for (size_t i = 0; i < count; i++) {
         const wf_conn *conn = &s->clients[i].conn;
 

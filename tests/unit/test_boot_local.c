@@ -15,11 +15,10 @@
 #include "boot/wire.h"
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_user.h"
 
 /* Longer than anything takes; a test never waits for it to pass. */
 #define LONG_MS 60000u
-
-#define NOBODY 65534u
 
 static weft_boot *table_of(unsigned round, uint32_t rank, uint32_t ranks)
 {
@@ -263,15 +262,14 @@ static void ranks_that_count_differently_are_told(void **state)
 
 static int stranger_connect(unsigned round)
 {
-    struct sockaddr_un address;
+    wf_boot_name at;
     char name[64];
-    socklen_t n;
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
     wt_job_name(round, name, sizeof(name));
-    n = wf_boot_local_address(name, &address);
+    wf_boot_local_name(name, &at);
     WT_CHECK(fd >= 0);
-    WT_CHECK(connect(fd, (struct sockaddr *)&address, n) == 0);
+    WT_CHECK(connect(fd, (struct sockaddr *)&at.address, at.n) == 0);
     return fd;
 }
 
@@ -390,71 +388,83 @@ static void a_crowd_of_connections_keeps_no_rank_out(void **state)
  * becomes another user. */
 static void another_user_knocks(unsigned round)
 {
-    struct sockaddr_un address;
+    wf_boot_name at;
     char name[64];
-    socklen_t n;
     pid_t pid;
     int code;
 
     wt_job_name(round, name, sizeof(name));
-    n = wf_boot_local_address(name, &address);
+    wf_boot_local_name(name, &at);
     pid = fork();
     WT_CHECK(pid >= 0);
     if (pid == 0) {
         char c;
         int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-        bool turned_away = setuid(NOBODY) == 0 &&
-                           connect(fd, (struct sockaddr *)&address, n) == 0 &&
-                           read(fd, &c, 1) == 0;
+        bool turned_away =
+            setuid(WT_NOBODY) == 0 &&
+            connect(fd, (struct sockaddr *)&at.address, at.n) == 0 &&
+            read(fd, &c, 1) == 0;
 
         _exit(turned_away ? 0 : 1);
     }
     WT_CHECK(waitpid(pid, &code, 0) == pid && code == 0);
 }
 
-/* A process of another user listens at our address until it is killed. */
-static pid_t another_user_listens(const char *name)
+/* Rank 1 waits in vain, and is told who has the address. Then rank 0 comes, and
+ * both find each other beside it. */
+static void another_user_holds(unsigned round, bool full)
 {
-    struct sockaddr_un address;
-    socklen_t n = wf_boot_local_address(name, &address);
-    int ready[2];
-    pid_t pid;
-    char c;
-
-    WT_CHECK(pipe(ready) == 0);
-    pid = fork();
-    WT_CHECK(pid >= 0);
-    if (pid == 0) {
-        int fd = socket(AF_UNIX, SOCK_STREAM, 0);
-
-        if (setuid(NOBODY) == 0 &&
-            bind(fd, (struct sockaddr *)&address, n) == 0 &&
-            listen(fd, 8) == 0 && write(ready[1], "x", 1) == 1) {
-            pause();
-        }
-        _exit(1);
-    }
-    close(ready[1]);
-    WT_CHECK(read(ready[0], &c, 1) == 1);
-    close(ready[0]);
-    return pid;
-}
-
-static void another_user_holds(unsigned round)
-{
+    uint32_t value = 7;
+    size_t n = sizeof(value);
     char name[64];
-    weft_boot *b = NULL;
+    wf_boot_name at;
+    weft_boot *rank0 = NULL;
+    weft_boot *rank1 = NULL;
+    weft_boot *second = NULL;
     pid_t pid;
 
     wt_job_name(round, name, sizeof(name));
-    pid = another_user_listens(name);
-    WT_OK(weft_boot_open_local(name, 1, 2, &b));
-    WT_STATUS(get_what_nobody_sets(b), WEFT_ERR_DENIED);
-    WT_CHECK(strstr(weft_error_detail(), "65534") != NULL);
-    weft_boot_close(b);
-    WT_STATUS(weft_boot_open_local(name, 0, 2, &b), WEFT_ERR_INVALID);
+    wf_boot_local_name(name, &at);
+    pid = wt_other_user_listens(&at.address, at.n, full);
+    WT_OK(weft_boot_open_local(name, 1, 2, &rank1));
+    WT_STATUS(rank1->get(rank1->ctx, "key", &value, &n, 1), WEFT_ERR_TIMEOUT);
+    WT_CHECK(full || strstr(weft_error_detail(), "user 65534") != NULL);
+    WT_OK(weft_boot_open_local(name, 0, 2, &rank0));
+    WT_STATUS(weft_boot_open_local(name, 0, 2, &second), WEFT_ERR_INVALID);
+    WT_CHECK(strstr(weft_error_detail(), "already rank 0") != NULL);
+    WT_OK(rank0->set(rank0->ctx, "key", &value, sizeof(value)));
+    value = 0;
+    WT_OK(rank1->get(rank1->ctx, "key", &value, &n, LONG_MS));
+    WT_CHECK(value == 7);
+    weft_boot_close(rank1);
+    weft_boot_close(rank0);
     kill(pid, SIGKILL);
     waitpid(pid, NULL, 0);
+}
+
+/* The address is free again by the time that rank 1 comes, which then has to
+ * look further all the same. */
+static void another_user_leaves(unsigned round)
+{
+    uint32_t value = 7;
+    size_t n = sizeof(value);
+    char name[64];
+    wf_boot_name at;
+    weft_boot *rank0 = NULL;
+    weft_boot *rank1 = NULL;
+    pid_t pid;
+
+    wt_job_name(round, name, sizeof(name));
+    wf_boot_local_name(name, &at);
+    pid = wt_other_user_listens(&at.address, at.n, false);
+    WT_OK(weft_boot_open_local(name, 0, 2, &rank0));
+    WT_OK(rank0->set(rank0->ctx, "key", &value, sizeof(value)));
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    WT_OK(weft_boot_open_local(name, 1, 2, &rank1));
+    WT_OK(rank1->get(rank1->ctx, "key", &value, &n, LONG_MS));
+    weft_boot_close(rank1);
+    weft_boot_close(rank0);
 }
 
 static void two_users(void)
@@ -468,10 +478,12 @@ static void two_users(void)
     b = table_of(0, 0, 2);
     another_user_knocks(0);
     weft_boot_close(b);
-    another_user_holds(1);
+    another_user_holds(1, false);
+    another_user_holds(2, true);
+    another_user_leaves(3);
 }
 
-static void other_users_are_kept_out_and_not_believed(void **state)
+static void other_users_are_kept_out_and_keep_nobody_out(void **state)
 {
     (void)state;
     wt_run_job(&(const wt_job){.ranks = 1, .bare = two_users});
@@ -526,7 +538,7 @@ int main(void)
         cmocka_unit_test(ranks_that_count_differently_are_told),
         cmocka_unit_test(strangers_and_junk_do_not_hurt_the_job),
         cmocka_unit_test(a_crowd_of_connections_keeps_no_rank_out),
-        cmocka_unit_test(other_users_are_kept_out_and_not_believed),
+        cmocka_unit_test(other_users_are_kept_out_and_keep_nobody_out),
         cmocka_unit_test(a_lack_of_descriptors_is_an_error),
     };
 

@@ -13,6 +13,7 @@
 #include "boot/seat.h"
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_user.h"
 
 /* Words of the board. */
 enum { STEP, CHILD };
@@ -263,9 +264,69 @@ static void exec_gives_the_place_up(void **state)
     wt_run_job(&(const wt_job){.ranks = 1, .bare = become_another});
 }
 
+/* --- other users ---------------------------------------------------------- */
+
+/* What the place of this process is called, found out by holding it. */
+static void own_address(struct sockaddr_un *address, socklen_t *n)
+{
+    wf_boot_seat *seat = take();
+
+    *n = sizeof(*address);
+    for (int fd = 3; fd < 1024; fd++) {
+        *n = sizeof(*address);
+        if (getsockname(fd, (struct sockaddr *)address, n) == 0 &&
+            address->sun_family == AF_UNIX &&
+            strncmp(address->sun_path + 1, "weft-seat", 9) == 0) {
+            wf_boot_seat_leave(seat);
+            return;
+        }
+    }
+    WT_FAIL("the place has no socket");
+}
+
+/* The job starts, and a child is told all the same. */
+static void others_hold(bool full)
+{
+    struct sockaddr_un address;
+    wf_boot_seat *seat;
+    socklen_t n;
+    pid_t stranger;
+    pid_t pid;
+
+    be(1, full);
+    own_address(&address, &n);
+    stranger = wt_other_user_listens(&address, n, full);
+    seat = take();
+    pid = fork();
+    if (pid == 0) {
+        must_be_told(getppid());
+        _exit(0);
+    }
+    must_end_well(pid);
+    wf_boot_seat_leave(seat);
+    kill(stranger, SIGKILL);
+    WT_CHECK(waitpid(stranger, NULL, 0) == stranger);
+}
+
+static void start_beside_another_user(void)
+{
+    if (geteuid() != 0) {
+        WT_SKIP("only root can be two users");
+    }
+    others_hold(false);
+    others_hold(true);
+}
+
+static void another_user_cannot_take_a_place(void **state)
+{
+    (void)state;
+    wt_run_job(&(const wt_job){.ranks = 1, .bare = start_beside_another_user});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_user_cannot_take_a_place),
         cmocka_unit_test(worlds_of_one_process_share_a_place),
         cmocka_unit_test(one_rank_alone_holds_nothing),
         cmocka_unit_test(a_second_process_is_told_who_has_its_place),
