@@ -167,7 +167,8 @@ class Backend : public c10d::Backend
     void number(Call &call);
     WorkPtr remember(WorkPtr work);
     void tell(int to, uint32_t tag);
-    bool hear(int from, uint32_t tag, Clock::time_point end);
+    bool hear(int from, uint32_t tag, Clock::time_point end, std::string &why);
+    void look_for_signals(Clock::time_point &next);
     WorkPtr receive(Call &&call, Tensors &tensors, uint32_t from, int tag);
 
     /* Carry out a call of `count` parts. start(i, out) gives part i to the

@@ -22,6 +22,12 @@ std::string failure_text(weft_status status, const char *what)
     return text + (detail[0] != '\0' ? detail : weft_status_text(status));
 }
 
+/* Python runs its signal handlers on the main thread only. */
+bool runs_handlers()
+{
+    return gettid() == getpid() && Py_IsInitialized() != 0;
+}
+
 } // namespace
 
 void check(weft_status status, const char *what)
@@ -43,8 +49,7 @@ void check(weft_status status, const char *what)
 
 void throw_interrupt()
 {
-    /* Handlers run on the main thread only. */
-    if (gettid() != getpid() || !Py_IsInitialized()) {
+    if (!runs_handlers()) {
         return;
     }
     pybind11::gil_scoped_acquire gil;
@@ -52,6 +57,16 @@ void throw_interrupt()
     if (PyErr_Occurred() != nullptr) {
         throw pybind11::error_already_set();
     }
+}
+
+bool signal_raised()
+{
+    if (!runs_handlers()) {
+        return false;
+    }
+    pybind11::gil_scoped_acquire gil;
+
+    return PyErr_CheckSignals() < 0;
 }
 
 void check_waited(weft_status status, const char *what)

@@ -25,4 +25,9 @@ void check_waited(weft_status status, const char *what);
  * KeyboardInterrupt mostly. */
 void throw_interrupt();
 
+/* Has a signal handler of Python raised? For waits in which the library does
+ * not ask, to be asked about ten times a second. If so, throw_interrupt()
+ * throws it. */
+bool signal_raised();
+
 } // namespace weft_torch

@@ -98,25 +98,46 @@ void Backend::tell(int to, uint32_t tag)
           "monitored_barrier");
 }
 
+/* Give up the barrier if a signal handler has raised, and look again at `next`.
+ */
+void Backend::look_for_signals(Clock::time_point &next)
+{
+    if (Clock::now() < next) {
+        return;
+    }
+    next = Clock::now() + std::chrono::milliseconds(100);
+    if (signal_raised()) {
+        weft_comm_abort(comm(), "interrupted");
+        throw_interrupt();
+    }
+}
+
 /* Did an empty message come before `end`? It is looked for, not waited for: a
  * receive that is given up would stay, and fail all of the group once its time
- * is over. */
-bool Backend::hear(int from, uint32_t tag, Clock::time_point end)
+ * is over. `why` is set if none can come any more. */
+bool Backend::hear(int from, uint32_t tag, Clock::time_point end,
+                   std::string &why)
 {
+    auto next = Clock::now();
     int found = 0;
 
     for (;;) {
         std::unique_lock<std::mutex> guard(lock_);
+        weft_status st =
+            weft_iprobe(comm(), uint32_t(from), tag, &found, nullptr);
 
-        if (weft_iprobe(comm(), uint32_t(from), tag, &found, nullptr) !=
-            WEFT_OK) {
+        if (st == WEFT_OK && found != 0) {
+            st = weft_recv(comm(), nullptr, 0, uint32_t(from), tag, nullptr);
+        }
+        if (st != WEFT_OK) {
+            why = std::string(": ") + weft_error_detail();
             return false;
         }
         if (found != 0) {
-            return weft_recv(comm(), nullptr, 0, uint32_t(from), tag,
-                             nullptr) == WEFT_OK;
+            return true;
         }
         guard.unlock();
+        look_for_signals(next);
         if (Clock::now() >= end) {
             return false;
         }
@@ -134,13 +155,16 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
         opts.timeout == c10d::kUnsetTimeout ? options_->timeout : opts.timeout;
     auto end = Clock::now() + timeout;
     uint32_t tag = monitored_tags + 2 * (monitored_++ & 0xffffff);
+    std::string why;
 
     if (rank_ != 0) {
         tell(0, tag);
-        TORCH_CHECK(hear(0, tag + 1, end), "[Rank ", rank_, "]: Rank ", rank_,
+        TORCH_CHECK(hear(0, tag + 1, end, why), "[Rank ", rank_, "]: Rank ",
+                    rank_,
                     " successfully reached monitoredBarrier, but received "
                     "errors while waiting for send/recv from rank 0. Please "
-                    "check rank 0 logs for faulty rank.");
+                    "check rank 0 logs for faulty rank",
+                    why.empty() ? "." : why);
         return;
     }
     std::vector<int> missing;
@@ -149,9 +173,9 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
         TORCH_CHECK(wait_all_ranks || timeout.count() > 0,
                     "[Rank 0]: Rank 0 timed out in monitoredBarrier after ",
                     timeout.count(), " ms.");
-        if (!hear(rank, tag, end)) {
+        if (!hear(rank, tag, end, why)) {
             missing.push_back(rank);
-            if (!wait_all_ranks) {
+            if (!wait_all_ranks || !why.empty()) {
                 break;
             }
         }
@@ -159,7 +183,7 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
     TORCH_CHECK(missing.empty(),
                 "[Rank 0]: ", missing.size() > 1 ? "Ranks " : "Rank ",
                 listed(missing), " failed to pass monitoredBarrier in ",
-                timeout.count(), " ms");
+                timeout.count(), " ms", why);
     for (int rank = 1; rank < size_; rank++) {
         tell(rank, tag + 1);
     }

@@ -215,12 +215,39 @@ std::chrono::milliseconds Work::time_left() const
     return std::max(call_.timeout - since, std::chrono::milliseconds(1));
 }
 
+/* weft_request_wait with a bound; the library does not ask for signals then. */
+void Work::wait_within(weft_request *request, std::chrono::milliseconds limit)
+{
+    using namespace std::chrono;
+    constexpr milliseconds slice(100), least(1), most(hours(100000));
+    auto end = steady_clock::now() + std::min(limit, most);
+
+    for (;;) {
+        auto left = duration_cast<milliseconds>(end - steady_clock::now());
+        auto now = std::min(std::max(left, least), slice);
+
+        weft_request_wait(request, duration<double>(now).count());
+        if (left <= slice || request_is_over(request)) {
+            return;
+        }
+        if (signal_raised()) {
+            weft_comm_abort(comm_, "interrupted");
+            weft_request_wait(request, 0);
+            return;
+        }
+    }
+}
+
 void Work::wait_for(weft_request *request, std::chrono::milliseconds timeout)
 {
     bool own = timeout == kNoTimeout;
     auto limit = own ? time_left() : timeout;
 
-    weft_request_wait(request, double(limit.count()) / 1000);
+    if (limit > kNoTimeout) {
+        wait_within(request, limit);
+    } else {
+        weft_request_wait(request, 0);
+    }
     if (request_is_over(request)) {
         return;
     }

@@ -55,6 +55,7 @@ class Work : public c10d::Work
     bool has_futures() const;
     void tell_futures();
     void wait_for(weft_request *request, std::chrono::milliseconds timeout);
+    void wait_within(weft_request *request, std::chrono::milliseconds limit);
     std::chrono::milliseconds time_left() const;
     static weft_request_fn request_over;
 
