@@ -203,9 +203,11 @@ static weft_status post_directly(weft_comm *comm, wf_receive *r)
 {
     uint32_t rank = comm->member[r->want.from];
     place at = {.index = 0};
+    weft_status st;
 
     at.transport = wf_world_route(comm->world, rank, &at.port);
-    return post(r, &at, rank, r->want.tag, r->want.mask);
+    st = post(r, &at, rank, r->want.tag, r->want.mask);
+    return st == WEFT_ERR_PEER ? wf_peer_lost(comm, r->want.from) : st;
 }
 
 weft_status wf_receive_begin(weft_comm *comm, wf_receive *r)

@@ -41,7 +41,7 @@ static weft_status send_begin(weft_comm *comm, message_send *s)
         s->transport->send(s->port, rank, s->tag, s->buf, s->n, &s->msg);
 
     if (st != WEFT_OK) {
-        return st;
+        return st == WEFT_ERR_PEER ? wf_peer_lost(comm, s->to) : st;
     }
     s->posted = true;
     if (rank == world->host->rank) {

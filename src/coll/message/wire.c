@@ -2,6 +2,7 @@
 #include "coll/message/wire.h"
 
 #include "base/status.h"
+#include "comm/line.h"
 
 /* Odd ids are for collectives, see comm/message.c. */
 static uint64_t tag_of(const wf_coll_op *op)
@@ -21,7 +22,7 @@ weft_status wf_wire_send(const wf_coll_op *op, uint32_t to, const void *buf,
 
     wire->open = st == WEFT_OK;
     wire->member = to;
-    return st;
+    return st == WEFT_ERR_PEER ? wf_peer_lost(comm, to) : st;
 }
 
 weft_status wf_wire_recv(const wf_coll_op *op, uint32_t from, void *buf,
@@ -36,14 +37,11 @@ weft_status wf_wire_recv(const wf_coll_op *op, uint32_t from, void *buf,
 
     wire->open = st == WEFT_OK;
     wire->member = from;
-    return st;
+    return st == WEFT_ERR_PEER ? wf_peer_lost(comm, from) : st;
 }
 
 weft_status wf_wire_status(const wf_coll_op *op, const wf_wire *wire)
 {
-    weft_comm *comm = op->op.comm;
-    weft_status st;
-
     if (!wire->open) {
         return WEFT_OK;
     }
@@ -54,11 +52,7 @@ weft_status wf_wire_status(const wf_coll_op *op, const wf_wire *wire)
     case WEFT_ERR_TRUNCATED:
         return WEFT_OK;
     case WEFT_ERR_PEER:
-        /* The transport knows that it went, the board how. */
-        st = wf_host_check(comm->world->host, comm->member[wire->member]);
-        return st != WEFT_OK
-                   ? st
-                   : wf_fail(WEFT_ERR_PEER, "rank %u went away", wire->member);
+        return wf_peer_lost(op->op.comm, wire->member);
     default:
         return wire->msg.status;
     }
