@@ -65,7 +65,7 @@ static void nap(weft_world *world)
     wf_board_rank *own = wf_host_own(world->host);
     uint32_t bell = wf_board_drowse(board, own);
 
-    if (!wf_world_drive(world) && atomic_load(&world->pending) != 0) {
+    if (!wf_world_drive_now(world) && atomic_load(&world->pending) != 0) {
         wf_board_sleep(board, own, bell, wf_now_ns() + NAP_NS);
     }
     wf_board_awake(own);

@@ -432,7 +432,8 @@ static weft_status wait_until(weft_request *r, uint64_t until_ns)
     wf_wait_begin(&w, r->comm, NULL);
     w.until_ns = until_ns;
     while (!request_done(r) && st == WEFT_OK) {
-        if (wf_world_drive(world)) {
+        /* As in op_step: the last look before a sleep is our own. */
+        if (w.drowsy ? wf_world_drive_now(world) : wf_world_drive(world)) {
             wf_wait_end(&w);
             w.since_ns = 0;
             continue;

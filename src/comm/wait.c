@@ -119,10 +119,14 @@ static weft_status op_step_alone(wf_op *op)
     return st;
 }
 
-/* One step, having moved on what it may depend on. */
-static weft_status op_step(wf_op *op)
+/* One step, having moved on what it may depend on. The last look before a sleep
+ * must not be left to a thread that is driving, and may have looked earlier. */
+static weft_status op_step(wf_op *op, bool last_look)
 {
-    if (op->driven && wf_world_drive(op->comm->world)) {
+    weft_world *world = op->comm->world;
+
+    if (op->driven &&
+        (last_look ? wf_world_drive_now(world) : wf_world_drive(world))) {
         op->moved++; /* bytes of ours may have moved: do not go to sleep */
     }
     return op_step_alone(op);
@@ -165,7 +169,7 @@ weft_status wf_op_try(wf_op *op)
 weft_status wf_op_run(wf_op *op)
 {
     wf_wait w;
-    weft_status st = op_step(op);
+    weft_status st = op_step(op, false);
 
     if (st == WEFT_OK) {
         return st;
@@ -175,7 +179,7 @@ weft_status wf_op_run(wf_op *op)
     while (st == WF_PENDING) {
         st = wf_wait_pause(&w);
         if (st == WEFT_OK) {
-            st = op_step(op);
+            st = op_step(op, w.drowsy);
         }
     }
     wf_wait_end(&w);

@@ -79,16 +79,22 @@ typedef struct wf_board {
 } wf_board;
 _Static_assert(sizeof(wf_board) == 128, "layout");
 
-/* Wake a rank if it sleeps; called after storing what it waits for. */
-void wf_board_wake(wf_board_rank *r);
-static inline void wf_board_ring(wf_board_rank *r)
+/* Between the store of what `r` may wait for and the load that tells whether it
+ * does. The compiler must not swap them; the processor's order is the sleeper's
+ * business, see above. */
+static inline void wf_board_fence(const wf_board_rank *r)
 {
-    /* The store before must not sink below this load in the compiler; the
-     * processor's order is the sleeper's business, see above. */
     atomic_signal_fence(memory_order_seq_cst);
     if (__builtin_expect(r->fence != 0, 0)) {
         atomic_thread_fence(memory_order_seq_cst);
     }
+}
+
+/* Wake a rank if it sleeps; called after storing what it waits for. */
+void wf_board_wake(wf_board_rank *r);
+static inline void wf_board_ring(wf_board_rank *r)
+{
+    wf_board_fence(r);
     if (__builtin_expect(
             atomic_load_explicit(&r->asleep, memory_order_relaxed) != 0, 0)) {
         wf_board_wake(r);

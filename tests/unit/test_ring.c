@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One ring and the check of its records, with both ends in one thread. */
+/* One ring and the check of its records, with both ends in one thread but for
+ * one test. */
 #include "transport/shm/ring.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "transport/shm/record.h"
@@ -15,19 +19,23 @@ typedef struct fixture {
     alignas(64) unsigned char data[LINES * WF_RING_LINE];
     wf_ring_reader in;
     wf_ring_writer out;
+    wf_board_rank writer;
 } fixture;
 
 static fixture the_fixture;
 
-static int set_up(void **state)
+static void fixture_init(fixture *f)
 {
-    fixture *f = &the_fixture;
-
     memset(f, 0, sizeof(*f));
     wf_ring_init(&f->ring, LINES, 1, 2);
     wf_ring_read(&f->ring, f->data, LINES, &f->in);
     wf_ring_write(&f->ring, f->data, LINES, &f->out);
-    *state = f;
+}
+
+static int set_up(void **state)
+{
+    fixture_init(&the_fixture);
+    *state = &the_fixture;
     return 0;
 }
 
@@ -80,7 +88,7 @@ static void records_of_all_sizes_pass_through_many_rounds(void **state)
         assert_true(get(f, &r, &fill));
         assert_int_equal(r.bytes, n);
         assert_int_equal(fill, i % 255 + 1);
-        wf_ring_tell(&f->in);
+        wf_ring_tell(&f->in, &f->writer);
     }
     assert_false(get(f, &r, &fill));
 }
@@ -99,11 +107,11 @@ static void a_full_ring_refuses_until_the_reader_tells(void **state)
     assert_true(get(f, &r, &fill));
     assert_false(put(f, 40, 1));
     wf_ring_block(&f->out, true);
-    assert_true(wf_ring_tell(&f->in));
+    assert_true(wf_ring_tell(&f->in, &f->writer));
     assert_true(put(f, 40, 1));
     wf_ring_block(&f->out, false);
     assert_true(get(f, &r, &fill));
-    assert_false(wf_ring_tell(&f->in));
+    assert_false(wf_ring_tell(&f->in, &f->writer));
 }
 
 static void the_longest_record_fits_wherever_the_tail_stands(void **state)
@@ -116,12 +124,94 @@ static void the_longest_record_fits_wherever_the_tail_stands(void **state)
     for (unsigned start = 0; start < LINES; start++) {
         assert_true(put(f, 1, 5));
         assert_true(get(f, &r, &fill));
-        wf_ring_tell(&f->in);
+        wf_ring_tell(&f->in, &f->writer);
         assert_true(put(f, most, 6));
         assert_true(get(f, &r, &fill));
-        wf_ring_tell(&f->in);
+        wf_ring_tell(&f->in, &f->writer);
         assert_int_equal(r.bytes, most);
     }
+}
+
+enum { RINGS = 512, ROUNDS = 4000 };
+
+/* Full rings, of each of which one record was read and not told of; the two
+ * threads go through all of them side by side. */
+static fixture *full_rings;
+static _Atomic unsigned at_reader;
+static _Atomic unsigned at_writer;
+static bool rings[RINGS];
+static bool has_room[RINGS];
+
+static void meet(_Atomic unsigned *own, _Atomic unsigned *other)
+{
+    unsigned round = atomic_fetch_add(own, 1) + 1;
+
+    while (atomic_load(other) < round) {
+        sched_yield();
+    }
+}
+
+static void *tell_all(void *arg)
+{
+    (void)arg;
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        meet(&at_reader, &at_writer);
+        for (unsigned k = 0; k < RINGS; k++) {
+            fixture *f = &full_rings[k];
+
+            rings[k] = wf_ring_tell(&f->in, &f->writer);
+        }
+        meet(&at_reader, &at_writer);
+    }
+    return NULL;
+}
+
+static void fill_all(void)
+{
+    wf_record r;
+    unsigned fill;
+
+    for (unsigned k = 0; k < RINGS; k++) {
+        fixture *f = &full_rings[k];
+
+        wf_ring_block(&f->out, false);
+        while (put(f, 40, 1)) {
+        }
+        assert_true(get(f, &r, &fill));
+        f->writer.fence = 1; /* ranks outnumber cores */
+    }
+}
+
+/* A writer that finds no room says so, and looks once more before it sleeps: it
+ * sees the room, or the reader sees that it waits. */
+static void no_writer_sleeps_while_there_is_room(void **state)
+{
+    pthread_t reader;
+
+    (void)state;
+    full_rings = aligned_alloc(alignof(fixture), RINGS * sizeof(*full_rings));
+    assert_non_null(full_rings);
+    for (unsigned k = 0; k < RINGS; k++) {
+        fixture_init(&full_rings[k]);
+    }
+    assert_int_equal(pthread_create(&reader, NULL, tell_all, NULL), 0);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        fill_all();
+        meet(&at_writer, &at_reader);
+        for (unsigned k = 0; k < RINGS; k++) {
+            fixture *f = &full_rings[k];
+
+            wf_ring_block(&f->out, true);
+            atomic_thread_fence(memory_order_seq_cst); /* wf_board_drowse */
+            has_room[k] = wf_ring_claim(&f->out, 40) != NULL;
+        }
+        meet(&at_writer, &at_reader);
+        for (unsigned k = 0; k < RINGS; k++) {
+            assert_true(has_room[k] || rings[k]);
+        }
+    }
+    assert_int_equal(pthread_join(reader, NULL), 0);
+    free(full_rings);
 }
 
 static void a_head_that_makes_no_sense_breaks_the_writer_only(void **state)
@@ -195,6 +285,7 @@ int main(void)
                                set_up),
         cmocka_unit_test_setup(the_longest_record_fits_wherever_the_tail_stands,
                                set_up),
+        cmocka_unit_test(no_writer_sleeps_while_there_is_room),
         cmocka_unit_test_setup(
             a_head_that_makes_no_sense_breaks_the_writer_only, set_up),
         cmocka_unit_test_setup(a_ring_is_checked_when_it_is_attached, set_up),

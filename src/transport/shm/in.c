@@ -221,7 +221,7 @@ static in_verdict in_take(wf_port *port, shm_peer *peer, wf_ring_reader *in,
 
 static void in_tell(shm_peer *peer, wf_ring_reader *in)
 {
-    if (wf_ring_tell(in)) {
+    if (wf_ring_tell(in, peer->bell)) {
         wf_board_ring(peer->bell);
     }
 }

@@ -62,7 +62,7 @@ void wf_ring_consume(wf_ring_reader *r, uint32_t lines)
     r->at = r->data + (size_t)wf_ring_index(r) * WF_RING_LINE;
 }
 
-bool wf_ring_tell(wf_ring_reader *r)
+bool wf_ring_tell(wf_ring_reader *r, const wf_board_rank *writer)
 {
     if (r->told == r->head) {
         return false;
@@ -71,10 +71,9 @@ bool wf_ring_tell(wf_ring_reader *r)
     /* Gives back the lines, and the zeroes in them; pairs with the acquire in
      * wf_ring_claim. */
     atomic_store_explicit(&r->ring->head, r->head, memory_order_release);
-    /* As with the bell (mem/board.h), the writer's barrier before it sleeps
-     * orders this store and the load after it; the compiler must not swap
-     * them either. */
-    atomic_signal_fence(memory_order_seq_cst);
+    /* A writer that is about to sleep has said that it waits for room, and then
+     * looks for it once more: one of the two sees the other. */
+    wf_board_fence(writer);
     return atomic_load_explicit(&r->ring->blocked, memory_order_relaxed) != 0;
 }
 

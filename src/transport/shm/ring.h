@@ -38,6 +38,8 @@
 #include <stdint.h>
 #include <weft/status.h>
 
+#include "mem/board.h"
+
 #define WF_RING_MAGIC 0x474e4957u /* "WING" */
 #define WF_RING_VERSION 1u
 #define WF_RING_LINE 64u
@@ -133,8 +135,9 @@ static inline bool wf_ring_should_tell(const wf_ring_reader *r)
     return r->head - r->told >= r->lines / 8;
 }
 
-/* Tell the writer what was read; true if it waits for room: ring its bell. */
-bool wf_ring_tell(wf_ring_reader *r);
+/* Tell the writer, whose entry on the board is `writer`, what was read; true if
+ * it waits for room: ring its bell. */
+bool wf_ring_tell(wf_ring_reader *r, const wf_board_rank *writer);
 
 /* --- the writer ---------------------------------------------------------- */
 
