@@ -4,12 +4,11 @@
 import copy
 import os
 import signal
-import threading
-import time
 
 import jobs
 import pytest
 import torch
+import waiting
 import weft
 from torch.utils.checkpoint import checkpoint
 from weft import mpi
@@ -221,7 +220,17 @@ def test_bytes_are_not_read_as_another_type():
         assert "on Float" in text and "on Int" in text, (name, text)
 
 
-def last_messages(comm):
+def tell_when_draining(pipe):
+    drain = mpi.Comm._drain
+
+    def told(comm, seconds):
+        os.write(pipe, b"!")
+        return drain(comm, seconds)
+
+    mpi.Comm._drain = told
+
+
+def last_messages(comm, leaves, told):
     """What nobody waits for is received all the same, or it is said that it was not."""
     other = comm.Dup()
     if comm.rank == 0:
@@ -233,30 +242,34 @@ def last_messages(comm):
     comm.Barrier()
     if comm.rank == 0:
         comm.Isend(torch.full((LONG,), 3.0), 1)
+        tell_when_draining(told)
         return
-    time.sleep(0.5)  # rank 0 is leaving by now
+    assert os.read(leaves, 1) == b"!"  # rank 0 does so
     assert comm.Recv(torch.empty(LONG), 0)[-1] == 3
 
 
 def test_last_messages():
-    jobs.run(2, last_messages)
+    jobs.run(2, last_messages, *os.pipe())
 
 
 def interrupted(comm, wait):
     """Ctrl-C while a rank waits for one that does not come."""
     if comm.rank == 1:
+        comm.weft_comm.recv(bytearray(1), 0)
+        waiting.until_asleep(weft.world().peers[0].pid)
+        os.kill(weft.world().peers[0].pid, signal.SIGINT)
         with pytest.raises(weft.Error):
             comm.Barrier() if wait == "a queue" else comm.Recv(torch.ones(1), 0)
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt):  # also where it comes before the wait begins
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        handles = [comm.Irecv(torch.ones(LONG), mpi.ANY_SOURCE, 5) for _ in range(2)]
+        comm.weft_comm.send(b"!", 1)
         if wait == "a collective":
             comm.Allreduce(torch.ones(1))
         elif wait == "a message":
             comm.Recv(torch.ones(1), 1)
         else:
-            handles = [comm.Irecv(torch.ones(LONG), mpi.ANY_SOURCE) for _ in range(2)]
             comm.Wait(handles[1])
     comm.weft_comm.abort("interrupted")
 

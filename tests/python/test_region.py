@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import numpy as np
 import pytest
 import ranks
+import waiting
 import weft
 
 FULL = os.environ.get("WT_FULL") == "1"
@@ -547,7 +547,7 @@ def test_ctrl_c_is_seen_in_a_barrier_and_a_wait():
         # A signal that comes before the call does no harm, but is not the one that is meant.
         for line in ("once", "again"):
             job[0].line(line)
-            time.sleep(0.3)
+            waiting.until_asleep(job[0].process.pid)
             job.kill(0, signal.SIGINT)
         job[0].line("over")
 

@@ -376,7 +376,8 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A bound that polling would break by far. */
+/* A bound that polling would break by far. The sleep is what is measured, and
+ * stands for no order: all have come, and none has anything to do. */
 static void idle_body(weft_world *world)
 {
     dr_shape shape = plain_by(WEFT_REACH_DISTRIBUTED);

@@ -184,13 +184,21 @@ def test_groups_that_were_made_with_the_same_options_are_apart():
     groups.run(2, several_groups)
 
 
+def let_time_out(group, time, peer):
+    """Wait for nothing on `group`: what `time` is enough for elsewhere is over then, too."""
+    weft.torch.set_timeout(time, group)
+    with pytest.raises(RuntimeError, match="Timed out"):
+        dist.recv(torch.zeros(1), peer, group=group)
+
+
 def standing_receive():
     """Posted long before its message comes, which nobody waits for yet."""
     x = torch.zeros(1)
+    other = dist.new_group()
     if dist.get_rank() == 0:
         work = dist.irecv(x, 1)
         weft.torch.set_timeout(SECOND / 5)
-        time.sleep(0.7)
+        let_time_out(other, SECOND / 2, 1)
         weft.torch.set_timeout(60 * SECOND)
         dist.send(torch.ones(1), 1, tag=1)
         work.wait()
@@ -252,12 +260,12 @@ def watched_barrier():
             weft.torch.monitored_barrier(timeout=SECOND, wait_all_ranks=True)
     dist.barrier()
     # What it waited for in vain does not fail the group when its time is over.
-    group = dist.new_group()
+    group, other = dist.new_group(), dist.new_group()
     if rank == 0:
         weft.torch.set_timeout(SECOND, group)
         with pytest.raises(RuntimeError, match="Rank 1 failed to pass monitoredBarrier"):
             weft.torch.monitored_barrier(group, timeout=SECOND / 10)
-        time.sleep(1.3)
+        let_time_out(other, SECOND * 1.2, 1)
         weft.torch.set_timeout(60 * SECOND, group)
     dist.barrier()
     dist.barrier(group)
