@@ -8,9 +8,11 @@
  *   mpi_job       one collective: tensors to memory, the library's call, back
  *   mpi_halo      the exchange of halos
  *   mpi_message   sends and receives, which carry a header
+ *   mpi_kept      messages whose results a dispatch mode gives again
  *   mpi_handle    operations that are started now and waited for later
  *   mpi_record    what is kept of an operation for its backward
  *   mpi_graph     the order of the backward pass
+ *   mpi_needed    the same where gradients of chosen inputs are asked for
  *   mpi_scope     the same inside of transforms and checkpoints
  *   mpi_token     compiled code in that order
  *   mpi_trace     the operations as compiled code has them
@@ -27,6 +29,7 @@
 
 #include "backend.hpp"
 #include "mpi_graph.hpp"
+#include "mpi_kept.hpp"
 #include "mpi_memory.hpp"
 
 namespace weft_torch::mpi
@@ -157,6 +160,7 @@ class Group : public std::enable_shared_from_this<Group>
     Renewed<std::mutex> lock;   /* around collective calls */
     const std::shared_ptr<Chain> chain = std::make_shared<Chain>();
     const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
+    KeptResults kept;
     /* Around what follows. */
     Renewed<std::mutex> message_lock;
     /* Messages sent so far, by rank and tag on the wire. */
@@ -184,15 +188,6 @@ class Group : public std::enable_shared_from_this<Group>
 };
 
 using GroupPtr = std::shared_ptr<Group>;
-
-/* What is known of the message that this thread has sent or received last, for
- * those who called the operation. */
-struct LastMessage {
-    int64_t numbers = 0; /* see mpi_message.hpp */
-    int64_t mark = 0;    /* with which it was sent to us */
-    int64_t peer = 0;    /* by whom */
-};
-LastMessage &last_message();
 
 /* weft::NAME through the dispatcher: with gradients, transforms and all. */
 Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,

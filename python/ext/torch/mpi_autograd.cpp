@@ -11,6 +11,7 @@
 #include <torch/library.h>
 
 #include "mpi_message.hpp"
+#include "mpi_needed.hpp"
 #include "mpi_scope.hpp"
 
 namespace weft_torch::mpi
@@ -63,6 +64,7 @@ class OpNode : public Link
         Tensor gradient = gradients[0];
 
         if (record_.kind == Kind::Join) {
+            need_all_before(*record_.group->chain, this);
             result[0] = gradient;
             return result;
         }
@@ -84,6 +86,10 @@ class OpNode : public Link
         Link::release_variables();
         released_ = record_.mask.defined();
         record_.mask.reset();
+    }
+    void never_runs() override
+    {
+        asker_.asks();
     }
     std::string owed() const override
     {
@@ -199,6 +205,47 @@ bool wants_tangent(int64_t mark, bool traced, const Layer &layer)
            c10::AutogradState::get_tls_state().get_fw_grad_mode();
 }
 
+/* The operation, which a dispatch mode may see and need not carry out. */
+Tensor call_below(Kind kind, const Tensor &x, Group &group, int64_t mark,
+                  IntArrayRef args, bool traced)
+{
+    bool seen = is_message(kind) && !traced && !in_transform() &&
+                c10::impl::dispatch_mode_enabled();
+
+    last_message().moved = false;
+    Tensor y = handle_of(kind).call(x, group.id, mark, args);
+
+    if (seen && last_message().moved) {
+        group.kept.keep(y, last_message());
+    } else if (seen) {
+        if (!group.kept.recall(y, &last_message())) {
+            fail_mpi(WEFT_ERR_UNSUPPORTED,
+                     std::string("weft.mpi ") + name_of(kind) +
+                         ": a torch dispatch mode gave a result in its place "
+                         "that is of no message of this communicator");
+        }
+        if (is_computed_again(mark)) {
+            group.chain->scopes().here(mark)->replays = true;
+        }
+    }
+    return y;
+}
+
+/* A policy that keeps one message and not the other has this rank send, or wait
+ * for, what the others do not. */
+void check_kept_alike(Kind kind, Group &group, int64_t mark)
+{
+    if (is_message(kind) && is_computed_again(mark) &&
+        group.chain->scopes().here(mark)->replays) {
+        fail_mpi(WEFT_ERR_MISMATCH,
+                 std::string("weft.mpi ") + name_of(kind) +
+                     ": the policy of this selective checkpoint keeps the "
+                     "results of some messages and communicates others again; "
+                     "let it keep all operations of torch.ops.weft, as "
+                     "weft.mpi.checkpoint_policy does, or none of them");
+    }
+}
+
 /* `direct`: nobody is to see the operation below this one. */
 Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
                         int64_t mark, IntArrayRef args, bool direct)
@@ -223,7 +270,7 @@ Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
             ((takes ? smooth : has_tangent) ? layer.tangent : 0);
 
         y = direct ? run_kind(kind, x, *group, below_mark, args)
-                   : handle_of(kind).call(x, group->id, below_mark, args);
+                   : call_below(kind, x, *group, below_mark, args, traced);
     }
     if (receives(kind) && smooth && !traced) {
         grad = sender_says(kind, *group, mark, grad, layer.grad,
@@ -270,7 +317,10 @@ template <int K>
 Tensor plain_kernel(const Tensor &x, int64_t comm, int64_t mark,
                     IntArrayRef args)
 {
-    return run_kind(Kind(K), x, *Group::by_id(comm), mark, args);
+    GroupPtr group = Group::by_id(comm);
+
+    check_kept_alike(Kind(K), *group, mark);
+    return run_kind(Kind(K), x, *group, mark, args);
 }
 
 template <int... K>

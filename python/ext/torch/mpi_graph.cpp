@@ -105,6 +105,9 @@ size_t Chain::append(const NodePtr &node, const ScopePtr &scope)
         scope->tail = NodeWeak(node);
         dropped = std::move(scope->held);
         scope->held = scope->scratch ? NodePtr() : node;
+        if (scope->scratch) {
+            link->never_runs();
+        }
         return 0;
     }
     tail_ = node;
@@ -168,6 +171,23 @@ void Chain::remove(Link *link)
             look_at_ = limit_;
         }
     }
+}
+
+std::vector<NodePtr> Chain::before(const Node *node, int task)
+{
+    std::vector<NodePtr> all;
+    std::lock_guard<std::mutex> guard(lock_);
+
+    for (NodePtr at = node_before(node); at; at = node_before(at.get())) {
+        Link *link = static_cast<Link *>(at.get());
+
+        if (link->asked_for_ == task) {
+            break;
+        }
+        link->asked_for_ = task;
+        all.push_back(at);
+    }
+    return all;
 }
 
 NodePtr Chain::standing_for(const Node *code)

@@ -95,6 +95,9 @@ class Chain : public std::enable_shared_from_this<Chain>
     void remove(Link *link);
     /* A node of a scope runs: from now on only its results hold it. */
     void let_go(Link *link);
+    /* The nodes before `node` in its list, the last first, up to those that
+     * were asked for in the same backward pass, number `task`, before. */
+    std::vector<NodePtr> before(const Node *node, int task);
     /* Forget lists beside this one that are over. */
     void tidy();
     /* Lists beside this one. */
@@ -143,6 +146,10 @@ class Link : public Node
     {
         return "";
     }
+    /* It is made only for what it saves: nothing is owed to it. */
+    virtual void never_runs()
+    {
+    }
     bool has_run() const
     {
         return ran_;
@@ -176,6 +183,7 @@ class Link : public Node
     bool in_scope_ = false;
     bool ran_ = false;
     bool saves_ = false;
+    int asked_for_ = -1; /* the number of a backward pass, see Chain::before */
     std::weak_ptr<Scope> scope_;
     torch::autograd::SavedVariable saved_;
 };

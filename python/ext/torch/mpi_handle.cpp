@@ -105,6 +105,10 @@ class StartNode : public Link
         }
         return result;
     }
+    void never_runs() override
+    {
+        asker_.asks();
+    }
     std::string owed() const override
     {
         return shared_->record.owed();

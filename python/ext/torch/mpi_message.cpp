@@ -105,13 +105,6 @@ void check_lost(Group &group)
     }
 }
 
-LastMessage &last_message()
-{
-    static thread_local LastMessage last;
-
-    return last;
-}
-
 Letter::Letter(Group &group, int64_t peer, int64_t tag, int64_t level)
     : group_(group), living_(group.weak_from_this()), peer_(peer), tag_(tag),
       level_(level % levels)
@@ -429,6 +422,7 @@ Tensor run_send(const Tensor &x, Group &group, int64_t mark, IntArrayRef args)
         letter->send(plain(x), mark);
         last_message().numbers = numbers_in_one(letter->number(), 0);
     }
+    last_message().moved = true;
     return at::empty({0}, x.options());
 }
 
@@ -465,9 +459,8 @@ Tensor run_receive(const Tensor &like, Group &group, int64_t mark,
 
     letter->start_receive(out, mark);
     letter->wait("Recv");
-    last_message().numbers = numbers_in_one(0, letter->number());
-    last_message().mark = letter->mark();
-    last_message().peer = letter->peer();
+    last_message() = {numbers_in_one(0, letter->number()), letter->mark(),
+                      letter->peer(), true};
     return like.is_cpu() ? out : out.to(like.device());
 }
 
@@ -483,9 +476,8 @@ Tensor run_sendrecv(const Tensor &x, Group &group, int64_t mark,
     away->start_send(plain(x), mark);
     in->wait("Sendrecv");
     away->wait("Sendrecv");
-    last_message().numbers = numbers_in_one(away->number(), in->number());
-    last_message().mark = in->mark();
-    last_message().peer = in->peer();
+    last_message() = {numbers_in_one(away->number(), in->number()), in->mark(),
+                      in->peer(), true};
     return x.is_cpu() ? out : out.to(x.device());
 }
 

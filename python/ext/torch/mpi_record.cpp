@@ -39,11 +39,12 @@ Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
 
 std::string Record::owed() const
 {
-    return kind != Kind::Send
-               ? ""
-               : "Send: message " + std::to_string(number & message_mask) +
-                     " to rank " + std::to_string(args[0]) + " with tag " +
-                     std::to_string(args[1]);
+    if (kind != Kind::Send && kind != Kind::Sendrecv) {
+        return "";
+    }
+    return std::string(kind == Kind::Send ? "Send" : "Sendrecv") +
+           ": message " + std::to_string(number & message_mask) + " to rank " +
+           std::to_string(args[0]) + " with tag " + std::to_string(args[1]);
 }
 
 int64_t Record::backward_mark() const
@@ -116,11 +117,15 @@ Tensor Record::gradient(const Tensor &gradient) const
 
 Asker::Asker(const Record &record)
 {
-    if (record.kind == Kind::Send) {
+    bool sends = record.kind == Kind::Send;
+
+    if (sends || record.kind == Kind::Sendrecv) {
+        int64_t level = record.args[sends ? 2 : 4];
+
         group_ = record.group;
         words_ = record.owed();
         where_ = {uint32_t(record.args[0]),
-                  wire_tag(record.args[1], record.args[2] + 1)};
+                  wire_tag(record.args[1], level + 1)};
         std::lock_guard<std::mutex> guard(group_->message_lock);
 
         group_->askers[where_]++;

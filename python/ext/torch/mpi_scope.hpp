@@ -34,6 +34,8 @@ struct Scope {
     NodePtr held;
     /* Nodes that never run, made only for what they save: not held. */
     bool scratch = false;
+    /* A message among what is computed again was not: its result was kept. */
+    bool replays = false;
 };
 using ScopePtr = std::shared_ptr<Scope>;
 

@@ -25,12 +25,16 @@ _ops: Any = torch.ops.weft
 _MARK_GRAD: int = shim.mpi_mark_grad
 
 
+def _transformed() -> bool:
+    """Is this inside a transform of torch.func?"""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def _values_only() -> bool:
     """Is there no token? Transforms of torch.func see values only, and an exported program
     runs on its own. Either is so whenever the code that is traced runs.
     """
-    transformed = torch._C._functorch.peek_interpreter_stack() is not None
-    return transformed or torch.compiler.is_exporting()
+    return _transformed() or torch.compiler.is_exporting()
 
 
 def _in_hook() -> bool:
@@ -46,6 +50,7 @@ def _in_hook() -> bool:
 # What torch.compiler.assume_constant_result does, which imports the compiler: that
 # takes longer than importing torch, and most programs do not compile. Run rather than
 # traced, is_exporting tells the truth on torch 2.11, too.
+_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _values_only._dynamo_marked_constant = True  # type: ignore[attr-defined]
 _in_hook._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
@@ -244,12 +249,20 @@ def join(comm: "Comm", x: torch.Tensor) -> torch.Tensor:
 # Messages.
 
 
+def _check_untransformed(what: str) -> None:
+    """A transform does not see that a receive depends on what another rank has sent."""
+    if _transformed():
+        break_graph(f"{what} inside of torch.func")
+
+
 def send(comm: "Comm", x: torch.Tensor, dest: int, tag: int) -> torch.Tensor:
+    _check_untransformed("Send")
     return _call(comm, "send", x, [dest, tag, 0, 1], _recorded(x))
 
 
 def recv(comm: "Comm", like: torch.Tensor, source: int, tag: int) -> torch.Tensor:
     """Whether the sender records is known when it is too late: take it that it does."""
+    _check_untransformed("Recv")
     smooth = like.is_floating_point() or like.is_complex()
     records = torch.is_grad_enabled() and smooth
     return _call(comm, "recv", like, [source, tag, 0], records)
