@@ -263,6 +263,9 @@ static const setting table[] = {
      "libweft"},
     {"CPU", "auto", NULL, 0,
      "Vector unit of the reduce kernels: auto, plain, avx2 or avx512"},
+    {"TORCH_BLOCKING_WAIT", "0", NULL, 0,
+     "Calls of torch.distributed on CUDA tensors make the host wait, and raise "
+     "where they fail: 1 or 0"},
     {"RANK", "", NULL, 0, "This process's rank, when no launcher gives it"},
     {"RANKS", "", NULL, 0, "Number of ranks, when no launcher gives it"},
     {"JOB", "", NULL, 0, "Name that all ranks of one job share"},

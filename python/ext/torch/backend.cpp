@@ -52,6 +52,9 @@ Backend::Backend(std::shared_ptr<Lease> lease,
       lease_(std::move(lease)), last_(c10::intrusive_ptr<c10d::Work>())
 {
     setTimeout(options_->timeout);
+    if (options_->blocking_wait) {
+        staging_.make_host_wait();
+    }
     init();
 }
 
@@ -176,7 +179,7 @@ void Backend::shutdown()
     if (lease_ == nullptr) {
         return;
     }
-    staging_.finish();
+    staging_.finish(patience);
     if (WorkPtr last = last_.lock()) {
         try {
             last->wait(patience);
@@ -184,11 +187,15 @@ void Backend::shutdown()
             /* Whoever holds the Work is told. */
         }
     }
-    std::shared_ptr<Lease> lease;
-    std::lock_guard<std::mutex> guard(lock_);
-    std::lock_guard<std::mutex> lease_guard(lease_lock_);
+    {
+        std::shared_ptr<Lease>
+            lease; /* let go after the locks: takes the GIL */
+        std::lock_guard<std::mutex> guard(lock_);
+        std::lock_guard<std::mutex> lease_guard(lease_lock_);
 
-    lease.swap(lease_); /* let go after the locks: it takes the GIL */
+        lease.swap(lease_);
+    }
+    staging_.close();
 }
 
 /* Memory that the other ranks see, so that collectives on it copy less. */

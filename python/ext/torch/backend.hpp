@@ -23,6 +23,8 @@ struct GroupOptions : c10d::Backend::Options {
     std::string settings;
     /* The timeout was chosen here; else init_process_group's counts. */
     bool own_timeout = false;
+    /* Whoever waits for an operation on a device waits on the host. */
+    bool blocking_wait = false;
 
     explicit GroupOptions(
         std::chrono::milliseconds timeout = kBackendDefaultTimeout)
@@ -179,6 +181,9 @@ class Backend : public c10d::Backend
     template <class Start> WorkPtr run(Call &&call, const Start &start);
     template <class Start>
     WorkPtr carry_out(Call &&call, size_t count, const Start &start);
+    template <class Start>
+    WorkPtr stage(Call &&call, size_t count, const Start &start,
+                  const std::string &title);
 
     const std::string name_;
     c10::intrusive_ptr<GroupOptions> options_;

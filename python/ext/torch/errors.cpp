@@ -87,4 +87,25 @@ std::exception_ptr error_of(weft_status status, const char *what)
     return nullptr;
 }
 
+std::exception_ptr destroyed_error(const char *what)
+{
+    try {
+        TORCH_CHECK_WITH(DistNetworkError, false, "weft ", what,
+                         ": this process group was destroyed");
+    } catch (...) {
+        return std::current_exception();
+    }
+}
+
+std::string text_of(const std::exception_ptr &error)
+{
+    try {
+        std::rethrow_exception(error);
+    } catch (const c10::Error &e) {
+        return e.what_without_backtrace();
+    } catch (const std::exception &e) {
+        return e.what();
+    }
+}
+
 } // namespace weft_torch

@@ -17,6 +17,10 @@ void check(weft_status status, const char *what);
 /* The exception that check() would throw. */
 std::exception_ptr error_of(weft_status status, const char *what);
 
+/* For a call on a group that is no more. */
+std::exception_ptr destroyed_error(const char *what);
+std::string text_of(const std::exception_ptr &error);
+
 /* check() for a call that waited on the caller's thread. */
 void check_waited(weft_status status, const char *what);
 

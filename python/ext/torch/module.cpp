@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The Python module. What users see of it is in python/weft/torch. */
 #include <pybind11/chrono.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backend.hpp"
 #include "mpi_module.hpp"
+#include "work.hpp"
 
 namespace
 {
@@ -30,6 +32,34 @@ c10::intrusive_ptr<GroupOptions> copy_options(const GroupOptions &options,
     return c10::make_intrusive<GroupOptions>(options);
 }
 
+/* As None or as the exception that wait() raises. torch 2.11 cannot show the
+ * one of its own class. */
+py::object work_exception(const c10d::Work &work)
+{
+    std::exception_ptr error = work.exception();
+
+    if (error == nullptr) {
+        return py::none();
+    }
+    torch::translate_exception_to_python(error);
+    return py::error_already_set().value();
+}
+
+template <class T> void bind_work(py::module_ &module, const char *name)
+{
+    py::class_<T, c10::intrusive_ptr<T>, c10d::Work>(module, name)
+        .def("exception", [](const T &work) { return work_exception(work); });
+}
+
+/* For tests: host tensors are staged as those of a device are. */
+void bind_double(py::module_ &module)
+{
+    module.def("_stage_host_tensors",
+               [](bool on) { weft_torch::Buffers::stages_host = on; });
+    module.def("_wait_for_staged", &weft_torch::wait_for_double_lanes,
+               py::call_guard<py::gil_scoped_release>());
+}
+
 } // namespace
 
 PYBIND11_MODULE(WEFT_SHIM_NAME, module)
@@ -45,6 +75,7 @@ PYBIND11_MODULE(WEFT_SHIM_NAME, module)
              py::arg("timeout") = kBackendDefaultTimeout)
         .def_readwrite("settings", &GroupOptions::settings)
         .def_readwrite("own_timeout", &GroupOptions::own_timeout)
+        .def_readwrite("blocking_wait", &GroupOptions::blocking_wait)
         .def("__deepcopy__", &copy_options, py::arg("memo"));
 
     py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module,
@@ -69,5 +100,9 @@ PYBIND11_MODULE(WEFT_SHIM_NAME, module)
         .def("_set_default_timeout", &Backend::setTimeout, py::arg("timeout"),
              py::call_guard<py::gil_scoped_release>());
 
+    bind_work<weft_torch::Work>(module, "Work");
+    bind_work<weft_torch::StagedWork>(module, "StagedWork");
+    bind_work<weft_torch::WorkList>(module, "WorkList");
+    bind_double(module);
     weft_torch::mpi::bind_mpi(module);
 }

@@ -47,32 +47,42 @@ WorkPtr Backend::run(Call &&call, size_t count, const Start &start)
 }
 
 template <class Start>
+WorkPtr Backend::stage(Call &&call, size_t count, const Start &start,
+                       const std::string &title)
+{
+    std::vector<Job::Start> starts;
+    std::optional<Event> queued;
+
+    staging_.check(comm(), call.name);
+    staged_ = true;
+    if (!call.async) {
+        queued.emplace(title, call.inputs);
+    }
+    for (size_t i = 0; i < count; i++) {
+        starts.push_back(
+            [start, i](weft_request **out) { return start(i, out); });
+    }
+    WorkPtr work = staging_.run(std::move(call), comm(), rank_, title, lock_,
+                                std::move(starts));
+    std::lock_guard<std::mutex> guard(lock_);
+
+    if (coalescing_ && work != nullptr) {
+        coalesced_.push_back(work);
+    }
+    return work;
+}
+
+template <class Start>
 WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
 {
     const std::string title = name_ + ":" + call.name;
 
     if (call.buffers.device()) {
-        std::vector<Staging::Start> starts;
-
-        std::optional<Event> queued;
-
-        comm();
-        staged_ = true;
-        if (!call.async) {
-            queued.emplace(title, call.inputs);
-        }
-        for (size_t i = 0; i < count; i++) {
-            starts.push_back(
-                [start, i](weft_request **out) { return start(i, out); });
-        }
-        WorkPtr work = staging_.run(std::move(call), rank_, title, lock_,
-                                    std::move(starts));
-        std::lock_guard<std::mutex> guard(lock_);
-
-        return remember(std::move(work));
+        return stage(std::move(call), count, start, title);
     }
     if (staged_) {
         staging_.drain();
+        staging_.check(comm(), call.name);
     }
     std::lock_guard<std::mutex> guard(lock_);
     weft_comm *own = comm();

@@ -61,6 +61,7 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors,
     call.inputs = call.outputs = tensors;
     if (staged_) {
         staging_.drain();
+        staging_.check(comm(), call.name);
     }
     {
         std::lock_guard<std::mutex> guard(lock_);

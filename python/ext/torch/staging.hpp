@@ -4,29 +4,33 @@
  *
  *   current stream   ...... E1                            E2 ......
  *                            |                            ^
- *   side stream              '-> copy to host, start, ... gate, copy back
+ *   lane                     '-> copy to host, start, ... gate, copy back
  *                                                  |       ^
  *   library                                        '- the operation
  *
  * All of it is queued when the call is made. "start" is a function that the
  * driver calls on a thread of its own and that only starts the operation; the
- * "gate" is a wait of the stream for a word in pinned memory, which the library
- * opens when the operation is over. A receive is started at once, and has a
- * side stream of its own, so that it holds up no send.
+ * "gate" is a wait of the stream for a word in pinned memory, which is opened
+ * when the operation is over. A receive is started at once, and has a lane of
+ * its own, so that it holds up no send.
  *
- * The shim knows devices through c10 only; the two functions that c10 has no
- * words for are looked up in the driver's library when they are needed, so
- * that one build serves torch with and without CUDA. */
+ * An operation that fails opens its gate too, for a stream must not wait for
+ * what will not come. What no program may do then is go on with something that
+ * looks like a result:
+ *
+ * 1. What is copied back is poison (NaN), never the input or a part of a
+ * result.
+ * 2. The error is told by the Work and its future, as on the host. If they let
+ *    the host go on before it was known, or there was no Work, then every later
+ *    call of the group fails with it.
+ * 3. Nothing is started after such an error. */
 #pragma once
 
-#include <c10/core/Event.h>
-#include <c10/core/Stream.h>
-#include <functional>
 #include <list>
 #include <map>
 #include <mutex>
 
-#include "call.hpp"
+#include "job.hpp"
 
 namespace weft_torch
 {
@@ -34,44 +38,46 @@ namespace weft_torch
 class Staging
 {
   public:
-    /* Starts the operation: as a request, at once. */
-    using Start = std::function<weft_status(weft_request **out)>;
-
     Staging() = default;
     ~Staging();
     Staging(const Staging &) = delete;
     Staging &operator=(const Staging &) = delete;
 
+    /* Have Work::wait and calls without a Work make the host wait. */
+    void make_host_wait()
+    {
+        host_waits_ = true;
+    }
+
     /* Queue `call`; null if the caller wants no Work. `lock` is held around
      * each start, so that the library sees one call at a time. */
-    c10::intrusive_ptr<c10d::Work> run(Call &&call, int rank,
+    c10::intrusive_ptr<c10d::Work> run(Call &&call, weft_comm *comm, int rank,
                                        const std::string &title,
                                        std::mutex &lock,
-                                       std::vector<Start> starts);
+                                       std::vector<Job::Start> starts);
 
+    /* Throws if `comm` is broken, or if an earlier call failed that nobody was
+     * told of; `what` is the call that would be next. */
+    void check(const weft_comm *comm, const char *what) const;
     /* Wait until the library has been given every call that was queued, so
      * that a call on host tensors does not overtake one on device tensors. */
     void drain();
-    /* Wait until all that was queued is over. */
-    void finish();
-
-    struct Job;
+    /* Wait for what was queued: for all that a stream or a program without a
+     * Work waits for; for others up to `patience`, but not for receives, to
+     * which nobody may ever send. */
+    void finish(std::chrono::milliseconds patience);
+    /* The group is no more: end what is left. */
+    void close();
 
   private:
-    struct Side {
-        c10::Stream stream;
-        void *handle; /* the same, as the driver knows it */
-    };
-    Side &side_of(at::Device device, bool receives);
+    Lane &lane_of(at::Device device, bool receives);
     void reap();
-    void wait_started();
 
     std::mutex mutex_;
-    std::map<std::pair<c10::DeviceIndex, bool>, Side> sides_;
+    bool host_waits_ = false;
+    std::map<std::pair<c10::DeviceIndex, bool>, std::unique_ptr<Lane>> lanes_;
     std::list<std::shared_ptr<Job>> jobs_; /* what may still be under way */
+    std::shared_ptr<Untold> untold_ = std::make_shared<Untold>();
 };
-
-/* Make the host wait for what is queued on `device` so far. */
-void wait_for_device(at::Device device);
 
 } // namespace weft_torch

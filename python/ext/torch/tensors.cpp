@@ -4,6 +4,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <algorithm>
+#include <cstring>
 
 namespace weft_torch
 {
@@ -49,6 +50,12 @@ void check_written(const at::Tensor &t)
 /* Copies between the user's tensors and ours are, like what the library writes
  * itself, nothing that autograd or the checks of inference mode should see. */
 using Unseen = at::AutoDispatchBelowADInplaceOrView;
+
+/* Can the library work on the memory of `t` itself? */
+bool on_host(const at::Tensor &t)
+{
+    return t.is_cpu() && !Buffers::stages_host.load(std::memory_order_relaxed);
+}
 
 } // namespace
 
@@ -96,6 +103,12 @@ weft_dtype reduced_type(const at::Tensor &t, const c10d::ReduceOp &op)
 
     TORCH_CHECK_TYPE(type.has_value(), "weft: tensors of ", t.scalar_type(),
                      " can be moved, but not reduced by this operation");
+    /* The library says so too, but of a tensor on a device only later. */
+    weft_op_kind kind = op == c10d::ReduceOp::PREMUL_SUM ? WEFT_OP_PREMUL_SUM
+                                                         : reduction(op).kind;
+    TORCH_CHECK_VALUE(weft_op_applies(kind, *type) != 0, "weft: operation ",
+                      weft_op_name(kind), " is not defined on ",
+                      weft_dtype_name(*type));
     return *type;
 }
 
@@ -172,12 +185,12 @@ at::Tensor Buffers::stand_in(const at::Tensor &t)
 {
     at::TensorOptions options = t.options().device(at::kCPU);
 
-    if (!t.is_cpu()) {
+    if (!on_host(t)) {
         TORCH_CHECK_VALUE(!device_ || *device_ == t.device(),
                           "weft: the tensors of one call are on ", *device_,
                           " and on ", t.device());
         device_ = t.device();
-        options = options.pinned_memory(true);
+        options = options.pinned_memory(!t.is_cpu());
     }
     return at::empty(t.sizes(), options);
 }
@@ -200,7 +213,7 @@ at::Tensor Buffers::hold(at::Tensor memory)
 
 bool Buffers::overlaps(const at::Tensor &t) const
 {
-    if (!t.is_cpu() || t.numel() == 0) {
+    if (!on_host(t) || t.numel() == 0) {
         return false;
     }
     const char *begin = static_cast<const char *>(t.const_data_ptr());
@@ -214,7 +227,7 @@ bool Buffers::overlaps(const at::Tensor &t) const
 at::Tensor Buffers::in(const at::Tensor &t)
 {
     check_plain(t);
-    if (t.is_cpu()) {
+    if (on_host(t)) {
         return hold(t.contiguous().resolve_conj().resolve_neg());
     }
     fill_.push_back({t, hold(stand_in(t))});
@@ -230,7 +243,7 @@ at::Tensor Buffers::out_copied(const at::Tensor &t)
 at::Tensor Buffers::out(const at::Tensor &t)
 {
     check_written(t);
-    if (t.is_cpu() && t.is_contiguous() && !t.is_conj() && !t.is_neg()) {
+    if (on_host(t) && t.is_contiguous() && !t.is_conj() && !t.is_neg()) {
         return hold(t);
     }
     return out_copied(t);
@@ -250,7 +263,7 @@ at::Tensor Buffers::inout(const at::Tensor &t)
 {
     at::Tensor memory = out(t);
 
-    if (!t.is_cpu()) {
+    if (!on_host(t)) {
         fill_.push_back({t, memory});
     } else if (!memory.is_same(t)) {
         Unseen guard;
@@ -295,6 +308,13 @@ void Buffers::copy_back() const
 
     for (const Copy &copy : back_) {
         copy.user.copy_(copy.memory, /*non_blocking=*/true);
+    }
+}
+
+void Buffers::poison() const
+{
+    for (const Copy &copy : back_) {
+        std::memset(copy.memory.data_ptr(), 0xff, copy.memory.nbytes());
     }
 }
 

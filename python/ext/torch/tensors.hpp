@@ -2,6 +2,7 @@
 /* Tensors as the library sees them: types, reductions, and plain memory. */
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -47,6 +48,9 @@ std::vector<weft_part> parts_of(const at::Tensor &whole, size_t pieces,
 class Buffers
 {
   public:
+    /* For tests without a device: take host tensors for those of one. */
+    static inline std::atomic<bool> stages_host{false};
+
     /* Memory for a tensor that the operation reads, writes, or both. The
      * result is contiguous and on the host; it has the shape of `t`. */
     at::Tensor in(const at::Tensor &t);
@@ -74,6 +78,9 @@ class Buffers
      * where it belongs. On a device both only queue the copies. */
     void fill() const;
     void copy_back() const;
+    /* Put into the copies, which will be copied back, what cannot be taken for
+     * a result: bytes 0xff, which are NaN in every type that has it. */
+    void poison() const;
     /* Tell the allocator of device memory that `stream` uses it too. */
     void used_on(const c10::Stream &stream) const;
 

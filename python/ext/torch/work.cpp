@@ -38,7 +38,86 @@ void orphan_over(weft_request *, weft_status, void *ctx)
     }
 }
 
+/* Until the deadline that the call itself carried; 0 if it had none, and then
+ * the communicator's timeout counts. */
+std::chrono::milliseconds time_left(const Call &call,
+                                    std::chrono::steady_clock::time_point since)
+{
+    if (call.timeout == c10d::kUnsetTimeout) {
+        return kNoTimeout;
+    }
+    auto gone = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - since);
+
+    return std::max(call.timeout - gone, std::chrono::milliseconds(1));
+}
+
+/* weft_request_wait with a bound; the library does not ask for signals then. */
+void wait_within(weft_request *request, weft_comm *comm,
+                 std::chrono::milliseconds limit)
+{
+    using namespace std::chrono;
+    constexpr milliseconds slice(100), least(1), most(hours(100000));
+    auto end = steady_clock::now() + std::min(limit, most);
+
+    for (;;) {
+        auto left = duration_cast<milliseconds>(end - steady_clock::now());
+        auto now = std::min(std::max(left, least), slice);
+
+        weft_request_wait(request, duration<double>(now).count());
+        if (left <= slice || request_is_over(request)) {
+            return;
+        }
+        if (signal_raised()) {
+            weft_comm_abort(comm, "interrupted");
+            weft_request_wait(request, 0);
+            return;
+        }
+    }
+}
+
 } // namespace
+
+void throw_timed_out(const Call &call, std::chrono::milliseconds timeout)
+{
+    TORCH_CHECK_WITH(DistBackendError, false, "weft ", call.name,
+                     ": Operation timed out! Timed out waiting ",
+                     timeout.count(), " ms for it; it goes on");
+}
+
+void wait_for(weft_request *request, const Call &call, weft_comm *comm,
+              std::chrono::steady_clock::time_point since,
+              std::chrono::milliseconds timeout)
+{
+    bool own = timeout == kNoTimeout;
+    auto limit = own ? time_left(call, since) : timeout;
+
+    if (limit > kNoTimeout) {
+        wait_within(request, comm, limit);
+    } else {
+        weft_request_wait(request, 0);
+    }
+    if (request_is_over(request)) {
+        return;
+    }
+    if (!own) {
+        throw_timed_out(call, limit);
+    }
+    std::string why = "Timed out waiting " + std::to_string(limit.count()) +
+                      " ms for this " + call.name;
+
+    /* As when the group's own timeout passes: nobody waits any longer. */
+    weft_comm_abort(comm, why.c_str());
+    weft_request_wait(request, 0);
+}
+
+c10::IValue outcome_of(const std::exception_ptr &error)
+{
+    auto result = error == nullptr ? c10d::WorkResult::SUCCESS
+                                   : c10d::WorkResult::COMM_ERROR;
+
+    return c10::IValue(static_cast<int64_t>(result));
+}
 
 Work::Work(Call &&call, weft_comm *comm, int rank, const std::string &title)
     : c10d::Work(rank, call.type, title.c_str(), call.inputs),
@@ -160,10 +239,7 @@ void Work::tell_futures()
     CallbackScope scope(comm_, call_.order);
 
     if (outcome != nullptr) {
-        auto result = error == nullptr ? c10d::WorkResult::SUCCESS
-                                       : c10d::WorkResult::COMM_ERROR;
-
-        outcome->markCompleted(c10::IValue(static_cast<int64_t>(result)));
+        outcome->markCompleted(outcome_of(error));
     }
     if (future != nullptr && error != nullptr) {
         future->setError(error);
@@ -195,6 +271,16 @@ std::exception_ptr Work::exception() const
     return exception_;
 }
 
+Tensors Work::result()
+{
+    std::exception_ptr error = exception();
+
+    if (error != nullptr) {
+        std::rethrow_exception(error);
+    }
+    return call_.outputs;
+}
+
 int Work::sourceRank() const
 {
     TORCH_CHECK(call_.message != nullptr,
@@ -202,74 +288,11 @@ int Work::sourceRank() const
     return int(call_.message->from);
 }
 
-/* Until the deadline that the call itself carried; 0 if it had none, and then
- * the communicator's timeout counts. */
-std::chrono::milliseconds Work::time_left() const
-{
-    if (call_.timeout == c10d::kUnsetTimeout) {
-        return kNoTimeout;
-    }
-    auto since = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::steady_clock::now() - since_);
-
-    return std::max(call_.timeout - since, std::chrono::milliseconds(1));
-}
-
-/* weft_request_wait with a bound; the library does not ask for signals then. */
-void Work::wait_within(weft_request *request, std::chrono::milliseconds limit)
-{
-    using namespace std::chrono;
-    constexpr milliseconds slice(100), least(1), most(hours(100000));
-    auto end = steady_clock::now() + std::min(limit, most);
-
-    for (;;) {
-        auto left = duration_cast<milliseconds>(end - steady_clock::now());
-        auto now = std::min(std::max(left, least), slice);
-
-        weft_request_wait(request, duration<double>(now).count());
-        if (left <= slice || request_is_over(request)) {
-            return;
-        }
-        if (signal_raised()) {
-            weft_comm_abort(comm_, "interrupted");
-            weft_request_wait(request, 0);
-            return;
-        }
-    }
-}
-
-void Work::wait_for(weft_request *request, std::chrono::milliseconds timeout)
-{
-    bool own = timeout == kNoTimeout;
-    auto limit = own ? time_left() : timeout;
-
-    if (limit > kNoTimeout) {
-        wait_within(request, limit);
-    } else {
-        weft_request_wait(request, 0);
-    }
-    if (request_is_over(request)) {
-        return;
-    }
-    if (own) {
-        std::string why = "Timed out waiting " + std::to_string(limit.count()) +
-                          " ms for this " + call_.name;
-
-        /* As when the group's own timeout passes: nobody waits any longer. */
-        weft_comm_abort(comm_, why.c_str());
-        weft_request_wait(request, 0);
-        return;
-    }
-    TORCH_CHECK_WITH(DistBackendError, false, "weft ", call_.name,
-                     ": Operation timed out! Timed out waiting ", limit.count(),
-                     " ms for it; it goes on");
-}
-
 bool Work::wait(std::chrono::milliseconds timeout)
 {
     if (!done_) {
         for (weft_request *request : requests_) {
-            wait_for(request, timeout);
+            wait_for(request, call_, comm_, since_, timeout);
         }
         settle();
         tell_futures();
@@ -400,18 +423,26 @@ c10::intrusive_ptr<Future> WorkList::getFuture()
 {
     c10::List<c10::intrusive_ptr<Future>> futures(
         c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
-    auto all = c10::make_intrusive<Future>(
-        c10::ListType::create(c10::TensorType::get()));
-    auto tensors = result();
+    std::vector<c10::Device> devices;
 
     for (auto &work : works_) {
-        futures.push_back(work->getFuture());
+        auto future = work->getFuture();
+
+        devices.insert(devices.end(), future->devices().begin(),
+                       future->devices().end());
+        futures.push_back(future);
     }
-    c10::collectAll(futures)->addCallback([all, tensors](Future &gathered) {
+    auto all = c10::make_intrusive<Future>(
+        c10::ListType::create(c10::TensorType::get()), devices);
+
+    auto self =
+        c10::intrusive_ptr<WorkList>::unsafe_reclaim_from_nonowning(this);
+
+    c10::collectAll(futures)->addCallback([all, self](Future &gathered) {
         if (gathered.hasError()) {
             all->setError(gathered.exception_ptr());
         } else {
-            all->markCompleted(c10::IValue(tensors));
+            all->markCompleted(c10::IValue(self->result()));
         }
     });
     return all;

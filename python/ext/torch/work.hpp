@@ -10,6 +10,19 @@
 namespace weft_torch
 {
 
+/* Wait on the host for a request of `call`, which was started at `since`. With
+ * kNoTimeout as long as the call may take; if that has its own timeout and it
+ * passes, the group is broken. With another `timeout`, that passing is an
+ * exception, and the operation goes on. How it ended is not asked. */
+void wait_for(weft_request *request, const Call &call, weft_comm *comm,
+              std::chrono::steady_clock::time_point since,
+              std::chrono::milliseconds timeout);
+[[noreturn]] void throw_timed_out(const Call &call,
+                                  std::chrono::milliseconds timeout);
+
+/* What Work::getFutureResult gives. */
+c10::IValue outcome_of(const std::exception_ptr &error);
+
 /* One call that became one or several requests of the library.
  *
  * It is over when all requests are and what they wrote has been copied to where
@@ -32,10 +45,7 @@ class Work : public c10d::Work
     bool isSuccess() const override;
     std::exception_ptr exception() const override;
     int sourceRank() const override;
-    Tensors result() override
-    {
-        return call_.outputs;
-    }
+    Tensors result() override;
     void synchronize() override
     {
     }
@@ -54,9 +64,6 @@ class Work : public c10d::Work
     void settle();
     bool has_futures() const;
     void tell_futures();
-    void wait_for(weft_request *request, std::chrono::milliseconds timeout);
-    void wait_within(weft_request *request, std::chrono::milliseconds limit);
-    std::chrono::milliseconds time_left() const;
     static weft_request_fn request_over;
 
     Call call_;

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from weft import Comm
+from weft import Comm, _core
 from weft._core import InvalidError, UnsupportedError
 from weft.torch import _place
 from weft.torch._shim import shim
@@ -34,6 +34,9 @@ class Options(_Options):
                serve; "auto" lets the library choose
     threads:   threads that carry out one operation; 0 lets the library choose,
                which today is the caller's thread alone
+    blocking_wait: whoever waits for an operation on CUDA tensors waits on the
+               host, and is told where it failed; else the stream waits. None:
+               as WEFT_TORCH_BLOCKING_WAIT says
     settings:  any other setting of the library, in lower case: spin="20us"
     """
 
@@ -43,6 +46,7 @@ class Options(_Options):
         transport: str = "auto",
         algorithm: str = "auto",
         threads: int = 0,
+        blocking_wait: bool | None = None,
         **settings: object,
     ) -> None:
         if transport not in _TRANSPORTS:
@@ -60,11 +64,20 @@ class Options(_Options):
         else:
             super().__init__(_checked(timeout))
         self.own_timeout = timeout is not None
+        self.blocking_wait = _blocking_by_default() if blocking_wait is None else blocking_wait
         words = {"engine": algorithm, **settings}
         for name, value in words.items():
             if not str(value) or any(map(str.isspace, str(value))):
                 raise InvalidError(f"{name} is {value!r}; a setting is one word")
         self.settings = " ".join(f"{name.upper()}={value}" for name, value in words.items())
+
+
+def _blocking_by_default() -> bool:
+    name = "WEFT_TORCH_BLOCKING_WAIT"
+    value = next(row[1] for row in _core.settings() if row[0] == name)
+    if value not in ("0", "1"):
+        raise InvalidError(f"setting {name}: {value!r} is neither 1 nor 0")
+    return value == "1"
 
 
 def _checked(timeout: Any) -> datetime.timedelta:

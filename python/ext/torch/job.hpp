@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One call on tensors of a device, and the Work that stands for it. How it is
+ * staged, and what becomes of errors, is told in staging.hpp. */
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <weft/weft.h>
+
+#include "call.hpp"
+#include "lane.hpp"
+
+namespace weft_torch
+{
+
+/* The first error of a group that came after its caller had gone on. */
+class Untold
+{
+  public:
+    void note(const std::exception_ptr &error)
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+
+        if (error_ == nullptr) {
+            error_ = error;
+        }
+    }
+    std::exception_ptr error() const
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+
+        return error_;
+    }
+    /* The same, by way of which the program gets to know of it. */
+    std::exception_ptr tell()
+    {
+        told = true;
+        return error();
+    }
+
+    std::atomic<bool> told{false};
+
+  private:
+    mutable std::mutex mutex_;
+    std::exception_ptr error_;
+};
+
+/* The driver and the library refer to it until it is over; it is freed by a
+ * later call, because neither may free device things. */
+class Job : public std::enable_shared_from_this<Job>
+{
+  public:
+    /* Starts a part of the operation: as a request, at once. */
+    using Start = std::function<weft_status(weft_request **out)>;
+
+    Job(Call &&call, weft_comm *comm, std::mutex &lock,
+        std::vector<Start> starts, std::shared_ptr<Untold> untold);
+    ~Job();
+
+    /* Queue it on `lane`: what comes before the operation and starts it, then
+     * what comes after it. */
+    void queue_start(Lane &lane);
+    void queue_end(Lane &lane);
+
+    const Call &call() const
+    {
+        return call_;
+    }
+    const weft_comm *comm() const
+    {
+        return comm_;
+    }
+    at::Device device() const
+    {
+        return *call_.buffers.device();
+    }
+    bool receives() const
+    {
+        return call_.message != nullptr;
+    }
+    Mark &mark()
+    {
+        return *mark_;
+    }
+
+    /* Wait until the library has been given it. */
+    void wait_started();
+    /* Wait on the host, as for an operation on host tensors. */
+    void wait(std::chrono::milliseconds timeout);
+    /* Make the current stream wait. The host goes on without knowing how it
+     * ends; throws if it has failed already. */
+    void block_current();
+    /* The same after a wait on the host, which throws if it fails. */
+    void wait_and_block(std::chrono::milliseconds timeout);
+    /* End it now, for the caller; the library may still hold it. */
+    void cut_off(std::exception_ptr error);
+    void abort();
+
+    bool completed() const; /* for the program and its streams */
+    bool over() const;      /* for the library too: it can be freed */
+    bool held() const;      /* by the library */
+    bool queued() const;    /* on the stream, which is not past it */
+    bool left() const;
+    std::exception_ptr error() const;
+    void throw_error() const;
+    /* Have `fn` called once it has ended, on a thread that may do anything. */
+    void when_ended(std::function<void()> fn);
+
+  private:
+    using Listeners = std::vector<std::function<void()>>;
+
+    static void start_now(void *job);
+    static weft_request_fn request_over;
+
+    void start();
+    std::exception_ptr start_part(const Start &begin);
+    void leave();
+    void part_over(const std::exception_ptr &error);
+    Listeners end();
+
+    Call call_;
+    weft_comm *comm_;  /* while it has not ended */
+    std::mutex &lock_; /* one call of the library at a time */
+    const std::vector<Start> starts_;
+    const std::shared_ptr<Untold> untold_;
+    at::Tensor gate_; /* pinned; 1 when it has ended */
+    std::unique_ptr<Mark> mark_;
+
+    mutable std::mutex mutex_; /* around all that follows */
+    std::condition_variable changed_;
+    std::vector<weft_request *> requests_; /* complete once it is started */
+    std::chrono::steady_clock::time_point since_;
+    size_t unfinished_; /* parts that the library has or is to get */
+    bool started_ = false;
+    bool left_ = false;  /* the host has gone on */
+    bool ended_ = false; /* the gate is open */
+    std::exception_ptr error_;
+    Listeners listeners_;
+};
+
+/* Over on the device's time, which the host only asks about. */
+class StagedWork : public c10d::Work
+{
+  public:
+    StagedWork(std::shared_ptr<Job> job, bool host_waits, int rank,
+               const std::string &title);
+
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    int sourceRank() const override;
+    Tensors result() override;
+    uint64_t getSequencenumber() const override;
+    void synchronize() override;
+    void blockCurrentStream() override;
+    bool wait(std::chrono::milliseconds timeout) override;
+    void abort() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+
+  private:
+    std::shared_ptr<Job> job_;
+    const bool host_waits_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+    c10::intrusive_ptr<c10::ivalue::Future> outcome_;
+};
+
+} // namespace weft_torch

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The double of a stream: a thread that does what is queued, in order. It runs
+ * the staging, and above all its failures, where there is no device.
+ *
+ * It cannot hold the program's own work on its tensors back: that is done by
+ * the host at once. So a test waits for the lanes before it looks. */
+#include "lane.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+namespace weft_torch
+{
+
+namespace
+{
+
+constexpr std::chrono::microseconds double_pause{50};
+
+/* Its thread is never joined: a gate that stays shut would hold it for ever. */
+class DoubleStream : public std::enable_shared_from_this<DoubleStream>
+{
+  public:
+    void push(std::function<void()> step)
+    {
+        std::lock_guard<std::mutex> guard(mutex_);
+
+        steps_.push_back(std::move(step));
+        if (!std::exchange(serving_, true)) {
+            std::thread([self = shared_from_this()] {
+                self->serve();
+            }).detach();
+        }
+    }
+
+  private:
+    void serve()
+    {
+        std::unique_lock<std::mutex> guard(mutex_);
+
+        while (!steps_.empty()) {
+            std::function<void()> step = std::move(steps_.front());
+
+            steps_.pop_front();
+            guard.unlock();
+            step();
+            step = nullptr;
+            guard.lock();
+        }
+        serving_ = false;
+    }
+
+    std::mutex mutex_;
+    std::deque<std::function<void()>> steps_;
+    bool serving_ = false;
+};
+
+class DoubleMark : public Mark
+{
+  public:
+    explicit DoubleMark(DoubleStream &stream)
+        : passed_(std::make_shared<std::atomic<bool>>(false))
+    {
+        stream.push([passed = passed_] { *passed = true; });
+    }
+
+    bool passed() const override
+    {
+        return *passed_;
+    }
+
+    void block_current() override
+    {
+    }
+
+    void wait() const
+    {
+        while (!passed()) {
+            std::this_thread::sleep_for(double_pause);
+        }
+    }
+
+    void complete(c10::ivalue::Future &future, c10::IValue value) override
+    {
+        wait();
+        future.markCompleted(std::move(value));
+    }
+
+  private:
+    std::shared_ptr<std::atomic<bool>> passed_;
+};
+
+std::mutex double_streams_lock;
+std::vector<std::weak_ptr<DoubleStream>> double_streams;
+
+class DoubleLane : public Lane
+{
+  public:
+    DoubleLane() : stream_(std::make_shared<DoubleStream>())
+    {
+        std::lock_guard<std::mutex> guard(double_streams_lock);
+
+        double_streams.push_back(stream_);
+    }
+
+    void follow_current() override
+    {
+    }
+
+    void copy(std::function<void()> copies) override
+    {
+        stream_->push(std::move(copies));
+    }
+
+    void call(void (*fn)(void *), void *ctx) override
+    {
+        stream_->push([fn, ctx] { fn(ctx); });
+    }
+
+    void wait_for(const at::Tensor &gate) override
+    {
+        stream_->push([gate] {
+            while (__atomic_load_n(gate.data_ptr<int32_t>(),
+                                   __ATOMIC_ACQUIRE) == 0) {
+                std::this_thread::sleep_for(double_pause);
+            }
+        });
+    }
+
+    void uses(const Buffers &) override
+    {
+    }
+
+    std::unique_ptr<Mark> mark() override
+    {
+        return std::make_unique<DoubleMark>(*stream_);
+    }
+
+  private:
+    std::shared_ptr<DoubleStream> stream_;
+};
+
+} // namespace
+
+std::unique_ptr<Lane> make_double_lane()
+{
+    return std::make_unique<DoubleLane>();
+}
+
+void wait_for_double_lanes()
+{
+    std::vector<std::shared_ptr<DoubleStream>> streams;
+
+    {
+        std::lock_guard<std::mutex> guard(double_streams_lock);
+
+        for (const auto &weak : double_streams) {
+            if (auto stream = weak.lock()) {
+                streams.push_back(std::move(stream));
+            }
+        }
+    }
+    for (const auto &stream : streams) {
+        DoubleMark(*stream).wait();
+    }
+}
+
+} // namespace weft_torch
