@@ -15,5 +15,8 @@ add_test(NAME check_symbols
     COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_symbols.py
             --library $<TARGET_FILE:weft> --nm ${CMAKE_NM}
             --list ${CMAKE_CURRENT_SOURCE_DIR}/unit/symbols.txt)
-set_tests_properties(check_includes check_symbols PROPERTIES
+add_test(NAME check_promises
+    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_promises.py
+            --root ${PROJECT_SOURCE_DIR})
+set_tests_properties(check_includes check_symbols check_promises PROPERTIES
     LABELS check TIMEOUT 120 SKIP_RETURN_CODE 77)

@@ -115,6 +115,30 @@ def test_a_call_to_a_rank_that_is_known_to_be_dead_fails_in_the_same_words(engin
     run(known_to_be_dead, engine=engine)
 
 
+def left_in_good_order(comm):
+    """Who needs the one that left is told, on what it needs it for; all else goes on."""
+    others, apart = comm.split(None if comm.rank == VICTIM else 0), comm.dup()
+    if comm.rank == VICTIM:
+        comm.send(b"x", 0)
+        weft.finalize()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if comm.rank == 0:
+        assert comm.recv(bytearray(1), VICTIM).length == 1
+        with pytest.raises(weft.PeerError, match=f"rank {VICTIM} .*left"):
+            comm.recv(bytearray(1), VICTIM)
+        comm.send(b"y", 2)
+    else:
+        assert comm.recv(bytearray(1), 0).length == 1
+    assert not comm.broken
+    with pytest.raises(weft.PeerError, match=f"rank {VICTIM} .*left"):
+        apart.barrier()
+    assert others.allreduce(np.ones(1))[0] == 2
+
+
+def test_a_rank_that_leaves_in_good_order_fails_only_what_needs_it():
+    run(left_in_good_order)
+
+
 def table(comm):
     return weft.region(weft.full((30, 2), 4.0, "f4", comm=comm, max_rows=60, like="numpy"))
 

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -54,6 +55,26 @@ def bounded_wait():
 
 def test_a_wait_that_runs_out_leaves_the_operation_going():
     ranks.run(2, bounded_wait)
+
+
+def standing():
+    comm = weft.init(timeout=0.05).comm
+    if comm.rank == 0:
+        request = comm.irecv(bytearray(1), 1)
+        end = time.monotonic() + 0.4
+        while time.monotonic() < end:
+            assert not request.test() and not request.done
+        comm.timeout = 60
+        comm.send(b"x", 1)
+        assert request.wait().length == 1
+    else:
+        comm.timeout = 60
+        comm.recv(bytearray(1), 0)
+        comm.send(b"x", 0)
+
+
+def test_a_receive_that_is_only_asked_for_has_no_deadline():
+    ranks.run(2, standing)
 
 
 class Alarm(Exception):
