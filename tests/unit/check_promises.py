@@ -5,7 +5,7 @@
 - A row names tests as `file::name`, from tests/ on, or is "-" and says why there is none.
 - `file::name[case]` is one case of a test: a function or a text of that file.
 - In the first section each promise has a row for every way in, once.
-- A page that a promise refers to exists.
+- A page, and a heading of it, that is linked to exists.
 
 Prints one line for each breach and exits with 1 if there is any.
 """
@@ -20,7 +20,7 @@ WAYS = ["C", "weft", "torch", "CUDA", "mpi", "tables", "old names"]
 EVERY_WAY = "## Of every way in"
 
 TEST = re.compile(r"`([\w/]+\.\w+)(?:::(\w+)(?:\[([^]`]+)\])?)?`")
-LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#]+)(?:#([^)]*))?\)")
 ROW = re.compile(r"^\|(.*)\|(.*)\|(.*)\|$")
 
 
@@ -81,9 +81,6 @@ def check_rows(root):
         where = f"{PAGE}:{number}"
         for wrong in check_row(root, way, kept):
             yield f"{where}: {wrong}"
-        for link in LINK.findall(promise):
-            if not (root / PAGE.parent / link).exists():
-                yield f"{where}: there is no {link}"
         if section == EVERY_WAY:
             ways.setdefault(promise, (where, []))[1].append(way)
     if not ways:
@@ -93,10 +90,26 @@ def check_rows(root):
             yield f"{where}: the rows are {', '.join(found)}; expected {', '.join(WAYS)}"
 
 
+def anchors(page):
+    """The headings of a page, as links name them."""
+    heads = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def check_links(root):
+    for link, anchor in sorted(set(LINK.findall((root / PAGE).read_text()))):
+        target = root / PAGE.parent / link
+        if not target.exists():
+            yield f"{PAGE}: there is no {link}"
+        elif anchor and anchor not in anchors(target):
+            yield f"{PAGE}: {link} has no heading for #{anchor}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parents[2])
-    breaches = list(check_rows(parser.parse_args().root))
+    root = parser.parse_args().root
+    breaches = [*check_rows(root), *check_links(root)]
     for breach in breaches:
         print(breach)
     return 1 if breaches else 0
