@@ -18,6 +18,12 @@ HOUR = 3600.0
 SOON = 30.0  # seconds, on a crowded machine; nothing here may wait for the hour
 
 
+def until_over(comm, handle):
+    while not handle.test():
+        time.sleep(0.01)
+    comm.Wait(handle)
+
+
 def backward_of(record):
     """All ranks take part in the forward pass, and the victim is killed before it goes back."""
 
@@ -62,6 +68,7 @@ CALLS = {
     "Wait": lambda comm: comm.Wait(comm.Iallreduce(torch.ones(3))),
     "Wait for a receive": lambda comm: comm.Wait(comm.Irecv(torch.ones(3), VICTIM)),
     "Wait for a long send": lambda comm: comm.Wait(comm.Isend(torch.ones(LONG), VICTIM)),
+    "a handle that is asked": lambda comm: until_over(comm, comm.Irecv(torch.ones(3), VICTIM)),
     "backward of Allreduce": backward_of(lambda comm, x: comm.Allreduce(x * 2)),
     "backward of a ring": backward_of(ring),
     "backward of messages": backward_of(both_ends),

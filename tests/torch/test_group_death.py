@@ -22,6 +22,12 @@ def parts(n=3):
     return [torch.ones(n) for _ in range(dist.get_world_size())]
 
 
+def until_over(work):
+    while not work.is_completed():
+        time.sleep(0.01)
+    work.wait()
+
+
 def from_victim(call):
     """Let the victim, who is killed meanwhile, be the root."""
     return lambda: call(VICTIM)
@@ -47,6 +53,7 @@ CALLS = {
     "irecv": lambda: dist.irecv(torch.ones(3), VICTIM).wait(),
     "long isend": lambda: dist.isend(torch.ones(LONG), VICTIM).wait(),
     "future": lambda: dist.all_reduce(torch.ones(3), async_op=True).get_future().wait(),
+    "a work that is asked": lambda: until_over(dist.irecv(torch.ones(3), VICTIM)),
     "batch": lambda: [
         work.wait()
         for work in dist.batch_isend_irecv(
