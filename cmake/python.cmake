@@ -19,6 +19,9 @@ if(core_sources)
     target_include_directories(weft_core PRIVATE
                                ${PROJECT_SOURCE_DIR}/python/ext)
     target_link_libraries(weft_core PRIVATE weft)
+    # LD_LIBRARY_PATH, which C programs are told to set, must not put another
+    # libweft in the place of the package's own.
+    target_link_options(weft_core PRIVATE LINKER:--disable-new-dtags)
     set_target_properties(weft_core PROPERTIES
         OUTPUT_NAME _core
         SUFFIX .abi3.so
