@@ -23,6 +23,7 @@ SIZE = 2
 # Without a GPU, in little memory and little time.
 INSTEAD = (
     ("10_000_000", "1_000"),
+    ("(1_000_000, 128)", "(1_000, 512)"),
     ("100000", "1000"),
     ("ratio=0.1)", 'ratio=0.1, device="cpu")'),
     ("(fullgraph=True)", '(fullgraph=True, backend="eager")'),
