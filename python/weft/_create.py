@@ -93,6 +93,7 @@ def empty(
     timeout:   seconds to wait for the other ranks
     like:      "torch" or "numpy"
     """
+    check_names("weft.empty", more)
     return table(shape, dtype, device, partition, comm, **more).tensor
 
 
@@ -105,6 +106,7 @@ def zeros(
     **more: Any,
 ) -> Any:
     """The same as empty, which is filled with zeros, too."""
+    check_names("weft.zeros", more)
     return table(shape, dtype, device, partition, comm, **more).tensor
 
 
@@ -119,6 +121,7 @@ def full(
     **more: Any,
 ) -> Any:
     """The same filled with `value`, by each rank its own part; all is written on return."""
+    check_names("weft.full", more)
     one = _one(value, dtype, more.get("like"))
     ranks = _ranks(comm)
     made = table(shape, one.dtype, device, partition, ranks, **more)
@@ -155,6 +158,7 @@ def from_file(
         raise TypeError(f"a mapped file is as it is: {', '.join(more)} cannot be chosen")
     if mmap and os.fsdecode(path).endswith(".npy"):
         raise InvalidError(f"{path} is a .npy, which is read into memory: leave mmap=True out")
+    check_names("weft.from_file", more, "device", "partition")
     ranks = _ranks(comm)
     about, element = _agree.together(ranks, lambda: _in_file(path, dtype, like))
     if mmap:
@@ -206,6 +210,17 @@ def _in_file(
     if element.item != known.item or element.tail:
         raise InvalidError(f"dtype is {dtype!r}, but the file has elements of {known.item} bytes")
     return about, element
+
+
+def check_names(caller: str, more: dict[str, Any], *others: str) -> None:
+    """Refuse what weft.table has no keyword for, in the name of the function that was called."""
+    known = {*_KEYWORDS, *others}
+    for name in more:
+        if name not in known:
+            raise TypeError(f"{caller}() got an unexpected keyword argument {name!r}")
+
+
+_KEYWORDS = frozenset(table.__kwdefaults__ or ())
 
 
 def _ranks(comm: Comm | None) -> Comm:

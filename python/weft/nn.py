@@ -61,6 +61,7 @@ class Table(torch.nn.Module):
         self.comm: Comm = rows.comm
         self.padding_idx = _padding(padding_idx, rows.shape[0])
         self.frozen = frozen
+        self.average = False
         self.cache: Cache | None = None
         self._collected: list[tuple[torch.Tensor, torch.Tensor]] = []
         # Makes autograd call backward, though no tensor that it knows has a gradient.
@@ -113,6 +114,14 @@ class Table(torch.nn.Module):
             grads = torch.cat([grads.to(where) for _, grads in self._collected])
             self._collected = [(ids, grads)]
         return self._collected[0]
+
+    def keep_only(self, rows: tuple[torch.Tensor, torch.Tensor]) -> None:
+        """Take (ids, gradients) in place of all that was collected."""
+        self._collected = [rows]
+
+    def has_only(self, rows: tuple[torch.Tensor, torch.Tensor]) -> bool:
+        """Is that what keep_only took, and nothing was collected since?"""
+        return len(self._collected) == 1 and self._collected[0] is rows
 
     @property
     def grad(self) -> torch.Tensor | None:
@@ -198,7 +207,8 @@ class Embedding(Table):
         **more: Any,
     ) -> None:
         more |= {"device": device, "partition": partition, "comm": comm}
-        super().__init__(_made(num_embeddings, embedding_dim, dtype, **more), padding_idx)
+        rows = _made("weft.nn.Embedding", num_embeddings, embedding_dim, dtype, more)
+        super().__init__(rows, padding_idx)
         _fill(self, init or torch.nn.init.normal_)
 
     @classmethod
@@ -239,7 +249,8 @@ class EmbeddingBag(Table):
     ) -> None:
         self._check_mode(mode)
         more |= {"device": device, "partition": partition, "comm": comm}
-        super().__init__(_made(num_embeddings, embedding_dim, dtype, **more), padding_idx)
+        rows = _made("weft.nn.EmbeddingBag", num_embeddings, embedding_dim, dtype, more)
+        super().__init__(rows, padding_idx)
         self.mode = mode
         self.include_last_offset = include_last_offset
         _fill(self, init or torch.nn.init.normal_)
@@ -323,6 +334,24 @@ def tables(module: torch.nn.Module) -> Iterator[Table]:
             yield part
 
 
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> torch.Tensor:
+    """torch.nn.utils.clip_grad_norm_ for dense parameters and tables together. Collective.
+
+    `parameters` is a module, whose parameters and tables are taken, or an iterable of
+    modules, tables and tensors. The norm is that of one vector of all gradients: of a
+    table those that a step would use, summed or averaged over all ranks. Where ranks
+    have other dense gradients, the largest norm counts for all.
+    """
+    from weft.optim import _clip
+
+    return _clip.clip(parameters, float(max_norm), float(norm_type), error_if_nonfinite)
+
+
 def all_rows(rows: Region) -> torch.Tensor:
     """Every row: the memory itself where that is one tensor, else a copy. Not collective."""
     if rows.flat:
@@ -359,7 +388,13 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
-def _made(rows: int, width: int, dtype: Any, **more: Any) -> Region:
+def _made(who: str, rows: int, width: int, dtype: Any, more: dict[str, Any]) -> Region:
+    for name in ("max_norm", "norm_type", "scale_grad_by_freq", "sparse"):
+        if name in more:
+            raise TypeError(
+                f"{who} has no argument {name!r}, which torch's has: see docs/guide/embeddings.md"
+            )
+    _create.check_names(who, more, "device", "partition", "comm")
     return _create.table((rows, width), dtype or torch.get_default_dtype(), **more)
 
 
@@ -391,4 +426,4 @@ def _own_random_numbers(seed: int, device: str) -> Iterator[None]:
         yield
 
 
-__all__ = ["Embedding", "EmbeddingBag", "Table", "tables"]
+__all__ = ["Embedding", "EmbeddingBag", "Table", "clip_grad_norm_", "tables"]

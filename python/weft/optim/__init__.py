@@ -2,9 +2,11 @@
 """weft.optim: optimizers for the tables of weft.nn, in the style of torch.optim.
 
 A step is torch's own on the rows that any rank has touched, with the gradients
-of equal rows summed over all ranks first; other rows keep weights and state.
+of equal rows summed over all ranks first, or averaged (`average=True`); other rows
+keep weights and state. torch.amp.GradScaler takes them like any other optimizer.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -27,9 +29,16 @@ __all__ = [
 class SGD(SparseOptimizer):
     """w -= lr * g. No momentum, which would touch all rows."""
 
-    def __init__(self, tables: Any, lr: float = 1e-3, weight_decay: float = 0.0) -> None:
+    def __init__(
+        self,
+        tables: Any,
+        lr: float = 1e-3,
+        weight_decay: float = 0.0,
+        *,
+        average: bool | None = None,
+    ) -> None:
         _not_negative(lr=lr, weight_decay=weight_decay)
-        super().__init__(tables, {"lr": lr, "weight_decay": weight_decay})
+        super().__init__(tables, {"lr": lr, "weight_decay": weight_decay}, average)
 
     def rule(self, group: dict[str, Any], step: int) -> dict[str, float]:
         return {"lr": group["lr"], "weight_decay": group["weight_decay"]}
@@ -50,6 +59,7 @@ class Adagrad(SparseOptimizer):
         weight_decay: float = 0.0,
         initial_accumulator_value: float = 0.0,
         eps: float = 1e-10,
+        average: bool | None = None,
     ) -> None:
         options = {
             "lr": lr,
@@ -59,7 +69,7 @@ class Adagrad(SparseOptimizer):
             "eps": eps,
         }
         _not_negative(**options)
-        super().__init__(tables, options)
+        super().__init__(tables, options, average)
 
     def first_value(self, state: State, group: dict[str, Any]) -> float:
         return group["initial_accumulator_value"]
@@ -89,24 +99,28 @@ class RMSprop(SparseOptimizer):
         alpha: float = 0.99,
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        *,
+        average: bool | None = None,
     ) -> None:
         options = {"lr": lr, "alpha": alpha, "eps": eps, "weight_decay": weight_decay}
         _not_negative(**options)
-        super().__init__(tables, options)
+        super().__init__(tables, options, average)
 
     def rule(self, group: dict[str, Any], step: int) -> dict[str, float]:
         return {name: group[name] for name in ("lr", "alpha", "eps", "weight_decay")}
 
 
 class Adam(SparseOptimizer):
-    """torch.optim.Adam on the rows that were touched; all of them count the steps taken.
+    """torch.optim.SparseAdam, and with weight_decay, which that has not, torch.optim.Adam.
 
-    Without weight_decay this is torch.optim.SparseAdam.
+    All rows count the steps taken. The two differ in eps alone, which SparseAdam adds to
+    the root of the second moment before the bias of that is corrected, and Adam after it.
     """
 
     kind = 4
     states: tuple[State, ...] = (State("exp_avg"), State("exp_avg_sq"))
     decoupled = False
+    sparse = True  # what has no weight_decay is SparseAdam
 
     def __init__(
         self,
@@ -115,17 +129,23 @@ class Adam(SparseOptimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        *,
+        average: bool | None = None,
     ) -> None:
         _not_negative(lr=lr, eps=eps, weight_decay=weight_decay)
         if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
             raise InvalidError(f"betas are {betas}; both must be at least 0 and below 1")
         options = {"lr": lr, "betas": tuple(betas), "eps": eps, "weight_decay": weight_decay}
-        super().__init__(tables, options)
+        super().__init__(tables, options, average)
 
     def rule(self, group: dict[str, Any], step: int) -> dict[str, float]:
         beta1, beta2 = group["betas"]
+        eps = group["eps"]
+        if self.sparse and group["weight_decay"] == 0:
+            eps /= math.sqrt(1 - beta2**step)  # the update adds it after this correction
         return {
-            **{name: group[name] for name in ("lr", "eps", "weight_decay")},
+            **{name: group[name] for name in ("lr", "weight_decay")},
+            "eps": eps,
             "beta1": beta1,
             "beta2": beta2,
             "decoupled": self.decoupled,
@@ -133,9 +153,10 @@ class Adam(SparseOptimizer):
 
 
 class AdamW(Adam):
-    """Adam whose weight_decay is not part of the gradient: torch.optim.AdamW."""
+    """torch.optim.AdamW: weight_decay is not part of the gradient."""
 
     decoupled = True
+    sparse = False
 
     def __init__(
         self,
@@ -144,17 +165,20 @@ class AdamW(Adam):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        *,
+        average: bool | None = None,
     ) -> None:
-        super().__init__(tables, lr, betas, eps, weight_decay)
+        super().__init__(tables, lr, betas, eps, weight_decay, average=average)
 
 
 class LazyAdam(Adam):
-    """Adam where each row counts its own steps, so that a rare row starts like any other.
+    """torch.optim.Adam for each row: it counts its own steps, so that a rare one starts like any.
 
     adam_w: weight_decay is not part of the gradient
     """
 
     kind = 5
+    sparse = False
     states = (
         State("exp_avg"),
         State("exp_avg_sq"),
@@ -170,9 +194,10 @@ class LazyAdam(Adam):
         weight_decay: float = 0.0,
         *,
         adam_w: bool = False,
+        average: bool | None = None,
     ) -> None:
         self.decoupled = adam_w
-        super().__init__(tables, lr, betas, eps, weight_decay)
+        super().__init__(tables, lr, betas, eps, weight_decay, average=average)
 
 
 def _not_negative(**numbers: float) -> None:

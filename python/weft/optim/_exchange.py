@@ -50,7 +50,7 @@ def of_this_rank(table: Table) -> Gradients:
 
 
 def to_owners(table: Table, dealing: Dealing) -> Gradients | None:
-    """All steps: the gradients of the rows that this rank owns.
+    """All steps: the gradients of the rows that this rank owns, or their means over ranks.
 
     Collective; None, on all ranks, if none of them has any. When it returns, all
     ranks have come here, so that nobody reads rows of before the step any more.
@@ -71,7 +71,10 @@ def to_owners(table: Table, dealing: Dealing) -> Gradients | None:
     came = Gradients(torch.empty(sum(due), dtype=torch.int64), torch.empty((sum(due), width)))
     comm.alltoall(ids, came.ids, sent, due)
     comm.alltoall(sums, came.sums, [n * width for n in sent], [n * width for n in due])
-    return sum_equal(*came, dealing.rows)
+    found = sum_equal(*came, dealing.rows)
+    if table.average:
+        found.sums.div_(comm.size)
+    return found
 
 
 def _by_owner(

@@ -16,6 +16,7 @@ from weft._dealing import Dealing
 from weft._region import Region
 from weft.nn import Table, all_rows, set_own_rows, settle, tables
 from weft.optim import _exchange
+from weft.optim._amp import Handle
 
 
 class State(NamedTuple):
@@ -35,13 +36,15 @@ class SparseOptimizer(torch.optim.Optimizer):
 
     `tables` is a module, whose tables are taken, or a list of tables and modules,
     or of groups: {"params": [table], "lr": 0.1}. Making one is collective, and so is
-    step(): every rank calls it, also without any gradients.
+    step(): every rank calls it, also without any gradients. Gradients are summed over
+    ranks; with `average` it is their mean, as of DistributedDataParallel.
     """
 
     kind = 0  # of <weft/update.h>
     states: tuple[State, ...] = ()
 
-    def __init__(self, tables: Any, defaults: dict[str, Any]) -> None:
+    def __init__(self, tables: Any, defaults: dict[str, Any], average: bool | None = None) -> None:
+        self._average = average
         self._table_of: dict[torch.Tensor, Table] = {}
         self._dealings: dict[torch.Tensor, Dealing] = {}
         groups = _groups(tables)
@@ -54,18 +57,23 @@ class SparseOptimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Train further tables, with options of their own. Collective."""
-        found = list(_tables(param_group["params"]))
+        options = dict(param_group)
+        found = list(_tables(options["params"]))
+        average = options.pop("average", self._average)
         if len(self._table_of) + len(found) > len({*self._table_of.values(), *found}):
             raise InvalidError("a table is named twice")
         for table in found:
             _check(table)
-        # torch's class wants tensors: the anchor stands for its table.
-        super().add_param_group({**param_group, "params": [table._anchor for table in found]})
+        # torch's class wants tensors: the handle stands for its table.
+        handles = [Handle.of(table) for table in found]
+        super().add_param_group({**options, "params": handles})
         group = self.param_groups[-1]
-        for table in found:
-            self._table_of[table._anchor] = table
-            self._dealings[table._anchor] = Dealing(table.rows)
-            self.state[table._anchor] = {"step": 0, **self._make_states(table, group)}
+        for handle, table in zip(handles, found, strict=True):
+            if average is not None:
+                table.average = bool(average)
+            self._table_of[handle] = table
+            self._dealings[handle] = Dealing(table.rows)
+            self.state[handle] = {"step": 0, **self._make_states(table, group)}
 
     def _make_states(self, table: Table, group: dict[str, Any]) -> dict[str, Region]:
         rows = table.rows
@@ -104,48 +112,48 @@ class SparseOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for anchor in group["params"]:
-                self._step(anchor, group)
+            for handle in group["params"]:
+                self._step(handle, group)
         return loss
 
-    def _step(self, anchor: torch.Tensor, group: dict[str, Any]) -> None:
-        table, state = self._table_of[anchor], self.state[anchor]
+    def _step(self, handle: torch.Tensor, group: dict[str, Any]) -> None:
+        table, state = self._table_of[handle], self.state[handle]
         if table.cache is not None:
             table.cache.flush()
         settle(table.rows)
-        self._follow_size(anchor)
-        found = _exchange.to_owners(table, self._dealings[anchor])
+        self._follow_size(handle)
+        found = _exchange.to_owners(table, self._dealings[handle])
         if found is not None:
             state["step"] += 1
-            self._update(anchor, found, self.rule(group, state["step"]))
+            self._update(handle, found, self.rule(group, state["step"]))
         settle(table.rows)
         table.comm.barrier()
         if table.cache is not None:
             table.cache.drop()
 
-    def _follow_size(self, anchor: torch.Tensor) -> None:
+    def _follow_size(self, handle: torch.Tensor) -> None:
         """A table may have been resized, on all ranks, since the last step."""
-        rows = self._table_of[anchor].rows
-        if self._dealings[anchor].rows != rows.shape[0]:
-            self._dealings[anchor] = Dealing(rows)
+        rows = self._table_of[handle].rows
+        if self._dealings[handle].rows != rows.shape[0]:
+            self._dealings[handle] = Dealing(rows)
             for state in self.states:
-                self.state[anchor][state.name].resize(rows.shape[0])
-                _check_dealt_alike(self.state[anchor][state.name], rows)
+                self.state[handle][state.name].resize(rows.shape[0])
+                _check_dealt_alike(self.state[handle][state.name], rows)
 
     def _update(
-        self, anchor: torch.Tensor, found: _exchange.Gradients, rule: dict[str, float]
+        self, handle: torch.Tensor, found: _exchange.Gradients, rule: dict[str, float]
     ) -> None:
         numbers = (
             self.kind,
             int(rule.get("decoupled", 0)),
             *(float(rule.get(name, 0.0)) for name in ("lr", "weight_decay", "eps")),
             *(float(rule.get(name, 0.0)) for name in ("alpha", "beta1", "beta2")),
-            self.state[anchor]["step"],
+            self.state[handle]["step"],
         )
-        rows = self._table_of[anchor].rows
+        rows = self._table_of[handle].rows
         weights = rows.locals
-        states = [self.state[anchor][state.name].locals for state in self.states]
-        for piece in self._dealings[anchor].own_pieces(found.ids):
+        states = [self.state[handle][state.name].locals for state in self.states]
+        for piece in self._dealings[handle].own_pieces(found.ids):
             _core.rows_update(
                 weights[piece.part],
                 tuple(state[piece.part] for state in states),
@@ -181,13 +189,13 @@ class SparseOptimizer(torch.optim.Optimizer):
         kept = dict(self.state)
         super().load_state_dict({**state_dict, "state": {}})
         self.state.update(kept)
-        for number, anchor in enumerate(self._anchors()):
+        for number, handle in enumerate(self._handles()):
             given = state_dict["state"].get(number, {})
-            load = functools.partial(self._load_table, anchor, given)
-            _agree.together(self._table_of[anchor].comm, load)
+            load = functools.partial(self._load_table, handle, given)
+            _agree.together(self._table_of[handle].comm, load)
 
-    def _load_table(self, anchor: torch.Tensor, given: dict[str, Any]) -> None:
-        state = self.state[anchor]
+    def _load_table(self, handle: torch.Tensor, given: dict[str, Any]) -> None:
+        state = self.state[handle]
         state["step"] = int(given.get("step", 0))
         for name in (state.name for state in self.states):
             if name not in given:
@@ -202,11 +210,11 @@ class SparseOptimizer(torch.optim.Optimizer):
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write states to files in a folder, each rank its rows. Collective."""
         place = pathlib.Path(folder)
-        comm = self._table_of[next(self._anchors())].comm
+        comm = self._table_of[next(self._handles())].comm
         _agree.together(comm, lambda: place.mkdir(parents=True, exist_ok=True))
         about = []
-        for number, anchor in enumerate(self._anchors()):
-            state = self.state[anchor]
+        for number, handle in enumerate(self._handles()):
+            state = self.state[handle]
             about.append(state["step"])
             for kept in self.states:
                 state[kept.name].save(place / f"{number}.{kept.name}.weft")
@@ -217,16 +225,16 @@ class SparseOptimizer(torch.optim.Optimizer):
     def load(self, folder: str | os.PathLike[str]) -> None:
         """Take over what save() wrote, on any number of ranks. Collective."""
         place = pathlib.Path(folder)
-        comm = self._table_of[next(self._anchors())].comm
+        comm = self._table_of[next(self._handles())].comm
         found = _agree.together(comm, lambda: self._read_summary(place))
         for group, options in zip(self.param_groups, found["groups"], strict=True):
             group.update(options)
-        for number, anchor in enumerate(self._anchors()):
-            state = self.state[anchor]
+        for number, handle in enumerate(self._handles()):
+            state = self.state[handle]
             state["step"] = found["steps"][number]
             for kept in self.states:
                 state[kept.name].load(place / f"{number}.{kept.name}.weft")
-            self._table_of[anchor].comm.barrier()
+            self._table_of[handle].comm.barrier()
 
     def _read_summary(self, place: pathlib.Path) -> dict[str, Any]:
         try:
@@ -251,7 +259,7 @@ class SparseOptimizer(torch.optim.Optimizer):
         ]
         return {"optimizer": type(self).__name__, "steps": steps, "groups": groups}
 
-    def _anchors(self) -> Iterator[torch.Tensor]:
+    def _handles(self) -> Iterator[torch.Tensor]:
         for group in self.param_groups:
             yield from group["params"]
 
