@@ -10,11 +10,14 @@ are not cached are fetched from the table.
 
 from typing import Any, NamedTuple
 
-import torch
-
-from weft import _rows
+from weft import _missing, _rows
 from weft._core import InvalidError, UnsupportedError
 from weft._region import Region, whole_region
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise _missing.torch("weft.Cache", error) from None
 
 WAYS = 32
 WRITES = ("through", "back", "read-only")

@@ -20,11 +20,16 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import torch
+from weft import _agree, _create, _missing, _rows
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise _missing.torch("weft.nn", error) from None
+
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
-from weft import _agree, _create, _rows
 from weft._cache import Cache
 from weft._core import Comm, InvalidError
 from weft._dealing import Dealing

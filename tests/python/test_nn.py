@@ -32,6 +32,23 @@ def test_rows_of_any_shape_of_ids_are_those_of_torch(alone):
     assert not ours(torch.tensor([-1])).any()
 
 
+def test_an_unknown_argument_is_one_of_the_function_that_was_called(alone, tmp_path):
+    weft.region(weft.zeros((3, 2))).save(tmp_path / "t.weft")
+    for make, name in (
+        (lambda **more: weft.nn.Embedding(3, 2, **more), "weft.nn.Embedding"),
+        (lambda **more: weft.nn.EmbeddingBag(3, 2, **more), "weft.nn.EmbeddingBag"),
+        (lambda **more: weft.empty((3, 2), **more), "weft.empty"),
+        (lambda **more: weft.zeros((3, 2), **more), "weft.zeros"),
+        (lambda **more: weft.full((3, 2), 1.0, **more), "weft.full"),
+        (lambda **more: weft.from_file(tmp_path / "t.weft", **more), "weft.from_file"),
+    ):
+        with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected .* 'colour'$"):
+            make(colour="red")
+        make(pages="small")
+    with pytest.raises(TypeError, match="weft.nn.Embedding has no argument 'max_norm'"):
+        weft.nn.Embedding(3, 2, max_norm=1.0)
+
+
 def test_gradients_are_collected_as_torch_adds_them(alone):
     ours, theirs = pair(padding_idx=-2)
     ids = torch.tensor([[1, 9, 1], [3, 1, 10]])

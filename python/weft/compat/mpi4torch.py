@@ -23,7 +23,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, List  # noqa: UP035  TorchScript reads annotations
 
-import torch
+from weft import _missing
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise _missing.torch("weft.compat.mpi4torch", error) from None
+
 from torch import Tensor
 
 from weft import mpi

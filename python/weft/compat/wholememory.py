@@ -21,11 +21,15 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from weft import _create, _job, _rows
+from weft import _create, _job, _missing, _rows
 from weft._core import Comm, InvalidError, TimeoutError, UnsupportedError
 from weft._region import Region, find, region
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise _missing.torch("weft.compat.wholememory", error) from None
+
 from weft.compat import _meet, _part_files
 
 __all__ = [

@@ -15,7 +15,14 @@ from an mpi4py communicator. The guide is docs/guide/mpi.md.
 
 from typing import Any
 
+from weft import _missing
 from weft._core import ANY_SOURCE
+
+try:
+    import torch  # noqa: F401  all that follows needs it
+except ModuleNotFoundError as error:
+    raise _missing.torch("weft.mpi", error) from None
+
 from weft.mpi import _compile  # noqa: F401  registers fake kernels, vmap rules and effects
 from weft.mpi._comm import (
     AVG,

@@ -9,9 +9,14 @@ keep weights and state. torch.amp.GradScaler takes them like any other optimizer
 import math
 from typing import Any
 
-import torch
-
+from weft import _missing
 from weft._core import InvalidError
+
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise _missing.torch("weft.optim", error) from None
+
 from weft.optim._optimizer import SparseOptimizer, State
 
 __all__ = [

@@ -12,13 +12,12 @@ is enough. The guide is docs/guide/torch.md.
 
 from typing import TYPE_CHECKING, Any
 
+from weft import _missing
+
 try:
     import torch.distributed as dist
 except ModuleNotFoundError as error:
-    if error.name != "torch":
-        raise
-    text = "weft.torch needs torch, which is not installed: pip install torch"
-    raise ModuleNotFoundError(text, name="torch") from None
+    raise _missing.torch("weft.torch", error) from None
 
 if TYPE_CHECKING:
     from weft.torch._group import (
