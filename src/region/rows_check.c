@@ -291,7 +291,8 @@ static bool overlap(const stretch *a, const stretch *b)
            b->from < a->from + a->bytes && !columns_are_apart(a, b);
 }
 
-/* On a GPU one memory may have several addresses, which tell nothing. */
+/* On a GPU one memory may have several addresses, which tell nothing. Rows
+ * without a byte are apart from everything, wherever they begin. */
 static weft_status check_apart(const wf_rows_call *call)
 {
     bool gathers = call->op == WF_ROWS_GATHER;
@@ -301,7 +302,7 @@ static weft_status check_apart(const wf_rows_call *call)
     stretch ids = {.from = (uintptr_t)call->ids.at,
                    .bytes = call->ids.n * wf_dtype_bytes(call->ids.type)};
 
-    if (call->ids.place == WEFT_CUDA) {
+    if (call->ids.place == WEFT_CUDA || call->far_bytes == 0) {
         return WEFT_OK;
     }
     if (overlap(&table, &rows)) {

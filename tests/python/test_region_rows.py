@@ -72,6 +72,20 @@ def test_a_region_of_any_type_is_a_table(alone, partition):
         assert weft.gather(found, [5, 6], out).tobytes() == rows[5:7].tobytes()
 
 
+def test_rows_without_elements_go_anywhere(alone):
+    t = weft.empty((5, 0), "f4", like="numpy")
+    ids = np.array([1, 0, 4, 4])
+    whole = np.ones((8, 6), "f4")
+    for out in (np.ones((4, 0), "f4"), whole[:4, 2:2], whole[::2, :0], whole.T[:4, :0]):
+        assert weft.gather(t, ids, out=out) is out
+        weft.scatter(t, ids[:3], out[:3])
+        weft.scatter_add(t, ids, out)
+    some = weft.empty((5, 6), "f4", like="numpy")
+    weft.gather(some[:, 2:2], ids, out=some[:4, 3:3])
+    weft.scatter(some[:, :0], ids[:3], some[:3, 5:5])
+    assert whole.all() and not some.any()
+
+
 def test_arrays_that_overlap_the_table_are_refused(alone):
     t = weft.zeros((10, 4), "i8", like="numpy")
     t[...] = np.arange(40).reshape(10, 4)
