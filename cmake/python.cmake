@@ -40,6 +40,12 @@ install(FILES $<TARGET_FILE:weft> DESTINATION weft
         PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE GROUP_READ
                     GROUP_EXECUTE WORLD_READ WORLD_EXECUTE
         COMPONENT python EXCLUDE_FROM_ALL)
+# cmake --install --strip passes over what is installed as a file.
+install(CODE "
+    if(CMAKE_INSTALL_DO_STRIP AND NOT \"${CMAKE_STRIP}\" STREQUAL \"\")
+        execute_process(COMMAND \"${CMAKE_STRIP}\"
+            \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/weft/$<TARGET_SONAME_FILE_NAME:weft>\")
+    endif()" COMPONENT python EXCLUDE_FROM_ALL)
 # For programs in C that are built against an installed package.
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/weft DESTINATION weft/include
         COMPONENT python EXCLUDE_FROM_ALL FILES_MATCHING PATTERN *.h)

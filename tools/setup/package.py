@@ -6,6 +6,7 @@ scikit-build-core does it where it is installed. Elsewhere CMake installs the
 same files, and this script adds the metadata and the command `weft`.
 """
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -34,6 +36,19 @@ def with_pip():
     run(sys.executable, "-m", "pip", "install", *options, ".")
 
 
+@contextlib.contextmanager
+def shims_kept():
+    """Keep the shims over an installation: they are good while their sources are the same."""
+    folder = SITE / "weft" / "torch"
+    with tempfile.TemporaryDirectory() as aside:
+        for shim in folder.glob("_shim_*.so"):
+            shutil.copy2(shim, aside)
+        yield
+        for shim in pathlib.Path(aside).iterdir():
+            if folder.is_dir() and not (folder / shim.name).exists():
+                shutil.copy2(shim, folder)
+
+
 def with_cmake():
     # Not shared with scikit-build-core, which configures differently.
     build = BUILD.with_name("package-cmake")
@@ -43,7 +58,7 @@ def with_cmake():
     run("cmake", "-S", ROOT, "-B", build, *generator, *settings)
     run("cmake", "--build", build, "--parallel", str(os.cpu_count() or 1))
     shutil.rmtree(SITE / "weft", ignore_errors=True)
-    run("cmake", "--install", build, "--component", "python", "--prefix", SITE)
+    run("cmake", "--install", build, "--strip", "--component", "python", "--prefix", SITE)
     write_metadata()
 
 
@@ -82,10 +97,12 @@ def write_command(name, module, function):
 
 def main():
     if all(importlib.util.find_spec(name) for name in ("scikit_build_core", "pip")):
-        with_pip()
+        with shims_kept():
+            with_pip()
     else:
         print("setup: scikit-build-core is not here; CMake installs the package itself")
-        with_cmake()
+        with shims_kept():
+            with_cmake()
 
 
 if __name__ == "__main__":

@@ -4,11 +4,12 @@
 The shim is the C++ class that torch.distributed calls. torch promises no stable
 interface for it, so it is built against the torch that is installed, into a file
 whose name says for which torch, which Python and which sources it is good. It
-goes next to this file, or, if that folder cannot be written, into the user's
-cache.
+goes next to this file, and into the list of the package's files, so that pip
+uninstall removes it; or, if that folder cannot be written, into the user's cache.
 """
 
 import argparse
+import contextlib
 import hashlib
 import os
 import pathlib
@@ -87,7 +88,28 @@ def build(verbose: bool = False) -> pathlib.Path:
     for other in target.parent.glob(target.stem.rpartition("_")[0] + "_*.so"):
         if other != target:
             other.unlink()  # of sources that are not installed any more
+    _record(target)
     return target
+
+
+def _record(target: pathlib.Path) -> None:
+    """Name the shims that lie beside `target` in the list of what pip has installed."""
+    site = PACKAGE.parent
+    record = next(iter(sorted(site.glob("weft-*.dist-info/RECORD"))), None)
+    if record is None or not target.is_relative_to(site):
+        return
+    folder = target.parent.relative_to(site)
+    ours = f"{folder}/_shim_"
+    lines = record.read_text().splitlines()
+    if not any(line.startswith(f"{folder}/build.py,") for line in lines):
+        return  # of another installation, an editable one say
+    kept = [line for line in lines if not line.startswith(ours)]
+    # Hash and size may be left out.
+    kept += [f"{folder}/{path.name},," for path in sorted(target.parent.glob("_shim_*.so"))]
+    part = record.with_suffix(".part")
+    with contextlib.suppress(OSError):  # it can be used all the same
+        part.write_text("".join(f"{line}\n" for line in kept))
+        os.replace(part, record)
 
 
 def _writable() -> pathlib.Path:
@@ -111,6 +133,7 @@ def _options() -> list[str]:
         "-O2",
         "-fPIC",
         "-shared",
+        "-s",
         "-fvisibility=hidden",
         "-Wall",
         "-Wno-deprecated-declarations",
@@ -165,7 +188,9 @@ def main() -> int:
     options = parser.parse_args()
     try:
         found = None if options.force else find()
-        if found is None:
+        if found is not None:
+            _record(found)  # the package may have been installed anew since
+        else:
             print(f"building the shim for torch {torch_version()}; half a minute or so", flush=True)
             found = build(options.verbose)
     except ModuleNotFoundError as error:
