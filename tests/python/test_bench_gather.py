@@ -135,6 +135,40 @@ def test_a_call_that_does_nothing_or_another_thing_is_wrong(call):
     assert ("weft" in rank.do_rows(64, 100, 1, call)["wrong"]) is (call != "gather")
 
 
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+def test_a_process_has_a_thread_for_each_core_and_says_that_it_is_at_work():
+    import torch
+    from weft.bench import gather_rank
+
+    said = []
+    rank = gather_rank.Rank(lambda: said.append("at work"))
+    cores, threads = os.sched_getaffinity(0), torch.get_num_threads()
+    try:
+        rank.do_pin([min(cores)])
+        assert torch.get_num_threads() == 1
+        rank.do_table(9 << 20, huge=False, numbers=False)
+    finally:
+        os.sched_setaffinity(0, cores)
+        torch.set_num_threads(threads)
+    assert said == ["at work"] * 3  # pieces of 4 MiB
+
+
+def speaker(*lines):
+    """A process that says this, and then nothing until it is stopped."""
+    code = f"import sys; print({chr(10).join(lines)!r}, flush=True); sys.stdin.read()"
+    return gather.Rank(command=(sys.executable, "-c", code))
+
+
+def test_a_process_that_is_at_work_is_waited_for_and_a_silent_one_is_not():
+    rank = speaker('{"at_work": true}', '{"at_work": true}', '{"us": 3}', '{"at_work": true}')
+    try:
+        assert rank.hear(60) == {"us": 3}
+        with pytest.raises(gather.RankError, match="no answer for 0 s"):
+            rank.hear(0.1)
+    finally:
+        rank.stop()
+
+
 def test_the_table_fits_into_memory():
     assert gather.table_bytes(3 * GIB, quick=True) == GIB
     assert gather.table_bytes(100 * GIB, quick=True) == 2 * GIB

@@ -18,7 +18,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -91,6 +91,10 @@ def rows_per_call(op: str, row: int) -> int:
     return MUCH // row if op in OPERATIONS and OPERATIONS[op].much else FEW_ROWS
 
 
+_COMMAND = (sys.executable, "-m", "weft.bench.gather_rank")
+PATIENCE = 120.0  # seconds without a word from a process
+
+
 class RankError(Exception):
     """A process of the benchmark failed; the text says what it said."""
 
@@ -98,9 +102,10 @@ class RankError(Exception):
 class Rank:
     """One process that measures. Whoever makes it calls `stop`."""
 
-    def __init__(self, env: dict[str, str] | None = None):
+    def __init__(self, env: dict[str, str] | None = None, command: Sequence[str] = _COMMAND):
+        self._unread = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "weft.bench.gather_rank"],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -116,18 +121,27 @@ class Rank:
         except OSError as error:
             raise RankError(f"the process is gone: {error}") from error
 
-    def hear(self, seconds: float = 120.0) -> dict:
-        """The answer to the last command."""
-        assert self._process.stdout is not None
-        if not select.select([self._process.stdout], [], [], seconds)[0]:
-            raise RankError(f"no answer for {seconds:.0f} s")
-        line = self._process.stdout.readline()
-        if not line:
-            raise RankError(f"the process ended with status {self._process.wait()}")
-        answer = json.loads(line)
+    def hear(self, seconds: float = PATIENCE) -> dict:
+        """The answer to the last command. One that says that it is at work has more time."""
+        while "at_work" in (answer := self._next(seconds)):
+            pass
         if "error" in answer:
             raise RankError(answer["error"])
         return answer
+
+    def _next(self, seconds: float) -> dict:
+        """The next line. Several may come at once, and then select knows of the first only."""
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while b"\n" not in self._unread:
+            if not select.select([pipe], [], [], seconds)[0]:
+                raise RankError(f"no answer for {seconds:.0f} s")
+            more = os.read(pipe, 1 << 16)
+            if not more:
+                raise RankError(f"the process ended with status {self._process.wait()}")
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line)
 
     def ask(self, do: str, **words: object) -> dict:
         self.tell(do, **words)

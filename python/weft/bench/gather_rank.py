@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of `weft bench gather`: makes a table, and times what is done with its rows.
 
-Commands come as lines of JSON on standard input, answers go as lines to standard output. All
+Commands come as lines of JSON on standard input, answers go as lines to standard output; a process
+that fills a large table says now and then that it is at work. All
 systems have the same table, the same ids and the same other rows, which are gathered into or
 scattered from, and are written to before anything is timed. Every call has other ids than the one
 before, so that no row is found in a cache because it was just there.
@@ -35,6 +36,7 @@ _FRACTION, _ONE = 0x007FFFFF, 0x3F800000
 # After a call torch's threads poll for some milliseconds (300 000 pauses in libgomp); the next
 # system is not to share its cores with them.
 _PAUSE = 0.02
+_TELL = 1.0  # seconds from one word that a process is at work to the next
 
 
 def _map(size: int, huge: bool) -> torch.Tensor:
@@ -46,10 +48,11 @@ def _map(size: int, huge: bool) -> torch.Tensor:
     return whole[skip : skip + size // 4]
 
 
-def _fill(memory: torch.Tensor, numbers: bool = False) -> None:
+def _fill(memory: torch.Tensor, at_work: Callable[[], None], numbers: bool = False) -> None:
     """Other bits in every word: a wrong row cannot pass for the right one, nor for zeros.
 
     With `numbers` they are ordinary ones: to add to others may take a CPU much longer.
+    `at_work` is called after each piece.
     """
     words = memory.view(torch.int32)
     seed = secrets.randbits(30)
@@ -59,6 +62,7 @@ def _fill(memory: torch.Tensor, numbers: bool = False) -> None:
         part.mul_(_SPREAD)
         if numbers:
             part.bitwise_and_(_FRACTION).bitwise_or_(_ONE)
+        at_work()
 
 
 def _huge_kib() -> int:
@@ -134,7 +138,8 @@ def _ids(rows: int, sets: int, count: int, distinct: bool) -> torch.Tensor:
 class Rank:
     """Answers commands; the methods that begin with `do_` are the commands."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_work: Callable[[], None] = lambda: None) -> None:
+        self._at_work = at_work
         self._library: Library | None = None
         self._memory: torch.Tensor | None = None
         self._region: Region | None = None
@@ -149,7 +154,7 @@ class Rank:
         self._batch = self._memory = None
         before = _huge_kib()
         self._memory = _map(size, huge)
-        _fill(self._memory, numbers)
+        _fill(self._memory, self._at_work, numbers)
         return {"huge": (_huge_kib() - before) << 10}
 
     def do_region(self, size: int) -> dict:
@@ -159,7 +164,7 @@ class Rank:
         pointer = (ctypes.c_float * (size // 4)).from_address(self._region.base)
         self._memory = torch.frombuffer(pointer, dtype=torch.float32)
         if self._region.rank == 0:
-            _fill(self._memory)
+            _fill(self._memory, self._at_work)
         self._region.barrier()
         return {}
 
@@ -228,15 +233,34 @@ class Rank:
         return {"per_s": calls / (now - start)}
 
     def do_pin(self, cores: list[int]) -> dict:
+        """Stay on these cores, with a thread for each.
+
+        Threads that share a core poll in turn for those that wait for it: 16 of them on one
+        take minutes for what one does in seconds.
+        """
         os.sched_setaffinity(0, cores)
+        torch.set_num_threads(len(cores))
         return {}
+
+
+def _now_and_then(tell: Callable[[], object]) -> Callable[[], None]:
+    """Call `tell` at most once in a while, however often this is called."""
+    last = time.monotonic()
+
+    def at_work() -> None:
+        nonlocal last
+        if time.monotonic() > last + _TELL:
+            last = time.monotonic()
+            tell()
+
+    return at_work
 
 
 def main() -> int:
     # What libraries print must not get among the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    rank = Rank()
+    rank = Rank(_now_and_then(lambda: answers.write('{"at_work": true}\n')))
     for line in sys.stdin:
         words = json.loads(line)
         try:
