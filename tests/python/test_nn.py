@@ -45,7 +45,7 @@ def test_an_unknown_argument_is_one_of_the_function_that_was_called(alone, tmp_p
         with pytest.raises(TypeError, match=rf"^{name}\(\) got an unexpected .* 'colour'$"):
             make(colour="red")
         make(pages="small")
-    with pytest.raises(TypeError, match="weft.nn.Embedding has no argument 'max_norm'"):
+    with pytest.raises(TypeError, match=r"weft\.nn\.Embedding has no argument 'max_norm'"):
         weft.nn.Embedding(3, 2, max_norm=1.0)
 
 
