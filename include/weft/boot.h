@@ -64,6 +64,13 @@ WEFT_API weft_status weft_boot_open_env(weft_boot **out);
 /** Where weft_boot_open_env would look: "torchrun", "openmpi", "alone", ... */
 WEFT_API const char *weft_boot_launcher(void);
 
+/**
+ * The rank of this process and the number of ranks, as weft_boot_open_env would
+ * take them from the environment. Fails with WEFT_ERR_INVALID, naming the
+ * variable that is missing or wrong, and then writes nothing.
+ */
+WEFT_API weft_status weft_boot_place(uint32_t *rank, uint32_t *ranks);
+
 /** End a table that one of the calls above made. Takes NULL. */
 WEFT_API void weft_boot_close(weft_boot *boot);
 

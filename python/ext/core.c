@@ -28,6 +28,18 @@ static PyObject *core_launcher(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(weft_boot_launcher());
 }
 
+static PyObject *core_place(PyObject *module, PyObject *unused)
+{
+    uint32_t rank;
+    uint32_t ranks;
+    weft_status status = weft_boot_place(&rank, &ranks);
+
+    (void)module;
+    (void)unused;
+    return status != WEFT_OK ? wfp_raise(status)
+                             : Py_BuildValue("(II)", rank, ranks);
+}
+
 static PyObject *core_settings(PyObject *module, PyObject *unused)
 {
     PyObject *list = PyList_New(0);
@@ -72,6 +84,9 @@ static PyMethodDef core_functions[] = {
     {"launcher", core_launcher, METH_NOARGS,
      "launcher()\n--\n\n"
      "What started this process: 'torchrun', 'openmpi', 'alone', ..."},
+    {"place", core_place, METH_NOARGS,
+     "place()\n--\n\n"
+     "(rank, size) as the launcher has put them into the environment."},
     {"settings", core_settings, METH_NOARGS,
      "settings()\n--\n\n"
      "Every setting as (name, value, source, default, help)."},

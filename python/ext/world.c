@@ -74,6 +74,43 @@ static int world_interrupted(void *ctx)
     return raised;
 }
 
+/* Make the world over a table of this host: (name, rank, size). */
+static weft_status create_by_name(PyObject *place, weft_world_options *options,
+                                  weft_world **out)
+{
+    weft_boot *boot = NULL;
+    const char *name;
+    unsigned rank;
+    unsigned size;
+    weft_status status;
+
+    if (!PyArg_ParseTuple(place, "sII", &name, &rank, &size)) {
+        PyErr_Clear();
+        return weft_boot_fail(WEFT_ERR_INVALID,
+                              "a place by name is (name, rank, size)");
+    }
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_boot_open_local(name, rank, size, &boot);
+    if (status == WEFT_OK) {
+        options->boot = boot;
+        status = weft_world_create(options, out);
+        weft_boot_close(boot);
+    }
+    Py_END_ALLOW_THREADS
+    return status;
+}
+
+static weft_status create_by_table(weft_world_options *options,
+                                   weft_world **out)
+{
+    weft_status status;
+
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_world_create(options, out);
+    Py_END_ALLOW_THREADS
+    return status;
+}
+
 static PyObject *world_create(PyObject *module, PyObject *const *args,
                               Py_ssize_t nargs, PyObject *kwnames)
 {
@@ -86,13 +123,15 @@ static PyObject *world_create(PyObject *module, PyObject *const *args,
     weft_world *world = NULL;
     weft_status status;
     PyObject *result = NULL;
+    bool by_name;
     bool with_boot;
 
     (void)module;
     if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0) {
         return NULL;
     }
-    with_boot = given[0] != NULL && given[0] != Py_None;
+    by_name = given[0] != NULL && PyTuple_Check(given[0]);
+    with_boot = given[0] != NULL && given[0] != Py_None && !by_name;
     if (with_boot && wfp_boot_init(&boot, given[0]) < 0) {
         return NULL;
     }
@@ -103,9 +142,8 @@ static PyObject *world_create(PyObject *module, PyObject *const *args,
             return NULL;
         }
     }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_world_create(&options, &world);
-    Py_END_ALLOW_THREADS
+    status = by_name ? create_by_name(given[0], &options, &world)
+                     : create_by_table(&options, &world);
     if (status == WEFT_OK) {
         result = world_wrap(world);
     } else if (with_boot) {

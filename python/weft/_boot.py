@@ -15,7 +15,7 @@ import socketserver
 import struct
 import threading
 import time
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from weft import _threads
 from weft._core import MismatchError
@@ -48,6 +48,14 @@ class Alone:
         if key not in self._values:
             raise TimeoutError(f"{key} was never set, and nobody else is here to do so")
         return self._values[key]
+
+
+class Named(NamedTuple):
+    """Ranks of this host that know a common name; the library brings them together."""
+
+    name: str
+    rank: int
+    size: int
 
 
 class TorchStore:

@@ -19,7 +19,7 @@ _before_leaving: "list[Callable[[], None]]" = []  # of those who hold communicat
 
 
 def init(
-    boot: "_boot.Meeting | str | None" = None,
+    boot: "_boot.Meeting | _boot.Named | str | None" = None,
     *,
     store: Any = None,
     rank: int | None = None,

@@ -40,6 +40,20 @@ static weft_status env_open(const wf_boot_place *place, const char *name,
     return weft_boot_open_local(name, place->rank, place->ranks, out);
 }
 
+weft_status weft_boot_place(uint32_t *rank, uint32_t *ranks)
+{
+    wf_boot_place place;
+    weft_status st = rank == NULL || ranks == NULL
+                         ? wf_fail(WEFT_ERR_INVALID, "rank or ranks is NULL")
+                         : wf_boot_find_place(&place);
+
+    if (st == WEFT_OK) {
+        *rank = place.rank;
+        *ranks = place.ranks;
+    }
+    return st;
+}
+
 weft_status weft_boot_open_env(weft_boot **out)
 {
     wf_boot_place place;

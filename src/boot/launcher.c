@@ -171,37 +171,42 @@ static bool proc_read(pid_t pid, char name[16], pid_t *parent)
 }
 
 /* MPICH gives its ranks no job id that we could read without taking part in
- * their protocol, but on one host they all descend from one proxy. A shell or
- * profiler may stand between it and us; if it has another name than we know,
- * it is our parent. */
+ * their protocol, but on one host they all descend from one proxy, which has no
+ * others. A shell or profiler may stand between it and us. 0: there is none;
+ * a parent of another kind may have started several jobs. */
 static pid_t mpich_proxy(void)
 {
+    static const char *const proxies[] = {"hydra_pmi_proxy", "pmi_proxy"};
     char name[16];
     pid_t pid = getppid();
     pid_t parent;
 
     while (pid > 1 && proc_read(pid, name, &parent)) {
-        if (strcmp(name, "hydra_pmi_proxy") == 0) {
-            return pid;
+        for (size_t i = 0; i < sizeof(proxies) / sizeof(proxies[0]); i++) {
+            if (strcmp(name, proxies[i]) == 0) {
+                return pid;
+            }
         }
         pid = parent;
     }
-    return getppid();
+    return 0;
 }
 
 static weft_status mpich_job(wf_boot_place *place)
 {
     char text[320];
     char host[256] = "";
+    pid_t proxy;
 
     if (wf_boot_env("PMI_JOBID") != NULL) {
         return job_add_env(place, "PMI_JOBID");
     }
-    if (place->several_hosts) {
+    proxy = place->several_hosts ? 0 : mpich_proxy();
+    if (proxy == 0) {
         return job_fail(place, "PMI_JOBID");
     }
     gethostname(host, sizeof(host) - 1);
-    snprintf(text, sizeof(text), "%s/%d", host, (int)mpich_proxy());
+    snprintf(text, sizeof(text), "%s/%d", host, (int)proxy);
     return job_add(place, text);
 }
 

@@ -93,10 +93,8 @@ static weft_status name_try(const wf_boot_name *name, int *fd,
     return st;
 }
 
-/* The stand-in for `name` that listens by this line of the list, if it is one:
- * "address: references protocol flags type state inode @name". */
-static bool stand_in_parse(const char *line, const wf_boot_name *name,
-                           wf_boot_name *out)
+bool wf_boot_name_parse(const char *line, const wf_boot_name *name,
+                        wf_boot_name *out)
 {
     static const unsigned long listens = 0x10000;
     size_t n = strlen(name_text(name));
@@ -129,7 +127,7 @@ static weft_status stand_ins_try(const wf_boot_name *name, int *fd,
         wf_boot_name one;
         name_found found = NAME_NOBODY;
 
-        if (stand_in_parse(line, name, &one)) {
+        if (wf_boot_name_parse(line, name, &one)) {
             st = name_try(&one, fd, &other, &found);
         }
         if (found == NAME_OURS) {
@@ -200,7 +198,7 @@ static bool stand_in_is_listed(const wf_boot_name *name,
     while (list != NULL && !found && getline(&line, &room, list) > 0) {
         wf_boot_name one;
 
-        found = stand_in_parse(line, name, &one) &&
+        found = wf_boot_name_parse(line, name, &one) &&
                 strcmp(name_text(&one), name_text(own)) == 0;
     }
     free(line);

@@ -53,4 +53,10 @@ weft_status wf_boot_name_listen(const wf_boot_name *name, int *fd,
 weft_status wf_boot_name_connect(const wf_boot_name *name, bool search, int *fd,
                                  wf_boot_holder *holder);
 
+/* The stand-in for `name` that listens by this line of the kernel's list, if it
+ * is one: "address: references protocol flags type state inode @text". Anybody
+ * may have chosen the text. */
+bool wf_boot_name_parse(const char *line, const wf_boot_name *name,
+                        wf_boot_name *out);
+
 #endif

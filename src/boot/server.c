@@ -14,234 +14,13 @@
 #include "base/status.h"
 #include "base/thread.h"
 #include "base/time.h"
-#include "boot/conn.h"
-#include "boot/table.h"
-
-/* Rule 5: how long the others may go on when rank 0 has closed the table. */
-#define LINGER_NS (1 * WF_SEC)
-
-/* Rule 3: how long a death goes unmentioned. */
-#define MOURN_NS (500 * WF_MS)
+#include "boot/server_state.h"
 
 /* Connections beyond one for each rank; more wait until one of them ends. */
 #define SPARE_CLIENTS 64u
 
 /* Connections that are let in or turned away before ranks are served. */
 #define ACCEPTS_A_TURN 256u
-
-#define NO_RANK UINT32_MAX
-
-typedef enum rank_state { RANK_ABSENT, RANK_HERE, RANK_DONE } rank_state;
-
-typedef struct server_client {
-    wf_conn conn;
-    pid_t pid;
-    uint32_t rank; /* NO_RANK until its HELLO is accepted */
-    bool refused;
-    bool waits; /* for `key`, in request `wait_id` */
-    uint32_t wait_id;
-    char key[WF_BOOT_KEY_MAX + 1];
-} server_client;
-
-struct wf_boot_server {
-    pthread_t thread;
-    char *name;
-    uint32_t ranks;
-    int listener; /* -1 once all ranks are here */
-    wf_boot_table table;
-    unsigned char *state; /* rank_state of each rank */
-    uint32_t absent;
-    uint32_t here; /* and not done */
-
-    server_client *clients;
-    struct pollfd *polls; /* the listener, then one for each client */
-    size_t count;
-    size_t room;
-
-    bool told_refused; /* another user could fill the log otherwise */
-
-    bool closing;       /* rank 0 has closed its connection */
-    bool closing_early; /* without having said DONE */
-    uint64_t leave_by;
-
-    uint32_t dead; /* the first rank that died, or NO_RANK */
-    pid_t dead_pid;
-    uint64_t tell_at;
-};
-
-/* --- answers ------------------------------------------------------------- */
-
-static void client_answer(server_client *c, wf_wire_kind kind, uint32_t id,
-                          weft_status status, const void *value, size_t n)
-{
-    wf_wire_msg msg = {
-        .kind = kind, .id = id, .status = status, .value = value, .n = n};
-
-    if (wf_conn_push(&c->conn, &msg) != WEFT_OK) {
-        wf_log(WEFT_LOG_ERROR, "boot: rank %u gets no answer: %s", c->rank,
-               weft_error_detail());
-        wf_conn_end(&c->conn);
-    }
-}
-
-static void client_answer_failure(server_client *c, wf_wire_kind kind,
-                                  uint32_t id, weft_status status)
-{
-    const char *why = weft_error_detail();
-
-    client_answer(c, kind, id, status, why, strlen(why));
-}
-
-/* --- ranks come and go --------------------------------------------------- */
-
-static weft_status server_check_hello(const wf_boot_server *s,
-                                      const server_client *c,
-                                      const wf_wire_hello *hello)
-{
-    if (hello->ranks != s->ranks || hello->rank >= s->ranks) {
-        return wf_fail(WEFT_ERR_MISMATCH,
-                       "pid %d is rank %u of %u, but rank 0 (pid %d) says that "
-                       "the job '%s' has %u ranks",
-                       (int)c->pid, hello->rank, hello->ranks, (int)getpid(),
-                       s->name, s->ranks);
-    }
-    if (s->state[hello->rank] != RANK_ABSENT) {
-        return wf_fail(WEFT_ERR_MISMATCH,
-                       "rank %u of job '%s' is there already, and pid %d says "
-                       "it is that rank too; do two jobs share the name "
-                       "(WEFT_JOB)?",
-                       hello->rank, s->name, (int)c->pid);
-    }
-    return WEFT_OK;
-}
-
-static void server_join(wf_boot_server *s, server_client *c, uint32_t rank)
-{
-    c->rank = rank;
-    s->state[rank] = RANK_HERE;
-    s->absent--;
-    s->here++;
-}
-
-static void server_stop_listening(wf_boot_server *s)
-{
-    if (s->listener >= 0) {
-        close(s->listener);
-        s->listener = -1;
-    }
-}
-
-static void server_hello(wf_boot_server *s, server_client *c,
-                         const wf_wire_msg *msg)
-{
-    wf_wire_hello hello;
-    weft_status st;
-
-    memcpy(&hello, msg->value, sizeof(hello));
-    st = server_check_hello(s, c, &hello);
-    if (st != WEFT_OK) {
-        c->refused = true;
-        client_answer_failure(c, WF_WIRE_ACK, msg->id, st);
-        return;
-    }
-    server_join(s, c, hello.rank);
-    client_answer(c, WF_WIRE_ACK, msg->id, WEFT_OK, NULL, 0);
-    if (s->absent == 0) {
-        server_stop_listening(s);
-    }
-}
-
-static void server_rank_done(wf_boot_server *s, uint32_t rank)
-{
-    if (s->state[rank] == RANK_HERE) {
-        s->state[rank] = RANK_DONE;
-        s->here--;
-    }
-}
-
-/* The connection of a rank has ended. */
-static void server_rank_gone(wf_boot_server *s, const server_client *c)
-{
-    bool done = s->state[c->rank] == RANK_DONE;
-
-    server_rank_done(s, c->rank);
-    if (c->rank == 0) {
-        s->closing = true;
-        s->closing_early = !done;
-        s->leave_by = wf_now_ns() + LINGER_NS;
-    } else if (!done && s->dead == NO_RANK) {
-        s->dead = c->rank;
-        s->dead_pid = c->pid;
-        s->tell_at = wf_now_ns() + MOURN_NS;
-    }
-}
-
-/* --- requests ------------------------------------------------------------ */
-
-static void server_wake(wf_boot_server *s, const wf_boot_entry *e)
-{
-    for (size_t i = 0; i < s->count; i++) {
-        server_client *c = &s->clients[i];
-
-        if (c->waits && strcmp(c->key, e->key) == 0) {
-            c->waits = false;
-            client_answer(c, WF_WIRE_VALUE, c->wait_id, WEFT_OK, e->value,
-                          e->n);
-        }
-    }
-}
-
-static void server_set(wf_boot_server *s, server_client *c,
-                       const wf_wire_msg *msg)
-{
-    weft_status st = wf_boot_table_put(&s->table, msg->key, msg->value, msg->n);
-
-    if (st != WEFT_OK) {
-        client_answer_failure(c, WF_WIRE_ACK, msg->id, st);
-        return;
-    }
-    client_answer(c, WF_WIRE_ACK, msg->id, WEFT_OK, NULL, 0);
-    server_wake(s, wf_boot_table_find(&s->table, msg->key));
-}
-
-static void server_get(wf_boot_server *s, server_client *c,
-                       const wf_wire_msg *msg)
-{
-    const wf_boot_entry *e = wf_boot_table_find(&s->table, msg->key);
-
-    c->waits = e == NULL;
-    if (e != NULL) {
-        client_answer(c, WF_WIRE_VALUE, msg->id, WEFT_OK, e->value, e->n);
-        return;
-    }
-    c->wait_id = msg->id;
-    snprintf(c->key, sizeof(c->key), "%s", msg->key);
-}
-
-static void server_take(wf_boot_server *s, server_client *c,
-                        const wf_wire_msg *msg)
-{
-    bool known = c->rank != NO_RANK;
-
-    if (c->refused) {
-        return;
-    }
-    if (msg->kind == WF_WIRE_HELLO && !known) {
-        server_hello(s, c, msg);
-    } else if (msg->kind == WF_WIRE_SET && known) {
-        server_set(s, c, msg);
-    } else if (msg->kind == WF_WIRE_GET && known) {
-        server_get(s, c, msg);
-    } else if (msg->kind == WF_WIRE_DONE && known) {
-        server_rank_done(s, c->rank);
-    } else {
-        wf_log(WEFT_LOG_WARN,
-               "boot: pid %d speaks out of turn; its connection "
-               "is closed",
-               (int)c->pid);
-        wf_conn_end(&c->conn);
-    }
-}
 
 /* --- connections --------------------------------------------------------- */
 
@@ -265,7 +44,7 @@ static weft_status server_add(wf_boot_server *s, int fd, pid_t pid)
         s->polls = polls;
         s->room = room;
     }
-    s->clients[s->count] = (server_client){.pid = pid, .rank = NO_RANK};
+    s->clients[s->count] = (server_client){.pid = pid, .rank = WF_NO_RANK};
     wf_conn_init(&s->clients[s->count].conn, fd);
     s->count++;
     return WEFT_OK;
@@ -342,7 +121,7 @@ static void server_serve(wf_boot_server *s, server_client *c, short events)
         if (wf_conn_has_output(&c->conn) || !wf_conn_next(&c->conn, &msg)) {
             return;
         }
-        server_take(s, c, &msg);
+        wf_server_take(s, c, &msg);
     }
 }
 
@@ -357,8 +136,8 @@ static void server_drop_ended(wf_boot_server *s)
             s->clients[kept++] = *c;
             continue;
         }
-        if (c->rank != NO_RANK) {
-            server_rank_gone(s, c);
+        if (c->rank != WF_NO_RANK) {
+            wf_server_rank_gone(s, c);
         }
         wf_conn_fini(&c->conn);
     }
@@ -366,24 +145,6 @@ static void server_drop_ended(wf_boot_server *s)
 }
 
 /* --- the thread ---------------------------------------------------------- */
-
-static void server_tell_of_death(wf_boot_server *s)
-{
-    if (s->dead == NO_RANK || wf_now_ns() < s->tell_at) {
-        return;
-    }
-    for (size_t i = 0; i < s->count; i++) {
-        server_client *c = &s->clients[i];
-
-        if (c->waits) {
-            c->waits = false;
-            wf_fail(WEFT_ERR_PEER,
-                    "rank %u (pid %d) died before the job was formed", s->dead,
-                    (int)s->dead_pid);
-            client_answer_failure(c, WF_WIRE_VALUE, c->wait_id, WEFT_ERR_PEER);
-        }
-    }
-}
 
 /* Rule 5. Ranks that never came are waited for only if rank 0 is content with
  * what it has; else it leaves because of them. */
@@ -402,14 +163,22 @@ static int server_poll_ms(const wf_boot_server *s)
     if (s->closing) {
         wake = s->leave_by;
     }
-    if (s->dead != NO_RANK && s->tell_at < wake && wf_now_ns() < s->tell_at) {
+    if (s->dead != WF_NO_RANK && s->tell_at < wake &&
+        wf_now_ns() < s->tell_at) {
         wake = s->tell_at;
     }
     return wf_ms_until(wake);
 }
 
-static void server_turn(wf_boot_server *s)
+/* The shorter of two times, of which -1 is the longest. */
+static int shorter_ms(int a, int b)
 {
+    return a < 0 || (b >= 0 && b < a) ? b : a;
+}
+
+bool wf_boot_server_turn(wf_boot_server *s, int wait_ms)
+{
+    int ms = shorter_ms(server_poll_ms(s), wait_ms);
     size_t count = s->count;
 
     s->polls[0] = (struct pollfd){.fd = server_is_full(s) ? -1 : s->listener,
@@ -422,7 +191,7 @@ static void server_turn(wf_boot_server *s)
             .events = wf_conn_has_output(conn) ? POLLOUT : POLLIN,
         };
     }
-    if (poll(s->polls, count + 1, server_poll_ms(s)) > 0) {
+    if (poll(s->polls, count + 1, ms) > 0) {
         for (size_t i = 0; i < count; i++) {
             if (s->polls[i + 1].revents != 0) {
                 server_serve(s, &s->clients[i], s->polls[i + 1].revents);
@@ -432,27 +201,33 @@ static void server_turn(wf_boot_server *s)
             server_accept(s);
         }
     }
-    server_tell_of_death(s);
+    wf_server_tell_of_death(s);
     server_drop_ended(s);
+    return !server_is_over(s);
+}
+
+/* The others learn then that there is no table any more. */
+static void server_hang_up(wf_boot_server *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        wf_conn_fini(&s->clients[i].conn);
+    }
+    s->count = 0;
+    wf_server_stop_listening(s);
 }
 
 static void *server_main(void *arg)
 {
     wf_boot_server *s = arg;
 
-    while (!server_is_over(s)) {
-        server_turn(s);
+    while (wf_boot_server_turn(s, -1)) {
     }
-    /* The others learn now that there is no table any more. */
-    for (size_t i = 0; i < s->count; i++) {
-        wf_conn_fini(&s->clients[i].conn);
-    }
-    s->count = 0;
-    server_stop_listening(s);
+    server_hang_up(s);
     return NULL;
 }
 
-static void server_free(wf_boot_server *s)
+/* Leaves the sockets to the caller. */
+static void server_let_go(wf_boot_server *s)
 {
     wf_boot_table_fini(&s->table);
     wf_free(s->clients);
@@ -462,10 +237,16 @@ static void server_free(wf_boot_server *s)
     wf_free(s);
 }
 
-weft_status wf_boot_server_create(const char *name, uint32_t ranks,
-                                  int listener, int own, wf_boot_server **out)
+void wf_boot_server_free(wf_boot_server *server)
 {
-    weft_status st = WEFT_ERR_NOMEM;
+    server_hang_up(server);
+    server_let_go(server);
+}
+
+weft_status wf_boot_server_open(const char *name, uint32_t ranks, int listener,
+                                int own, wf_boot_server **out)
+{
+    weft_status st;
     wf_boot_server *s = wf_zalloc(sizeof(*s));
 
     if (s == NULL) {
@@ -473,36 +254,45 @@ weft_status wf_boot_server_create(const char *name, uint32_t ranks,
     }
     s->ranks = ranks;
     s->absent = ranks;
-    s->dead = NO_RANK;
+    s->dead = WF_NO_RANK;
     s->listener = listener;
     s->name = wf_strdup(name);
     s->state = wf_zalloc(ranks);
-    if (s->name == NULL || s->state == NULL) {
-        wf_fail(WEFT_ERR_NOMEM, "boot server of %u ranks", ranks);
-        goto free_server;
-    }
-    st = server_add(s, own, getpid());
+    st = s->name == NULL || s->state == NULL
+             ? wf_fail(WEFT_ERR_NOMEM, "boot server of %u ranks", ranks)
+             : server_add(s, own, getpid());
     if (st != WEFT_OK) {
-        goto free_server;
+        server_let_go(s);
+        return st;
     }
-    server_join(s, &s->clients[0], 0);
+    wf_server_join(s, &s->clients[0], 0);
+    *out = s;
+    return WEFT_OK;
+}
+
+weft_status wf_boot_server_create(const char *name, uint32_t ranks,
+                                  int listener, int own, wf_boot_server **out)
+{
+    wf_boot_server *s = NULL;
+    weft_status st = wf_boot_server_open(name, ranks, listener, own, &s);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
     st = wf_thread_start("the thread that ranks meet at", server_main, s,
                          &s->thread);
     if (st != WEFT_OK) {
-        goto free_server;
+        server_let_go(s);
+        return st;
     }
     *out = s;
     return WEFT_OK;
-
-free_server:
-    server_free(s);
-    return st;
 }
 
 void wf_boot_server_destroy(wf_boot_server *server)
 {
     if (server != NULL) {
         pthread_join(server->thread, NULL);
-        server_free(server);
+        server_let_go(server);
     }
 }

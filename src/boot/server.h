@@ -32,4 +32,12 @@ weft_status wf_boot_server_create(const char *name, uint32_t ranks,
 /* Wait for the thread to end, and free all. Rank 0 has closed its end. */
 void wf_boot_server_destroy(wf_boot_server *server);
 
+/* The parts of it, for who has no thread to spare. Open: like create, but
+ * nobody serves. Turn: serve what there is, or wait for it up to `wait_ms`
+ * (-1: as long as it takes); false once it is over. Free: end it all. */
+weft_status wf_boot_server_open(const char *name, uint32_t ranks, int listener,
+                                int own, wf_boot_server **out);
+bool wf_boot_server_turn(wf_boot_server *server, int wait_ms);
+void wf_boot_server_free(wf_boot_server *server);
+
 #endif

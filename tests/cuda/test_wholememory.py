@@ -9,6 +9,7 @@ running. Exit code 1: one failed. 77: cannot run here.
 
 import os
 import pathlib
+import secrets
 import sys
 
 import checks
@@ -156,10 +157,10 @@ CHECKS = {
 
 
 def run_check(name, ranks):
-    """Its ranks as processes, which meet by this parent; the output of those that failed."""
+    """Its ranks as processes, which meet by a name; the output of those that failed."""
     path = os.pathsep.join([str(COMPAT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("MASTER_", "WEFT_JOB"))}
-    env = {**kept, "PYTHONPATH": path}
+    env = {**kept, "PYTHONPATH": path, "WEFT_JOB": secrets.token_hex(8)}
     command = [sys.executable, __file__, "--rank", name]
     commands = [([*command, str(rank), str(ranks)], env) for rank in range(ranks)]
     return checks.run_ranks(commands, DEADLINE)

@@ -4,6 +4,7 @@
 import ctypes
 import os
 import pathlib
+import secrets
 import shutil
 import socket
 import subprocess
@@ -44,83 +45,111 @@ print("the page has run")
 """
 
 
-def run_page(tmp_path, **environment):
-    quiet = ranks.quiet_environment()
-    quiet |= {"PYTHONPATH": str(ROOT / "compat"), "XDG_RUNTIME_DIR": str(tmp_path), **environment}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", PAGE, str(rank), "2"],
-            env=quiet,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
+def start_page(program, rank, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-c", program, str(rank), "2"],
+        env={**ranks.quiet_environment(), "PYTHONPATH": str(ROOT / "compat"), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run_page(**environment):
+    started = [start_page(PAGE, rank, **environment) for rank in range(2)]
     for rank, process in enumerate(started):
         text, _ = process.communicate(timeout=180)
         assert process.returncode == 0 and "the page has run" in text, text
         assert f"rank={rank}, a=tensor([[0., 0., 0.,  ..., 0., 0., 0.]," in text
 
 
-def test_the_page_runs_and_ranks_find_each_other_by_their_parent(tmp_path):
-    folder = tmp_path / f"weft-{os.geteuid()}"
-    folder.mkdir(mode=0o700)
-    # A job of this parent that was killed has left this, and somebody else has the port now.
-    with socket.create_server(("localhost", 0)) as silent:
-        port = silent.getsockname()[1]
-        left = f'{{"host": "localhost", "port": {port}, "secret": "00", "size": 2}}'
-        (folder / f"parent-{os.getpid()}-0.json").write_text(left)
-        run_page(tmp_path)
-    assert not list(folder.iterdir())
+def test_the_page_runs_and_ranks_find_each_other_by_the_name_of_the_job():
+    run_page(WEFT_JOB=secrets.token_hex(8))
 
 
-def test_ranks_find_each_other_by_the_address_of_the_master(tmp_path):
+def test_ranks_find_each_other_by_the_address_of_the_master():
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
-    run_page(tmp_path, MASTER_ADDR="localhost", MASTER_PORT=str(port))
-    assert not list(tmp_path.iterdir())
+    run_page(MASTER_ADDR="localhost", MASTER_PORT=str(port))
 
 
-def slow_to_close(looked):
-    """Rank 0 keeps its board until the other one looks for that of the next time."""
-    close = _meet.FolderMeeting.close
+def test_ranks_find_each_other_by_their_launcher():
+    mpirun = shutil.which("mpirun")
+    known = mpirun and subprocess.run(
+        [mpirun, "--version"], check=False, capture_output=True, text=True
+    )
+    if not known or "Open MPI" not in known.stdout:
+        pytest.skip("there is no mpirun of Open MPI here")
+    start = [mpirun, "--oversubscribe", "--allow-run-as-root", "-n", "2"]
+    read = "import os, sys; sys.argv[1:] = [os.environ['OMPI_COMM_WORLD_RANK'], '2']\n"
+    done = subprocess.run(
+        [*start, sys.executable, "-c", read + PAGE],
+        check=False,
+        env={**ranks.quiet_environment(), "PYTHONPATH": str(ROOT / "compat")},
+        capture_output=True,
+        text=True,
+        timeout=180,
+    )
+    assert done.stdout.count("the page has run") == 2, done.stdout + done.stderr
 
-    def late(meeting):
-        while not looked.exists():
-            time.sleep(0.01)
-        close(meeting)
 
-    _meet.FolderMeeting.close = late
+# Each job writes its own number where the other one could see it.
+CROSSED = """
+import os, sys, torch
+from weft.compat import wholememory as wm
+rank, job = int(sys.argv[1]), int(os.environ["JOB"])
+wm.mp_init(rank, 2)
+a = wm.create_tensor([2], [], torch.int64, True, [])
+a[rank] = job
+wm.barrier([])
+print("seen", a.tolist(), flush=True)
+wm.barrier([])
+wm.finalize_lib()
+"""
 
 
-def quick_to_look(looked):
-    look = _meet.FolderMeeting._try
+def start_crossed(*names):
+    """Rank 0 of one job and rank 1 of the other, then the rest; what each has printed."""
+    started = []
+    for rank, job in ((0, 0), (1, 1), (1, 0), (0, 1)):
+        name = {"WEFT_JOB": names[job]} if names else {}
+        started.append((job, start_page(CROSSED, rank, JOB=str(job), **name)))
+    return [(job, process.communicate(timeout=180)[0]) for job, process in started]
 
-    def told(meeting):
-        found = list(look(meeting))
-        looked.touch()
-        return iter(found)
 
-    _meet.FolderMeeting._try = told
+def test_two_jobs_of_one_parent_keep_to_themselves():
+    for job, text in start_crossed(secrets.token_hex(8), secrets.token_hex(8)):
+        assert f"seen [{job}, {job}]" in text, text
+
+
+def test_two_jobs_that_nothing_tells_apart_are_refused():
+    for _, text in start_crossed():
+        assert "seen" not in text
+        assert "InvalidError" in text and "WEFT_JOB" in text and "MASTER_ADDR" in text, text
 
 
 def joins_twice(folder):
-    rank = int(os.environ["WEFT_RANK"])
-    looked = pathlib.Path(folder) / "looked"
-    if rank == 0:
-        slow_to_close(looked)
+    """Rank 0 leaves the first job only when the other one has looked for the second."""
+    rank = int(os.environ.pop("WEFT_RANK"))
+    del os.environ["WEFT_RANKS"]
     wm.mp_init(rank, 2)
     wm.finalize_lib()
+    looked = pathlib.Path(folder) / "looked"
     if rank == 1:
-        quick_to_look(looked)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_meet, "DEADLINE", 0.3)
+            with pytest.raises(weft.TimeoutError):
+                wm.mp_init(rank, 2)
+        looked.touch()
+    while not looked.exists():
+        time.sleep(0.01)
     wm.mp_init(rank, 2)
     wm.barrier([])
     wm.finalize_lib()
 
 
 def test_a_job_can_form_again_however_quick_a_rank_is(tmp_path):
-    ranks.run(2, joins_twice, str(tmp_path), environment={"XDG_RUNTIME_DIR": str(tmp_path)})
+    ranks.run(2, joins_twice, str(tmp_path))
 
 
 def uses_all_of_it(folder):
@@ -308,26 +337,16 @@ def test_every_call_does_what_it_says(tmp_path):
     for part, (first, after) in enumerate(((0, 5), (5, 5), (5, 11))):
         piece = rows[first:after].numpy().tobytes()
         (tmp_path / f"rows_part_{part}_of_3").write_bytes(piece)
-    ranks.run(3, uses_all_of_it, str(tmp_path), environment={"XDG_RUNTIME_DIR": str(tmp_path)})
+    ranks.run(3, uses_all_of_it, str(tmp_path))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_waits_in_vain_is_told_what_to_set(rank, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+def test_a_rank_that_waits_in_vain_is_told_what_to_set(rank, monkeypatch):
     monkeypatch.setattr(_meet, "DEADLINE", 0.3)
-    for name in ("MASTER_ADDR", "WEFT_JOB"):
-        monkeypatch.delenv(name, raising=False)
-    with pytest.raises(weft.Error, match=r"WEFT_JOB.*MASTER_ADDR and MASTER_PORT"):
+    monkeypatch.delenv("MASTER_ADDR", raising=False)
+    monkeypatch.setenv("WEFT_JOB", secrets.token_hex(8))
+    with pytest.raises(weft.TimeoutError, match=r"WEFT_JOB.*MASTER_ADDR and MASTER_PORT"):
         wm.mp_init(rank, 2)
-    assert not list(tmp_path.glob("*/*"))
-
-
-def test_a_folder_that_others_can_read_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    assert _meet.folder().stat().st_mode & 0o777 == 0o700
-    _meet.folder().chmod(0o755)
-    with pytest.raises(weft.DeniedError, match="0700"):
-        _meet.folder()
 
 
 def test_one_process_needs_nobody_and_wrong_numbers_are_told():

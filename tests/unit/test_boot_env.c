@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 #include <weft/boot.h>
 
@@ -124,10 +125,14 @@ static void find_each(void)
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         wf_boot_place place = place_of(cases[i].env);
+        uint32_t rank = 77;
+        uint32_t ranks = 77;
 
         WT_CHECK(strcmp(place.launcher, cases[i].launcher) == 0);
         WT_CHECK(strcmp(weft_boot_launcher(), cases[i].launcher) == 0);
         WT_CHECK(place.rank == cases[i].rank && place.ranks == cases[i].ranks);
+        WT_OK(weft_boot_place(&rank, &ranks));
+        WT_CHECK(rank == cases[i].rank && ranks == cases[i].ranks);
         WT_CHECK(strcmp(place.job, cases[i].job) == 0);
         WT_CHECK(place.several_hosts == cases[i].several_hosts);
     }
@@ -222,6 +227,8 @@ static void refuse_each(void)
          "PMIX_NAMESPACE is not set"},
         {"PMI_RANK=0 PMI_SIZE=many", "PMI_SIZE is 'many'"},
         {"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=2", "PMI_JOBID is not set"},
+        /* Two jobs of one parent that is no proxy would be one. */
+        {"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=4", "PMI_JOBID is not set"},
         {"SLURM_PROCID=0 SLURM_STEP_ID=0", "SLURM_NTASKS is not set"},
         {"SLURM_PROCID=0 SLURM_STEP_ID=0 SLURM_NTASKS=2",
          "SLURM_JOB_ID is not set"},
@@ -240,6 +247,7 @@ static void refuse_each(void)
     }
     environment("");
     WT_STATUS(weft_boot_open_env(NULL), WEFT_ERR_INVALID);
+    WT_STATUS(weft_boot_place(NULL, NULL), WEFT_ERR_INVALID);
 }
 
 static void what_is_wrong_is_named(void **state)
@@ -394,7 +402,7 @@ static void join_by_openmpi(void)
     join_three_times();
 }
 
-/* Without an id: all ranks are children of one process. */
+/* Without an id: all ranks are children of one process, a proxy of MPICH. */
 static void join_by_mpich(void)
 {
     be_rank("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL);
@@ -415,10 +423,15 @@ static void ranks_of_every_launcher_meet_again_and_again(void **state)
                                            join_by_openmpi, join_by_mpich,
                                            join_by_slurm};
 
+    char name[16] = "";
+
     (void)state;
+    assert_int_equal(prctl(PR_GET_NAME, name), 0);
+    assert_int_equal(prctl(PR_SET_NAME, "hydra_pmi_proxy"), 0);
     for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
         wt_run_job(&(const wt_job){.ranks = 4, .bare = bodies[i]});
     }
+    assert_int_equal(prctl(PR_SET_NAME, name), 0);
 }
 
 static char directory[64];

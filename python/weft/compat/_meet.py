@@ -3,31 +3,28 @@
 
     1. torch.distributed, where it is initialised
     2. MASTER_ADDR and MASTER_PORT, by a torch store
-    3. a file in a folder that only this user can read, named after WEFT_JOB, or
-       after the parent process: rank 0 writes where it listens, and a secret
+    3. the launcher that has given them these very numbers: mpirun, srun, WEFT_RANK
+    4. WEFT_JOB, the name of a job on this host
 
-A file that an earlier job has left names a listener that is gone, or one that
-does not know the secret; then the others go on looking until rank 0 writes its own.
+Without any of them nothing tells two jobs apart that run at the same time: neither
+their parent process nor the time they were started says who belongs to whom. So
+that is refused.
 """
 
-import contextlib
 import datetime
-import json
 import os
-import pathlib
-import socket
-import stat
-import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
-from weft import _boot
-from weft._core import DeniedError, TimeoutError
+from weft import _boot, _core, _job
+from weft._core import InvalidError, TimeoutError
 
 DEADLINE = 30.0  # seconds
-_PAUSE = 0.02
-_PROBE = 2.0
+
+# Jobs of WEFT_JOB that this process was in. One that ends may form again; a rank that
+# is quick must not meet the others of the last time, and all ranks count alike.
+_formed = 0
 
 
 class Patience:
@@ -52,125 +49,50 @@ class StoreMeeting(_boot.TorchStore):
     def get(self, key: str, timeout: float) -> bytes:
         return super().get(key, self._patience.left(timeout))
 
-    def formed(self) -> None:
-        """The store counts by itself."""
 
-    def close(self) -> None:
-        """The store is its owner's."""
-
-    def late(self, what: str) -> Exception:
-        """What to raise when the others do not come."""
-        return TimeoutError(
-            f"rank {self.rank} of {self.size} waited {self._patience.seconds:.0f} s for others: "
-            f"{what}. All must have the same MASTER_ADDR and MASTER_PORT"
+def join(rank: int, size: int) -> Any:
+    """Join the job; returns the store that was used, which rank 0 may serve, or None."""
+    global _formed
+    store = torch_store(rank, size)
+    if store is not None:
+        hint = "All must have the same MASTER_ADDR and MASTER_PORT"
+        _wait(rank, size, hint, lambda: _job.init(StoreMeeting(store, rank, size)))
+        return store
+    limit = f"{max(1, round(DEADLINE * 1000))}ms"
+    name = os.environ.get("WEFT_JOB")
+    hint = f"All must have the same WEFT_JOB (here {name}); or set MASTER_ADDR and MASTER_PORT"
+    if _is_launched(rank, size):
+        _wait(rank, size, hint, lambda: _job.init(boot_timeout=limit))
+    elif name:
+        place = _boot.Named(f"wholememory:{name}#{_formed}", rank, size)
+        _wait(rank, size, hint, lambda: _job.init(place, boot_timeout=limit))
+        _formed += 1
+    else:
+        raise InvalidError(
+            f"nothing tells the job of this rank, {rank} of {size}, from others that run at the "
+            "same time: before the ranks are started, set WEFT_JOB to a name that they share and "
+            "no other job has (os.environ['WEFT_JOB'] = secrets.token_hex(8)); or set MASTER_ADDR "
+            "and MASTER_PORT"
         )
+    return None
 
 
-class FolderMeeting:
-    """A meeting place for `weft.init(boot=...)`, kept by rank 0.
-
-    A job may end and form again. A rank that is quick must not meet the board of
-    the last time, so each time has a file of its own; all ranks count alike.
-    """
-
-    _formed = 0  # times that this process has met the others
-
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-        self._patience = Patience()
-        self._file = folder() / f"{_key()}-{FolderMeeting._formed}.json"
-        self._board = _boot.Board() if rank == 0 else None
-        if self._board is not None:
-            self._announce(self._board)
-            self._visitor = _boot.Visitor(self._board.where)
-        else:
-            self._visitor = self._find()
-
-    def set(self, key: str, value: bytes) -> None:
-        self._visitor.set(key, value)
-
-    def get(self, key: str, timeout: float) -> bytes:
-        return self._visitor.get(key, self._patience.left(timeout))
-
-    def formed(self) -> None:
-        """The job is there."""
-        FolderMeeting._formed += 1
-
-    def close(self) -> None:
-        """Rank 0 serves until the others have left."""
-        self._visitor.close()
-        if self._board is not None:
-            with contextlib.suppress(FileNotFoundError):
-                self._file.unlink()
-            self._board.close()
-
-    def _announce(self, board: _boot.Board) -> None:
-        host, port, secret = board.where
-        text = json.dumps({"host": host, "port": port, "secret": secret.hex(), "size": self.size})
-        handle, name = tempfile.mkstemp(dir=self._file.parent)
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-        os.replace(name, self._file)
-
-    def _find(self) -> _boot.Visitor:
-        while time.monotonic() < self._patience.end:
-            for visitor in self._try():
-                return visitor
-            time.sleep(_PAUSE)
-        raise self.late("rank 0 has not come")
-
-    def _try(self) -> Iterator[_boot.Visitor]:
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            about = json.loads(self._file.read_text())
-            where = (about["host"], about["port"], bytes.fromhex(about["secret"]))
-            if _answers(where):
-                yield _boot.Visitor(where)
-
-    def late(self, what: str) -> Exception:
-        """What to raise when the others do not come."""
-        return TimeoutError(
-            f"rank {self.rank} of {self.size} waited {self._patience.seconds:.0f} s for others: "
-            f"{what}. Ranks meet in {self._file}: those of one job need one parent process, or the "
-            "same WEFT_JOB in their environment; or set MASTER_ADDR and MASTER_PORT for all"
-        )
+def _is_launched(rank: int, size: int) -> bool:
+    try:
+        return _core.launcher() != "alone" and _core.place() == (rank, size)
+    except InvalidError:  # half an environment, of which nobody asked us to make use
+        return False
 
 
-def _answers(where: tuple[str, int, bytes]) -> bool:
-    """Is there a board that knows the secret? Who listens there now may be anybody."""
-    host, port, secret = where
-    key = b"here"
-    question = secret + _boot._HEADER.pack(b"S", len(key), 0, 1.0) + key
-    near = "localhost" if host == socket.gethostname() else host
-    with socket.create_connection((near, port), timeout=_PROBE) as line:
-        line.sendall(question)
-        return line.recv(1) == b"Y"
-
-
-def folder() -> pathlib.Path:
-    """The folder of this user; nobody else may look into it."""
-    base = os.environ.get("XDG_RUNTIME_DIR", "")
-    place = pathlib.Path(base if os.path.isdir(base) else tempfile.gettempdir())
-    path = place / f"weft-{os.geteuid()}"
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    about = path.lstat()
-    if (
-        not stat.S_ISDIR(about.st_mode)
-        or about.st_uid != os.geteuid()
-        or stat.S_IMODE(about.st_mode) & 0o077
-    ):
-        raise DeniedError(
-            f"{path} is not a folder of this user alone (mode 0700): remove it, or set "
-            "XDG_RUNTIME_DIR, or MASTER_ADDR and MASTER_PORT"
-        )
-    return path
-
-
-def _key() -> str:
-    job = os.environ.get("WEFT_JOB")
-    if job is None:
-        return f"parent-{os.getppid()}"
-    return "job-" + "".join(c if c.isalnum() or c in "-_" else f"%{ord(c):x}" for c in job)[:200]
+def _wait(rank: int, size: int, hint: str, init: Callable[[], Any]) -> None:
+    start = time.monotonic()
+    try:
+        init()
+    except TimeoutError as error:
+        waited = time.monotonic() - start
+        raise TimeoutError(
+            f"rank {rank} of {size} waited {waited:.0f} s for others: {error}. {hint}"
+        ) from error
 
 
 def torch_store(rank: int, size: int) -> Any:

@@ -13,7 +13,6 @@ Nothing here needs a GPU but device memory itself: without one, host tensors are
 CPU tensors. Each tensor keeps its memory, also after finalize_lib.
 """
 
-import contextlib
 import itertools
 import math
 import os
@@ -22,7 +21,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft import _create, _job, _missing, _rows
-from weft._core import Comm, InvalidError, TimeoutError, UnsupportedError
+from weft._core import Comm, InvalidError, UnsupportedError
 from weft._region import Region, find, region
 
 try:
@@ -65,9 +64,10 @@ def mp_init(rank: int, size: int) -> None:
     """Join the `size` processes of the job, as number `rank`. Collective.
 
     They meet by torch.distributed where it is initialised, by MASTER_ADDR and
-    MASTER_PORT where these are set, else through a folder of the user, by the name
-    in WEFT_JOB or the number of their parent process. After 30 s without the
-    others a TimeoutError says what to set.
+    MASTER_PORT where these are set, by the launcher (mpirun, srun) that gave them
+    these numbers, or by the name in WEFT_JOB. With none of them nothing tells two
+    jobs apart, which is an InvalidError. After 30 s without the others a
+    TimeoutError says what to set.
     """
     global _store, _joined_here
     if not 0 <= rank < size:
@@ -82,23 +82,8 @@ def mp_init(rank: int, size: int) -> None:
     if size == 1:
         _job.init("alone")
     else:
-        _store = _meet.torch_store(rank, size)
-        _meet_others(rank, size)
+        _store = _meet.join(rank, size)
     _joined_here = True
-
-
-def _meet_others(rank: int, size: int) -> None:
-    place: Any = (
-        _meet.FolderMeeting(rank, size)
-        if _store is None
-        else _meet.StoreMeeting(_store, rank, size)
-    )
-    with contextlib.closing(place) as meeting:
-        try:
-            _job.init(meeting)
-            meeting.formed()
-        except TimeoutError as error:
-            raise meeting.late(str(error)) from error
 
 
 def finalize_lib() -> None:
