@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boot/name.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -82,7 +84,7 @@ static weft_status name_try(const wf_boot_name *name, int *fd,
         found = holder->uid == geteuid() ? NAME_OURS : NAME_FOREIGN;
     } else if (errno == EAGAIN) {
         found = NAME_SILENT;
-    } else if (errno != ECONNREFUSED && errno != EINTR) {
+    } else if (errno != ECONNREFUSED && errno != EPROTOTYPE && errno != EINTR) {
         st = wf_fail_errno("connect to %s", name_text(name));
     }
     if (st != WEFT_OK || found != NAME_OURS) {
@@ -93,66 +95,91 @@ static weft_status name_try(const wf_boot_name *name, int *fd,
     return st;
 }
 
+/* Of a line of the list, if its socket listens at an abstract address. */
+typedef struct listed {
+    unsigned long inode;
+    char text[sizeof(((struct sockaddr_un *)NULL)->sun_path)];
+} listed;
+
+static bool listed_parse(const char *line, listed *out)
+{
+    static const unsigned long listens = 0x10000;
+    unsigned long flags = 0;
+
+    return sscanf(line, "%*s %*s %*s %lx %*s %*s %lu @%106s", &flags,
+                  &out->inode, out->text) == 3 &&
+           (flags & listens) != 0;
+}
+
 bool wf_boot_name_parse(const char *line, const wf_boot_name *name,
                         wf_boot_name *out)
 {
-    static const unsigned long listens = 0x10000;
     size_t n = strlen(name_text(name));
-    char text[sizeof(out->address.sun_path)];
-    unsigned long flags = 0;
+    listed one;
 
-    if (sscanf(line, "%*s %*s %*s %lx %*s %*s %*s @%106s", &flags, text) != 2 ||
-        (flags & listens) == 0 || strncmp(text, name_text(name), n) != 0 ||
-        text[n] != '-' ||
-        strspn(text + n + 1, "0123456789abcdef") != RANDOM_DIGITS ||
-        text[n + 1 + RANDOM_DIGITS] != '\0') {
+    if (!listed_parse(line, &one) ||
+        strncmp(one.text, name_text(name), n) != 0 || one.text[n] != '-' ||
+        strspn(one.text + n + 1, "0123456789abcdef") != RANDOM_DIGITS ||
+        one.text[n + 1 + RANDOM_DIGITS] != '\0') {
         return false;
     }
-    name_set(out, text);
+    name_set(out, one.text);
     return true;
 }
 
-/* Go through the stand-ins until one is ours. */
-static weft_status stand_ins_try(const wf_boot_name *name, int *fd,
-                                 wf_boot_holder *holder)
+/* Give each line of the list to `is_it`, until that says yes. */
+static bool list_search(bool (*is_it)(void *arg, const char *line), void *arg)
 {
     FILE *list = fopen(list_path, "re");
-    weft_status st = WEFT_OK;
+    bool found = false;
     char *line = NULL;
     size_t room = 0;
 
-    while (list != NULL && st == WEFT_OK && *fd < 0 &&
-           getline(&line, &room, list) > 0) {
-        wf_boot_holder other;
-        wf_boot_name one;
-        name_found found = NAME_NOBODY;
-
-        if (wf_boot_name_parse(line, name, &one)) {
-            st = name_try(&one, fd, &other, &found);
-        }
-        if (found == NAME_OURS) {
-            *holder = other;
-        }
+    while (list != NULL && !found && getline(&line, &room, list) > 0) {
+        found = is_it(arg, line);
     }
     free(line);
     if (list != NULL) {
         fclose(list);
     }
-    return st;
+    return found;
 }
 
-static weft_status name_look(const wf_boot_name *name, bool search, int *fd,
+typedef struct stand_in_search {
+    const wf_boot_name *name;
+    weft_status st;
+    int fd;
+    wf_boot_holder holder;
+} stand_in_search;
+
+/* Is it one of ours, or is there no use in going on? */
+static bool stand_in_answers(void *arg, const char *line)
+{
+    stand_in_search *search = arg;
+    name_found found = NAME_NOBODY;
+    wf_boot_name one;
+
+    if (wf_boot_name_parse(line, search->name, &one)) {
+        search->st = name_try(&one, &search->fd, &search->holder, &found);
+    }
+    return search->st != WEFT_OK || found == NAME_OURS;
+}
+
+static weft_status name_look(const wf_boot_name *name, bool far, int *fd,
                              wf_boot_holder *holder, name_found *out)
 {
+    stand_in_search search = {.name = name, .fd = -1};
     weft_status st = name_try(name, fd, holder, out);
 
-    if (st != WEFT_OK || *out == NAME_OURS ||
-        (*out == NAME_NOBODY && !search)) {
+    if (st != WEFT_OK || *out == NAME_OURS || (*out == NAME_NOBODY && !far)) {
         return st;
     }
-    st = stand_ins_try(name, fd, holder);
-    *out = *fd >= 0 ? NAME_OURS : *out;
-    return st;
+    if (list_search(stand_in_answers, &search) && search.st == WEFT_OK) {
+        *fd = search.fd;
+        *holder = search.holder;
+        *out = NAME_OURS;
+    }
+    return search.st;
 }
 
 weft_status wf_boot_name_connect(const wf_boot_name *name, bool search, int *fd,
@@ -186,26 +213,12 @@ static weft_status name_bind(const wf_boot_name *name, int *fd)
     return st;
 }
 
-/* Can others find it? */
-static bool stand_in_is_listed(const wf_boot_name *name,
-                               const wf_boot_name *own)
+static bool is_listed(void *arg, const char *line)
 {
-    FILE *list = fopen(list_path, "re");
-    bool found = false;
-    char *line = NULL;
-    size_t room = 0;
+    const wf_boot_name *own = arg;
+    listed one;
 
-    while (list != NULL && !found && getline(&line, &room, list) > 0) {
-        wf_boot_name one;
-
-        found = wf_boot_name_parse(line, name, &one) &&
-                strcmp(name_text(&one), name_text(own)) == 0;
-    }
-    free(line);
-    if (list != NULL) {
-        fclose(list);
-    }
-    return found;
+    return listed_parse(line, &one) && strcmp(one.text, name_text(own)) == 0;
 }
 
 static weft_status stand_in_listen(const wf_boot_name *name, int *fd,
@@ -223,7 +236,8 @@ static weft_status stand_in_listen(const wf_boot_name *name, int *fd,
              (unsigned long long)random[0], (unsigned long long)random[1]);
     name_set(&own, text);
     st = name_bind(&own, fd);
-    if (st == WEFT_OK && *fd >= 0 && stand_in_is_listed(name, &own)) {
+    /* Can others find it? */
+    if (st == WEFT_OK && *fd >= 0 && list_search(is_listed, &own)) {
         wf_log(WEFT_LOG_INFO,
                "boot: %s is held by process %d of user %u; listening at %s",
                name_text(name), (int)holder->pid, (unsigned)holder->uid, text);
@@ -241,6 +255,74 @@ static weft_status stand_in_listen(const wf_boot_name *name, int *fd,
                          "for the job (WEFT_JOB)",
                          name_text(name), (int)holder->pid,
                          (unsigned)holder->uid, list_path);
+}
+
+/* --- who has a name whose queue is full ------------------------------------
+ */
+
+typedef struct inode_search {
+    const wf_boot_name *name;
+    unsigned long inode;
+} inode_search;
+
+static bool has_inode(void *arg, const char *line)
+{
+    inode_search *search = arg;
+    listed one;
+
+    if (!listed_parse(line, &one) ||
+        strcmp(one.text, name_text(search->name)) != 0) {
+        return false;
+    }
+    search->inode = one.inode;
+    return true;
+}
+
+/* Has a process the socket open? `fds` is its folder in /proc. */
+static bool process_has(const char *fds, unsigned long inode)
+{
+    DIR *dir = opendir(fds);
+    const struct dirent *e;
+    bool found = false;
+    char wanted[64];
+    char link[64];
+
+    snprintf(wanted, sizeof(wanted), "socket:[%lu]", inode);
+    while (dir != NULL && !found && (e = readdir(dir)) != NULL) {
+        ssize_t n = readlinkat(dirfd(dir), e->d_name, link, sizeof(link) - 1);
+
+        link[n > 0 ? n : 0] = '\0';
+        found = strcmp(link, wanted) == 0;
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
+}
+
+/* The process of this user that has it, or 0. This takes long. */
+static pid_t silent_holder(const wf_boot_name *name)
+{
+    inode_search search = {.name = name};
+    DIR *dir = list_search(has_inode, &search) ? opendir("/proc") : NULL;
+    const struct dirent *e;
+    pid_t found = 0;
+
+    while (dir != NULL && found == 0 && (e = readdir(dir)) != NULL) {
+        char fds[sizeof("/proc//fd") + sizeof(e->d_name)];
+        struct stat s;
+
+        snprintf(fds, sizeof(fds), "/proc/%s/fd", e->d_name);
+        if (e->d_name[0] >= '1' && e->d_name[0] <= '9' &&
+            fstatat(dirfd(dir), e->d_name, &s, 0) == 0 &&
+            s.st_uid == geteuid() && process_has(fds, search.inode)) {
+            found = (pid_t)atoi(e->d_name);
+        }
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
 }
 
 weft_status wf_boot_name_listen(const wf_boot_name *name, int *fd,
@@ -265,6 +347,12 @@ weft_status wf_boot_name_listen(const wf_boot_name *name, int *fd,
             break;
         }
         nanosleep(&pause, NULL);
+    }
+    if (st == WEFT_OK && found == NAME_SILENT) {
+        *holder = (wf_boot_holder){silent_holder(name), geteuid()};
+        if (holder->pid != 0) {
+            return WEFT_OK;
+        }
     }
     return st != WEFT_OK ? st : stand_in_listen(name, fd, holder);
 }

@@ -12,7 +12,8 @@
  *  2. Whoever looks for the listener tries the name, then the stand-ins that
  *     the kernel lists in /proc/self/net/unix.
  *  3. Whose a socket is, the kernel tells. Those of other users are passed
- *     over, however many there are. */
+ *     over, however many there are. A full queue says nothing of that; whose it
+ *     is then shows in /proc, among the open files of this user's processes. */
 #ifndef WF_BOOT_NAME_H
 #define WF_BOOT_NAME_H
 

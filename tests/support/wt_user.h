@@ -15,4 +15,7 @@
 pid_t wt_other_user_listens(const struct sockaddr_un *address, socklen_t n,
                             bool full);
 
+/* Another user connects to an address until the queue there is full. */
+void wt_other_user_fills(const struct sockaddr_un *address, socklen_t n);
+
 #endif

@@ -308,6 +308,27 @@ static void others_hold(bool full)
     WT_CHECK(waitpid(stranger, NULL, 0) == stranger);
 }
 
+/* Our own place, at which nobody can ask any more. */
+static void others_fill(void)
+{
+    struct sockaddr_un address;
+    wf_boot_seat *seat;
+    socklen_t n;
+    pid_t pid;
+
+    be(1, 2);
+    own_address(&address, &n);
+    seat = take();
+    wt_other_user_fills(&address, n);
+    pid = fork();
+    if (pid == 0) {
+        must_be_told(getppid());
+        _exit(0);
+    }
+    must_end_well(pid);
+    wf_boot_seat_leave(seat);
+}
+
 static void start_beside_another_user(void)
 {
     if (geteuid() != 0) {
@@ -315,6 +336,7 @@ static void start_beside_another_user(void)
     }
     others_hold(false);
     others_hold(true);
+    others_fill();
 }
 
 static void another_user_cannot_take_a_place(void **state)
