@@ -27,7 +27,8 @@ WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);
 /**
  * Give a buffer back, before `comm` is destroyed; one that is left then stays
  * as it is until the process ends. Not collective: other ranks keep theirs. No
- * operation may be using it. Takes NULL.
+ * operation may be using it, but any thread may call this, also while others
+ * are in operations of `comm`. Takes NULL.
  */
 WEFT_API void weft_free(weft_comm *comm, void *buffer);
 

@@ -46,7 +46,11 @@ static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,
     weft_status own;
     weft_status st;
 
+    /* Requests of this communicator, which another thread may be stepping, and
+     * weft_free look buffers up. */
+    pthread_mutex_lock(&comm->world->drive);
     shm_shared_sweep(&state->shared, comm->size);
+    pthread_mutex_unlock(&comm->world->drive);
     own = shm_shared_make(comm, bytes, key, &s);
     st = all_or_none(comm, own);
     if (st != WEFT_OK) {
@@ -56,9 +60,11 @@ static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,
         return st;
     }
     s->id = (uint32_t)salt + 1;
+    pthread_mutex_lock(&comm->world->drive);
     s->next = state->shared;
     state->shared = s;
     state->has_shared = true;
+    pthread_mutex_unlock(&comm->world->drive);
     *out = shm_shared_part(s, comm->rank);
     return WEFT_OK;
 }
@@ -104,6 +110,9 @@ weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out)
                         : alloc_private(comm, bytes, out);
 }
 
+/* Only marks it: a blocking collective on another thread may be walking the
+ * list, without a lock. The next weft_alloc, which comes between collectives,
+ * takes it out. */
 static void free_shared(weft_comm *comm, void *buffer)
 {
     shm_state *state = wf_coll_state(comm);
@@ -118,7 +127,6 @@ static void free_shared(weft_comm *comm, void *buffer)
         return;
     }
     shm_shared_give_back(s, comm->rank);
-    shm_shared_sweep(&state->shared, comm->size);
 }
 
 void weft_free(weft_comm *comm, void *buffer)
@@ -133,8 +141,6 @@ void weft_free(weft_comm *comm, void *buffer)
     if (atomic_load(&comm->world->host->orphan)) {
         return; /* it is its parent's; the mapping goes with the communicator */
     }
-    /* Requests of this communicator, which another thread may be stepping,
-     * look buffers up. */
     pthread_mutex_lock(&comm->world->drive);
     free_shared(comm, buffer);
     pthread_mutex_unlock(&comm->world->drive);

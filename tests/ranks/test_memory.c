@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weft_alloc: buffers that all ranks see, and collectives on them. */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -186,6 +187,55 @@ static void what_cannot_be_had_is_an_error_on_all_ranks(void **state)
     wt_run_both(3, "", refused_body);
 }
 
+enum { FREED = 100 };
+
+typedef struct freeing {
+    weft_comm *comm;
+    void *buffer[FREED];
+} freeing;
+
+static void *free_all(void *ctx)
+{
+    freeing *f = ctx;
+
+    for (unsigned i = 0; i < FREED; i++) {
+        weft_free(f->comm, f->buffer[i]);
+    }
+    return NULL;
+}
+
+static void free_meanwhile_body(weft_world *world)
+{
+    freeing f = {.comm = weft_world_comm(world)};
+    uint32_t rank = weft_comm_rank(f.comm);
+    pthread_t thread;
+    float *x = NULL;
+
+    /* The first is last in the list, so that looking for it walks over all. */
+    WT_OK(weft_alloc(f.comm, N * sizeof(float), (void **)&x));
+    for (unsigned i = 0; i < FREED; i++) {
+        WT_OK(weft_alloc(f.comm, 1, &f.buffer[i]));
+    }
+    WT_CHECK(pthread_create(&thread, NULL, free_all, &f) == 0);
+    for (unsigned round = 0; round < 50; round++) {
+        fill(x, N, rank);
+        WT_OK(weft_allreduce(f.comm, x, x, N, WEFT_F32, WEFT_SUM));
+        check_sum(x, N, weft_comm_size(f.comm));
+    }
+    pthread_join(thread, NULL);
+    weft_free(f.comm, x);
+    WT_OK(weft_alloc(f.comm, 1, &f.buffer[0]));
+    weft_free(f.comm, f.buffer[0]);
+}
+
+static void
+a_buffer_may_be_freed_while_another_thread_communicates(void **state)
+{
+    (void)state;
+    wt_run_both(2, "", free_meanwhile_body);
+    wt_run_both(3, "", free_meanwhile_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -194,6 +244,8 @@ int main(void)
         cmocka_unit_test(shared_and_private_buffers_mix),
         cmocka_unit_test(where_a_buffer_lies_does_not_change_a_bit),
         cmocka_unit_test(what_cannot_be_had_is_an_error_on_all_ranks),
+        cmocka_unit_test(
+            a_buffer_may_be_freed_while_another_thread_communicates),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,7 +129,7 @@ void shm_shared_give_back(shm_shared *s, uint32_t rank)
 {
     shm_shared_head *head = s->segment.base;
 
-    s->given_back = true;
+    atomic_store(&s->given_back, true);
     /* A kernel that cannot do this keeps the memory until all have let go. */
     (void)madvise(shm_shared_part(s, rank), s->bytes, MADV_REMOVE);
     atomic_fetch_add(&head->given_back, 1);

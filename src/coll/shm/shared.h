@@ -18,10 +18,10 @@ typedef struct shm_shared_head {
 
 typedef struct shm_shared {
     struct shm_shared *next;
-    uint32_t id;     /* the same on all members; never 0 */
-    size_t bytes;    /* of each part, whole pages */
-    size_t parts_at; /* where in the segment they begin */
-    bool given_back; /* by this member */
+    uint32_t id;             /* the same on all members; never 0 */
+    size_t bytes;            /* of each part, whole pages */
+    size_t parts_at;         /* where in the segment they begin */
+    _Atomic bool given_back; /* by this member */
     wf_segment segment;
 } shm_shared;
 
@@ -48,7 +48,8 @@ void shm_shared_end(shm_shared *s);
 /* Give our part back, with its memory. */
 void shm_shared_give_back(shm_shared *s, uint32_t rank);
 
-/* Let go of those that all members have given back. */
+/* Let go of those that all members have given back. Nobody may be looking at
+ * the list. */
 void shm_shared_sweep(shm_shared **list, uint32_t members);
 
 #endif
