@@ -164,9 +164,13 @@ class Backend : public c10d::Backend
     using Clock = std::chrono::steady_clock;
 
     weft_comm *comm() const;
+    void check_rank(int64_t rank, const char *role, const char *what) const;
     void check_root(int64_t root, const char *what) const;
     bool in_place(const at::Tensor &whole, const at::Tensor &part) const;
     void number(Call &call);
+    /* Before a call on the host: those on a device come first, and none of
+     * them may have failed. */
+    void follow_staged(const char *what);
     WorkPtr remember(WorkPtr work);
     void tell(int to, uint32_t tag);
     bool hear(int from, uint32_t tag, Clock::time_point end, std::string &why);

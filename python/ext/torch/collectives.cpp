@@ -3,6 +3,8 @@
  * function of the library is called, in its blocking form or the other one. */
 #include "backend.hpp"
 
+#include <cctype>
+
 #include "run.hpp"
 
 namespace weft_torch
@@ -16,36 +18,48 @@ using c10d::OpType;
 at::Tensor &only(Tensors &list, const char *what)
 {
     TORCH_CHECK_VALUE(list.size() == 1, "weft ", what,
-                      ": takes one tensor, not ", list.size());
+                      ": requires a single-element tensor list, not one of ",
+                      list.size());
     return list[0];
 }
 
-Tensors &only(std::vector<Tensors> &lists, size_t size, const char *what)
+/* The only list of a call that has one, with a tensor for each rank; `which`
+ * is "input" or "output". */
+Tensors &only(std::vector<Tensors> &lists, size_t size, const char *which,
+              const char *what)
 {
-    TORCH_CHECK_VALUE(lists.size() == 1 && lists[0].size() == size, "weft ",
-                      what, ": takes one list with a tensor for each of ", size,
-                      " ranks");
+    TORCH_CHECK_VALUE(lists.size() == 1, "weft ", what,
+                      ": requires a single-element ", which,
+                      " list containing a list with ", size, " tensors");
+    TORCH_CHECK_VALUE(lists[0].size() == size, "weft ", what, ": Incorrect ",
+                      which, " list size ", lists[0].size(), ". ",
+                      char(std::toupper(which[0])), which + 1,
+                      " list size should be ", size,
+                      ", the number of ranks of the group");
     return lists[0];
 }
 
-void check_alike(const at::Tensor &a, const at::Tensor &b, int64_t factor,
-                 const char *what)
+void check_type(const at::Tensor &t, const at::Tensor &like, const char *what)
 {
-    TORCH_CHECK_TYPE(a.scalar_type() == b.scalar_type(), "weft ", what,
-                     ": the tensors are of ", a.scalar_type(), " and ",
-                     b.scalar_type());
-    TORCH_CHECK_VALUE(a.numel() == b.numel() * factor, "weft ", what, ": ",
-                      a.numel(), " elements where ", b.numel() * factor,
-                      " are expected");
+    TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type(), "weft ", what,
+                     ": invalid tensor type: the tensors are of ",
+                     t.scalar_type(), " and ", like.scalar_type());
 }
 
 void check_types(const Tensors &list, const at::Tensor &like, const char *what)
 {
     for (const at::Tensor &t : list) {
-        TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type(), "weft ", what,
-                         ": the tensors are of ", t.scalar_type(), " and ",
-                         like.scalar_type());
+        check_type(t, like, what);
     }
+}
+
+void check_alike(const at::Tensor &a, const at::Tensor &b, int64_t factor,
+                 const char *what)
+{
+    check_type(a, b, what);
+    TORCH_CHECK_VALUE(a.numel() == b.numel() * factor, "weft ", what,
+                      ": invalid tensor size: ", a.numel(), " elements where ",
+                      b.numel() * factor, " are expected");
 }
 
 Tensors joined(const std::vector<Tensors> &lists)
@@ -84,10 +98,15 @@ bool Backend::in_place(const at::Tensor &whole, const at::Tensor &part) const
                                   size_t(rank_) * part.nbytes();
 }
 
+void Backend::check_rank(int64_t rank, const char *role, const char *what) const
+{
+    TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "weft ", what, ": invalid ",
+                      role, " rank: ", rank, " in a group of ", size_);
+}
+
 void Backend::check_root(int64_t root, const char *what) const
 {
-    TORCH_CHECK_VALUE(root >= 0 && root < size_, "weft ", what, ": root is ",
-                      root, " in a group of ", size_);
+    check_rank(root, "root", what);
 }
 
 WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
@@ -139,7 +158,7 @@ Backend::allreduce_coalesced(Tensors &tensors,
 
     call.inputs = call.outputs = tensors;
     for (const at::Tensor &t : tensors) {
-        at::Tensor memory = call.buffers.inout(t);
+        at::Tensor memory = call.buffers.inout_apart(t);
 
         parts.push_back({memory.data_ptr(), size_t(t.numel())});
         types.push_back(reduced_type(t, opts.reduceOp));
@@ -182,7 +201,7 @@ WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
 {
     Call call(OpType::ALLGATHER, "all_gather", opts.asyncOp, opts.timeout);
     at::Tensor &input = only(inputs, call.name);
-    Tensors &list = only(outputs, size_t(size_), call.name);
+    Tensors &list = only(outputs, size_t(size_), "output", call.name);
 
     check_types(list, input, call.name);
     check_alike(list[size_t(rank_)], input, 1, call.name);
@@ -229,9 +248,9 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs,
     std::vector<std::vector<weft_part>> parts;
 
     TORCH_CHECK_VALUE(outputs.size() == size_t(size_),
-                      "weft all_gather_coalesced: output lists must be one for "
-                      "each of ",
-                      size_, " ranks");
+                      "weft all_gather_coalesced: output lists should be equal "
+                      "to world size, ",
+                      size_, ", not ", outputs.size());
     call.inputs = inputs;
     call.outputs = joined(outputs);
     for (size_t i = 0; i < inputs.size(); i++) {
@@ -302,14 +321,15 @@ WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
     call.inputs = inputs;
     weft_part src = bytes_of(call.buffers.in(input));
     if (opts.rootRank == rank_) {
-        Tensors &list = only(outputs, size_t(size_), call.name);
+        Tensors &list = only(outputs, size_t(size_), "output", call.name);
 
         check_types(list, input, call.name);
+        check_alike(list[size_t(rank_)], input, 1, call.name);
         call.outputs = list;
         parts = parts_of(call.buffers.out_apart(list));
     } else {
         TORCH_CHECK_VALUE(joined(outputs).empty(),
-                          "weft gather: only the destination rank has outputs");
+                          "weft gather: requires empty output on non-root");
     }
     return run(std::move(call),
                [c = comm(), src, parts,
@@ -332,14 +352,15 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     check_root(opts.rootRank, call.name);
     call.outputs = outputs;
     if (opts.rootRank == rank_) {
-        Tensors &list = only(inputs, size_t(size_), call.name);
+        Tensors &list = only(inputs, size_t(size_), "input", call.name);
 
         check_types(list, output, call.name);
+        check_alike(list[size_t(rank_)], output, 1, call.name);
         call.inputs = list;
         parts = parts_of(call.buffers.in(list));
     } else {
         TORCH_CHECK_VALUE(joined(inputs).empty(),
-                          "weft scatter: only the source rank has inputs");
+                          "weft scatter: requires empty input on non-root");
     }
     weft_part dst = bytes_of(call.buffers.out_apart(output));
 
@@ -359,7 +380,7 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     Call call(OpType::REDUCE_SCATTER, "reduce_scatter", opts.asyncOp,
               opts.timeout);
     at::Tensor &output = only(outputs, call.name);
-    Tensors &list = only(inputs, size_t(size_), call.name);
+    Tensors &list = only(inputs, size_t(size_), "input", call.name);
 
     check_types(list, output, call.name);
     check_alike(list[size_t(rank_)], output, 1, call.name);
@@ -445,7 +466,7 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
 {
     Call call(OpType::ALLTOALL_BASE, "all_to_all", opts.asyncOp, opts.timeout);
 
-    check_types({output}, input, call.name);
+    check_type(output, input, call.name);
     call.inputs = {input};
     call.outputs = {output};
     std::vector<weft_part> src =

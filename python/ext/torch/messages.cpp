@@ -51,7 +51,7 @@ WorkPtr Backend::send(Tensors &tensors, int to, int tag)
     Call call(OpType::SEND, "send", true);
     at::Tensor &t = only_message(tensors);
 
-    check_root(to, call.name);
+    check_rank(to, "destination", call.name);
     call.inputs = call.outputs = tensors;
     weft_part part = bytes_of(call.buffers.in(t));
 
@@ -80,7 +80,7 @@ WorkPtr Backend::recv(Tensors &tensors, int from, int tag)
 {
     Call call(OpType::RECV, "recv", true);
 
-    check_root(from, call.name);
+    check_rank(from, "source", call.name);
     return receive(std::move(call), tensors, uint32_t(from), tag);
 }
 

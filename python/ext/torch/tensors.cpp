@@ -273,6 +273,18 @@ at::Tensor Buffers::inout(const at::Tensor &t)
     return memory;
 }
 
+at::Tensor Buffers::inout_apart(const at::Tensor &t)
+{
+    if (!overlaps(t)) {
+        return inout(t);
+    }
+    at::Tensor memory = out_apart(t);
+    Unseen guard;
+
+    memory.copy_(t);
+    return memory;
+}
+
 Tensors Buffers::in(const Tensors &list)
 {
     Tensors memory;

@@ -63,6 +63,7 @@ class Buffers
      * several times for results that they do not want, and the library refuses
      * both. What is copied back last stays. */
     at::Tensor out_apart(const at::Tensor &t);
+    at::Tensor inout_apart(const at::Tensor &t);
     Tensors out_apart(const Tensors &list);
 
     /* The device whose tensors were replaced; none if all are on the host. */
