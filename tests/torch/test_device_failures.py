@@ -16,7 +16,7 @@ import devices
 import groups
 import pytest
 import torch
-import torch._dynamo  # noqa: F401  DDP does it: here once, and not in every rank
+import torch._dynamo  # DDP does it: here once, and not in every rank
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
 import weft.torch
@@ -252,8 +252,11 @@ def leaves_receives_behind(device):
     """And destroys the group: at once, for nobody waits for them."""
     kind = devices.use(device)
     x = torch.zeros(3, device=kind)
+    store = dist.distributed_c10d._get_default_store()
     dist.all_reduce(torch.ones(3, device=kind))
-    if dist.get_rank() == 0:
+    if dist.get_rank() == 1:
+        store.wait(["rank 0 has looked"])
+    else:
         works = [dist.irecv(x, 1, tag=tag) for tag in range(3)]
         future = works[2].get_future()
         since = time.monotonic()
@@ -264,6 +267,7 @@ def leaves_receives_behind(device):
                 ask()
         devices.settle(device)
         assert not works[0].is_success()
+        store.set("rank 0 has looked", "")
 
 
 @pytest.mark.parametrize("device", devices.ALL)

@@ -82,6 +82,14 @@ void Backend::number(Call &call)
     }
 }
 
+void Backend::follow_staged(const char *what)
+{
+    if (staged_) {
+        staging_.drain();
+        staging_.check(comm(), what);
+    }
+}
+
 /* Hand a Work out, and know of it while it lives. The end of the group waits
  * for it, but for no receive: nobody may ever send to it. */
 WorkPtr Backend::remember(WorkPtr work)
@@ -201,13 +209,14 @@ void Backend::shutdown()
 /* Memory that the other ranks see, so that collectives on it copy less. */
 at::Tensor Backend::allocateTensor(long size, at::TensorOptions options)
 {
-    std::shared_ptr<Lease> lease = lease_;
     void *buffer = nullptr;
 
     if (options.device().type() != at::kCPU) {
         return at::empty({size}, options);
     }
+    follow_staged("allocate_tensor");
     std::lock_guard<std::mutex> guard(lock_);
+    std::shared_ptr<Lease> lease = lease_;
 
     check(
         weft_alloc(comm(), size_t(size) * options.dtype().itemsize(), &buffer),

@@ -80,10 +80,7 @@ WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
     if (call.buffers.device()) {
         return stage(std::move(call), count, start, title);
     }
-    if (staged_) {
-        staging_.drain();
-        staging_.check(comm(), call.name);
-    }
+    follow_staged(call.name);
     std::lock_guard<std::mutex> guard(lock_);
     weft_comm *own = comm();
 

@@ -51,18 +51,17 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors,
 
     TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].layout() == at::kSparse,
                       "weft all_reduce_sparse: takes one sparse tensor");
-    TORCH_CHECK_VALUE(opts.reduceOp == c10d::ReduceOp::SUM,
-                      "weft: the only reduction of sparse tensors is SUM");
+    TORCH_CHECK_VALUE(
+        opts.reduceOp == c10d::ReduceOp::SUM,
+        "weft: unsupported reduction operation: all_reduce of sparse tensors "
+        "only works with SUM");
     at::NoGradGuard no_grad;
     at::Tensor &t = tensors[0];
     at::Tensor own = t.coalesce().cpu();
 
     number(call);
     call.inputs = call.outputs = tensors;
-    if (staged_) {
-        staging_.drain();
-        staging_.check(comm(), call.name);
-    }
+    follow_staged(call.name);
     {
         std::lock_guard<std::mutex> guard(lock_);
         Event blocking(title, call.inputs);
