@@ -59,7 +59,8 @@ static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,
         }
         return st;
     }
-    s->id = (uint32_t)salt + 1;
+    state->shared_made += state->shared_made == UINT32_MAX ? 2 : 1;
+    s->id = state->shared_made; /* 0 means: not shared */
     pthread_mutex_lock(&comm->world->drive);
     s->next = state->shared;
     state->shared = s;

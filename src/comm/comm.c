@@ -14,6 +14,7 @@
 #include "base/alloc.h"
 #include "base/time.h"
 #include "comm/hooks.h"
+#include "comm/ids.h"
 #include "comm/mail.h"
 #include "comm/request.h"
 
@@ -170,9 +171,8 @@ static weft_status lead(build *b)
     char why[WF_DETAIL_MAX] = "";
     weft_status st = WEFT_OK;
 
-    comm->id = world->host->rank << 17 |
-               (atomic_fetch_add(&world->comms_made, 1) & 0xffff) << 1;
-    if (comm->one_node && comm->size > 1) {
+    st = wf_ids_pick(comm);
+    if (st == WEFT_OK && comm->one_node && comm->size > 1) {
         st = make_segment(comm);
     }
     if (st == WEFT_OK) {
@@ -273,6 +273,7 @@ static weft_status follow(build *b)
         return st;
     }
     comm->id = t.id;
+    wf_ids_open(comm);
     if (comm->one_node) {
         st = attach_segment(comm, &t, fd);
     } else if (fd >= 0) {
@@ -331,6 +332,7 @@ weft_status wf_comm_build(weft_world *world, const uint32_t *members,
     b = (build){comm, key, wf_now_ns() + timeout_ns};
     st = comm->rank == 0 ? lead(&b) : follow(&b);
     if (st != WEFT_OK) {
+        wf_ids_close(comm);
         wf_coll_hooks.detach(comm);
         comm_free(comm);
         return st;
@@ -394,6 +396,7 @@ void wf_comm_close(weft_comm *comm)
         tell_closed(comm);
     }
     wf_comm_broken_by(comm, WEFT_ERR_CLOSED, why);
+    wf_ids_close(comm);
     comms_remove(comm);
     wf_coll_hooks.detach(comm);
     wf_comm_release(comm);

@@ -79,6 +79,9 @@ struct weft_comm {
     /* A blocking collective is under way on a caller's stack; ordered ones that
      * a callback starts meanwhile wait for it. */
     _Atomic bool running;
+    bool listed;  /* its id is taken, see ids.h */
+    bool is_open; /* messages for it are kept */
+    weft_comm *next_open;
     bool busy; /* on the list below */
     weft_comm *next_busy;
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/secret.h"
+#include "comm/ids.h"
 
 typedef struct note {
     int32_t status;
@@ -78,7 +79,10 @@ static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
     weft_world *world = ctx;
     note got;
 
-    (void)from;
+    if ((key & WF_MAIL_IDS) != 0) {
+        wf_ids_asked(world, from);
+        return;
+    }
     if (note_read(data, n, &got) != WEFT_OK) {
         return;
     }

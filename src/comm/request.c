@@ -147,8 +147,8 @@ static weft_status check_pending(weft_request *r, uint64_t now)
         r->since_ns = now;
         r->moved = r->op->moved;
     }
-    if (st == WEFT_OK && r->alarm != alarm + 1) {
-        r->alarm = alarm + 1; /* 0 means: never looked */
+    if (st == WEFT_OK && r->alarm != alarm + 1ull) {
+        r->alarm = alarm + 1ull; /* 0 means: never looked */
         st = wf_comm_check_members(comm, r->op);
     }
     if (st == WEFT_OK && now - r->since_ns > comm->timeout_ns) {

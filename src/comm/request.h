@@ -27,7 +27,7 @@ struct weft_request {
     _Atomic uint32_t waiters; /* threads in weft_request_wait */
     uint64_t moved;
     uint64_t since_ns; /* when it last moved */
-    uint32_t alarm;    /* of the board, when we last looked at the members */
+    uint64_t alarm; /* of the board, plus 1, when we last looked at members */
     bool ordered;
     wf_op *op; /* behind this struct, in one allocation */
 };

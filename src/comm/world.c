@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/time.h"
 #include "comm/comm.h"
+#include "comm/ids.h"
 #include "comm/mail.h"
 #include "comm/request.h"
 #include "comm/serve.h"
@@ -122,6 +123,7 @@ static weft_status world_join(weft_world *world, const weft_boot *boot)
     }
     wf_mail_listen(world);
     st = open_ports(world);
+    wf_ids_watch(world);
     if (st == WEFT_OK) {
         st = wf_progress_create(world, &world->progress);
     }
@@ -178,6 +180,7 @@ static weft_status world_alloc(const weft_world_options *options,
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
     pthread_mutex_init(&world->drive, NULL);
+    pthread_mutex_init(&world->ids.lock, NULL);
     *out = world;
     return WEFT_OK;
 }
@@ -267,6 +270,7 @@ void wf_world_release(weft_world *world)
     wf_host_leave(world->host);
     pthread_mutex_destroy(&world->comms_lock);
     pthread_mutex_destroy(&world->drive);
+    wf_ids_fini(world);
     wf_free(world->told);
     wf_free(world->remote);
     wf_free(world);

@@ -25,6 +25,17 @@ typedef struct wf_transports {
  * they make one. */
 extern wf_transports wf_world_transports;
 
+/* Ids for the communicators that this rank leads, see ids.h. */
+typedef struct wf_ids {
+    pthread_mutex_t lock;
+    uint32_t next;   /* number of the next one, up to wf_ids_limit */
+    uint32_t *taken; /* those that are passed over, in order */
+    size_t count;
+} wf_ids;
+
+/* Open ids are spread over so many lists. */
+#define WF_WORLD_BUCKETS 64u
+
 struct weft_world {
     wf_host *host;
     wf_boot_seat *seat; /* NULL: the caller's table says who this is */
@@ -43,14 +54,16 @@ struct weft_world {
     /* All communicators, for news that comes by mail. */
     pthread_mutex_t comms_lock;
     weft_comm *comms;
-    _Atomic uint32_t comms_made; /* led by this rank */
+    wf_ids ids;
+    _Atomic uint64_t regions_made; /* number of the next region */
 
     /* Ports and queues are touched by the holder of this lock only. */
     pthread_mutex_t drive;
     wf_transports transport;
     wf_port *self_port;
     wf_port *shm_port; /* NULL if this rank is alone on its host */
-    uint64_t news;     /* counts what may have brought messages, see line.h */
+    weft_comm *open[WF_WORLD_BUCKETS]; /* by id, see ids.h */
+    uint64_t news; /* counts what may have brought messages, see line.h */
     uint32_t seen_alarm;
     uint64_t
         asked_ns; /* when pending requests were last asked, see request.c */

@@ -138,6 +138,15 @@ static weft_status begin(const wf_region_plan *plan, weft_region *region)
     return region->storage->granule(&region->spec, &region->spec.granule);
 }
 
+/* By the first rank's count of regions: sequence numbers and ids of
+ * communicators come again, and a region may outlive its communicator. */
+static uint64_t region_id(const weft_region *region, uint64_t number)
+{
+    wf_secret key = {{region->world->host->job, region->member[0]}};
+
+    return wf_keyed_hash(&key, &number, sizeof(number));
+}
+
 /* Step 2. */
 static weft_status compare(weft_comm *comm, const wf_region_plan *plan,
                            weft_region *region, wf_region_facts *all,
@@ -147,9 +156,13 @@ static weft_status compare(weft_comm *comm, const wf_region_plan *plan,
     weft_status st;
 
     wf_region_facts_of(plan, region, &mine);
+    mine.number = atomic_fetch_add(&region->world->regions_made, 1);
     st = wf_region_tell(region, comm, &mine, sizeof(mine), all, deadline);
     if (st == WEFT_OK) {
         st = wf_region_compare(all, region->ranks);
+    }
+    if (st == WEFT_OK) {
+        region->id = region_id(region, all[0].number);
     }
     for (uint32_t r = 0; r < region->ranks && st == WEFT_OK; r++) {
         region->groups[r] = all[r].groups;
@@ -275,13 +288,6 @@ static weft_status build(weft_comm *comm, const wf_region_plan *plan,
                : st;
 }
 
-static uint64_t region_id(const weft_comm *comm, uint32_t sequence)
-{
-    wf_secret key = {{comm->world->host->job, comm->id}};
-
-    return wf_keyed_hash(&key, &sequence, sizeof(sequence));
-}
-
 /* All ranks of the communicator have come to make a region. */
 static weft_status agree(weft_comm *comm, uint64_t deadline, uint32_t *sequence)
 {
@@ -314,7 +320,7 @@ weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
     weft_region *region = region_alloc(comm);
     wf_region_facts *all = wf_alloc(comm->size * sizeof(*all));
     char why[WF_DETAIL_MAX];
-    uint32_t sequence = 0;
+    uint32_t sequence;
     weft_status st;
 
     if (bad == WEFT_OK) {
@@ -331,7 +337,6 @@ weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
     }
     /* Whoever lacks one of the two has said so, and none goes on. */
     if (st == WEFT_OK && region != NULL && all != NULL) {
-        region->id = region_id(comm, sequence);
         region->timeout_ns = comm->timeout_ns;
         st = compare(comm, plan, region, all, deadline);
         if (st == WEFT_OK) {

@@ -82,14 +82,14 @@ static void choose_routes(wf_region_remote *remote)
     const weft_region *region = remote->region;
     uint32_t alarm = atomic_load(&region->world->host->board->alarm);
 
-    if (atomic_load(&remote->alarm) == alarm + 1) {
+    if (atomic_load(&remote->alarm) == alarm + 1ull) {
         return;
     }
     for (uint32_t r = 0; r < region->ranks; r++) {
         atomic_store_explicit(&remote->route[r], route_to(region, r),
                               memory_order_relaxed);
     }
-    atomic_store(&remote->alarm, alarm + 1); /* 0 means: never chosen */
+    atomic_store(&remote->alarm, alarm + 1ull); /* 0 means: never chosen */
 }
 
 /* Nobody returns from a resize before all have the new partition: the next

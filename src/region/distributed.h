@@ -81,7 +81,7 @@ typedef struct wf_region_remote {
     wf_region_extra extra;
     weft_region *region;
     struct wf_region_remote *next;
-    _Atomic uint32_t alarm; /* of the board when routes were chosen, plus 1 */
+    _Atomic uint64_t alarm; /* of the board when routes were chosen, plus 1 */
     /* Owner -> rank of the region to ask, or HERE. */
     _Atomic uint32_t route[];
 } wf_region_remote;

@@ -237,6 +237,7 @@ typedef struct wf_region_facts {
     uint64_t value[WF_REGION_FACTS];
     uint64_t granule; /* that this rank's storage could have; not compared */
     wf_cgroup_ids groups; /* control groups that limit it; not compared */
+    uint64_t number;      /* of the regions that it made; not compared */
 } wf_region_facts;
 
 /* Fill in what follows from a plan: shape, pitch, options. WEFT_ERR_INVALID

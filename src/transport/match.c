@@ -200,3 +200,18 @@ wf_arrival *wf_match_find(const wf_match *m, uint32_t from, uint64_t tag,
     }
     return NULL;
 }
+
+void wf_match_forget(wf_match *m, uint64_t tag, uint64_t mask)
+{
+    wf_link *next;
+
+    for (wf_link *l = m->all.next; l != &m->all; l = next) {
+        wf_arrival *a = arrival_in_all(l);
+
+        next = l->next;
+        if (((a->tag ^ tag) & mask) == 0) {
+            wf_match_drop(a);
+            wf_free(a);
+        }
+    }
+}

@@ -44,6 +44,8 @@ typedef struct wf_match {
     wf_queue any;
     wf_link all;
     wf_match_source *source;
+    wf_keep_fn *keep; /* NULL: all messages are kept */
+    void *keep_ctx;
 } wf_match;
 
 weft_status wf_match_init(wf_match *m, uint32_t sources);
@@ -71,6 +73,12 @@ wf_msg *wf_match_next_of(wf_match *m, uint32_t source);
 /* Take out all receives; they are not touched. */
 void wf_match_unpost(wf_match *m);
 
+/* Is a message to be kept that no receive waits for? */
+static inline bool wf_match_wants(const wf_match *m, uint64_t tag)
+{
+    return m->keep == NULL || m->keep(m->keep_ctx, tag);
+}
+
 /* Let a message wait whose source, tag and n are filled in. */
 void wf_match_keep(wf_match *m, wf_arrival *arrival);
 
@@ -81,6 +89,9 @@ wf_arrival *wf_match_find(const wf_match *m, uint32_t from, uint64_t tag,
 /* The message after `arrival` (NULL for the first) from `source`, or NULL. */
 wf_arrival *wf_match_walk(const wf_match *m, uint32_t source,
                           const wf_arrival *arrival);
+
+/* Take out and free all messages with such a tag. */
+void wf_match_forget(wf_match *m, uint64_t tag, uint64_t mask);
 
 /* Take a message out that wf_match_find or wf_match_walk found. */
 void wf_match_drop(wf_arrival *arrival);

@@ -66,6 +66,9 @@ typedef void wf_am_fn(void *ctx, uint32_t from, const void *header,
                       size_t header_bytes, const void *payload,
                       size_t payload_bytes);
 
+/* Shall a tagged message be kept that no receive waits for? */
+typedef bool wf_keep_fn(void *ctx, uint64_t tag);
+
 typedef struct wf_transport {
     uint32_t abi;     /* WF_TRANSPORT_ABI; anything else is refused */
     const char *name; /* "shm"; also the middle of WEFT_SHM_* settings */
@@ -99,6 +102,12 @@ typedef struct wf_transport {
      * touched again. The peer may be left waiting; this is for what has failed
      * anyway. */
     void (*drop)(wf_port *port, wf_msg *msg);
+    /* Have `fn` asked about each message that comes before its receive; one
+     * that is not to be kept is dropped, and its sender, if it waits, goes on
+     * waiting. Without it, all are kept. */
+    void (*ask)(wf_port *port, wf_keep_fn *fn, void *ctx);
+    /* Let go of all messages that were kept and have such a tag. */
+    void (*forget)(wf_port *port, uint64_t tag, uint64_t mask);
     /* Have `fn` called for active messages with this id (< WF_AM_IDS). */
     void (*handle)(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx);
     /* Send one; both parts are copied before it returns. */

@@ -277,6 +277,16 @@ static void double_drop(wf_port *port, wf_msg *msg)
     }
 }
 
+static void double_ask(wf_port *port, wf_keep_fn *fn, void *ctx)
+{
+    port->inner->ask(port->port, fn, ctx);
+}
+
+static void double_forget(wf_port *port, uint64_t tag, uint64_t mask)
+{
+    port->inner->forget(port->port, tag, mask);
+}
+
 static void double_handle(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx)
 {
     port->inner->handle(port->port, id, fn, ctx);
@@ -372,8 +382,9 @@ static bool double_reaches_shm(const wf_host *host, uint32_t rank)
         .reaches = double_reaches_##of, .open = double_open_##of,              \
         .close = double_close, .send = double_send, .recv = double_recv,       \
         .peek = double_peek, .cancel = double_cancel, .drop = double_drop,     \
-        .handle = double_handle, .am = double_am, .progress = double_progress, \
-        .busy = double_busy, .gone = double_gone, .lost = double_lost          \
+        .ask = double_ask, .forget = double_forget, .handle = double_handle,   \
+        .am = double_am, .progress = double_progress, .busy = double_busy,     \
+        .gone = double_gone, .lost = double_lost                               \
     }
 
 const wf_transport wf_double_self = DOUBLE(self);

@@ -271,6 +271,46 @@ static void a_peek_tells_of_a_message_and_leaves_it(void **state)
     conform_ranks(*state, 2, peek_body);
 }
 
+static bool is_not_5(void *ctx, uint64_t tag)
+{
+    (void)ctx;
+    return tag != 5;
+}
+
+/* Messages of tags 5 to 7: the first is not wanted, the second forgotten. */
+static void forget_body(conform *c)
+{
+    uint64_t out[3] = {5, 6, 7};
+    uint64_t in = 0;
+    wf_msg sends[3];
+    wf_msg msg;
+
+    c->t->ask(c->port, is_not_5, NULL);
+    conform_meet(c);
+    for (unsigned i = 0; i < 3 && conform_sends(c); i++) {
+        conform_send(c, c->receiver, out[i], &out[i], 8, &sends[i]);
+    }
+    if (conform_receives(c)) {
+        conform_await(c, c->sender, 7);
+        WT_CHECK(!c->t->peek(c->port, c->sender, 5, WF_TAG_EXACT, &msg));
+        WT_CHECK(c->t->peek(c->port, c->sender, 6, WF_TAG_EXACT, &msg));
+        c->t->forget(c->port, 6, WF_TAG_EXACT);
+        WT_CHECK(!c->t->peek(c->port, c->sender, 6, WF_TAG_EXACT, &msg));
+        conform_recv(c, c->sender, 7, &in, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        WT_CHECK(in == 7);
+    }
+    if (conform_sends(c)) {
+        conform_wait_ok(c, sends, 3);
+    }
+    conform_meet(c);
+}
+
+static void messages_that_nobody_wants_are_let_go(void **state)
+{
+    conform_ranks(*state, 2, forget_body);
+}
+
 int conform_matching(const conform_kind *kind)
 {
     void *k = (void *)kind;
@@ -284,6 +324,7 @@ int conform_matching(const conform_kind *kind)
             a_message_that_is_too_long_is_cut_and_consumed, k),
         cmocka_unit_test_prestate(a_cancelled_receive_takes_no_message, k),
         cmocka_unit_test_prestate(a_peek_tells_of_a_message_and_leaves_it, k),
+        cmocka_unit_test_prestate(messages_that_nobody_wants_are_let_go, k),
     };
 
     return cmocka_run_group_tests_name(kind->name, tests, NULL, NULL);

@@ -74,19 +74,20 @@ typedef struct shm_head {
 /* What a member keeps for itself. */
 typedef struct shm_state {
     unsigned char *area;
-    size_t block;        /* bytes of a block */
-    size_t cell;         /* bytes of a cell */
-    size_t slot;         /* bytes of a slot */
-    size_t payload;      /* most bytes of data in a cell */
-    size_t flat;         /* the same, where everybody reads everybody's */
-    size_t slots_at;     /* where in a block the slots begin */
-    uint32_t free_until; /* cells may be written for operations before this */
-    uint64_t chunks;     /* that all operations so far have used, see C3 */
-    bool populated;      /* our slots have pages */
-    bool has_shared;     /* weft_alloc was called, which all members know */
-    shm_shared *shared;  /* buffers that all members map */
-    uint64_t proof;      /* a random number that those who read us look for */
-    bool *proven;        /* by rank: we have found that one's */
+    size_t block;         /* bytes of a block */
+    size_t cell;          /* bytes of a cell */
+    size_t slot;          /* bytes of a slot */
+    size_t payload;       /* most bytes of data in a cell */
+    size_t flat;          /* the same, where everybody reads everybody's */
+    size_t slots_at;      /* where in a block the slots begin */
+    uint32_t free_until;  /* cells may be written for operations before this */
+    uint64_t chunks;      /* that all operations so far have used, see C3 */
+    bool populated;       /* our slots have pages */
+    bool has_shared;      /* weft_alloc was called, which all members know */
+    shm_shared *shared;   /* buffers that all members map */
+    uint32_t shared_made; /* number of the last one, from 1 on */
+    uint64_t proof;       /* a random number that those who read us look for */
+    bool *proven;         /* by rank: we have found that one's */
     const wf_kernels *kernels; /* of this CPU */
     const void **src;          /* by rank, for folding */
     void **dst;

@@ -131,8 +131,15 @@ static void self_deliver(wf_port *port, wf_msg *msg, uint64_t tag,
 static weft_status self_keep(wf_port *port, const void *buf, wf_msg *msg)
 {
     bool copied = msg->room <= port->eager_bytes;
-    self_arrival *a = wf_alloc(sizeof(*a) + (copied ? msg->room : 0));
+    self_arrival *a;
 
+    if (!wf_match_wants(&port->match, msg->tag)) {
+        if (copied) {
+            wf_msg_finish(msg, WEFT_OK);
+        }
+        return WEFT_OK;
+    }
+    a = wf_alloc(sizeof(*a) + (copied ? msg->room : 0));
     if (a == NULL) {
         return wf_fail(WEFT_ERR_NOMEM, "keeping a message of %zu bytes",
                        msg->room);
@@ -237,6 +244,17 @@ static void self_drop(wf_port *port, wf_msg *msg)
             return;
         }
     }
+}
+
+static void self_ask(wf_port *port, wf_keep_fn *fn, void *ctx)
+{
+    port->match.keep = fn;
+    port->match.keep_ctx = ctx;
+}
+
+static void self_forget(wf_port *port, uint64_t tag, uint64_t mask)
+{
+    wf_match_forget(&port->match, tag, mask);
 }
 
 static void self_handle(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx)
@@ -344,6 +362,8 @@ const wf_transport wf_transport_self = {
     .peek = self_peek,
     .cancel = self_cancel,
     .drop = self_drop,
+    .ask = self_ask,
+    .forget = self_forget,
     .handle = self_handle,
     .am = self_am_send,
     .progress = self_progress,

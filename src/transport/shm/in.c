@@ -31,6 +31,9 @@ static in_verdict in_eager(wf_port *port, shm_peer *peer, const in_record *r)
         wf_match_finish(msg);
         return IN_TAKEN;
     }
+    if (!wf_match_wants(&port->match, r->word)) {
+        return IN_TAKEN;
+    }
     early = wf_alloc(sizeof(*early) + r->is.bytes);
     if (early == NULL) {
         return IN_LATER;

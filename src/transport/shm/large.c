@@ -31,8 +31,10 @@ bool shm_large_offered(wf_port *port, shm_peer *peer, uint64_t tag,
     msg = wf_match_take_posted(&port->match, peer->slot, tag);
     if (msg != NULL) {
         shm_large_match(port, large, msg);
-    } else {
+    } else if (wf_match_wants(&port->match, tag)) {
         wf_match_keep(&port->match, &large->arrival);
+    } else {
+        wf_free(large);
     }
     return true;
 }

@@ -317,6 +317,17 @@ static void shm_drop(wf_port *port, wf_msg *msg)
     }
 }
 
+static void shm_ask(wf_port *port, wf_keep_fn *fn, void *ctx)
+{
+    port->match.keep = fn;
+    port->match.keep_ctx = ctx;
+}
+
+static void shm_forget(wf_port *port, uint64_t tag, uint64_t mask)
+{
+    wf_match_forget(&port->match, tag, mask);
+}
+
 static void shm_handle(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx)
 {
     wf_am_set(&port->handlers, id, fn, ctx);
@@ -409,6 +420,8 @@ const wf_transport wf_transport_shm = {
     .peek = shm_peek,
     .cancel = shm_cancel,
     .drop = shm_drop,
+    .ask = shm_ask,
+    .forget = shm_forget,
     .handle = shm_handle,
     .am = shm_am_send,
     .progress = shm_progress,
