@@ -57,6 +57,11 @@ WEFT_API weft_status weft_world_create(const weft_world_options *options,
  * operation that needs this rank fails there with WEFT_ERR_PEER. Communicators
  * of this world that still exist can only be destroyed afterwards, in any
  * order. Takes NULL.
+ *
+ * A child that a rank forks is no rank. There every call that involves other
+ * ranks fails at once with WEFT_ERR_CLOSED, requests that were pending are over
+ * with it (their callbacks are not called), and destroying things frees the
+ * child's memory only: the job goes on as if there were no child.
  */
 WEFT_API void weft_world_destroy(weft_world *world);
 
