@@ -65,11 +65,12 @@ uint32_t wire_tag(int64_t tag, int64_t level)
     return our_tags | uint32_t(level % levels) << level_shift | uint32_t(tag);
 }
 
-/* How long a long one is its header does not tell. */
+/* How long a long one is its header does not tell. The text may be another
+ * rank's: numbers that are too long are left as they are. */
 std::string with_messages_read(const std::string &text)
 {
     static const std::regex message(
-        R"(of (\d+) bytes (to|from) (rank \d+|any rank)(, | \()tag (\d+))");
+        R"(of (\d{1,18}) bytes (to|from) (rank \d+|any rank)(, | \()tag (\d{1,10})\b)");
     std::string result;
     auto rest = text.begin();
 
@@ -270,8 +271,8 @@ weft_status Letter::post_payload()
 {
     return is_short() ? WEFT_OK
                       : weft_irecv(comm_, tensor_.data_ptr(), tensor_.nbytes(),
-                                   uint32_t(peer_), wire_tag(true), nullptr,
-                                   &payload_);
+                                   uint32_t(peer_), wire_tag(true),
+                                   &payload_info_, &payload_);
 }
 
 /* The first of a queue has its header: ask for its payload, and let those
@@ -342,7 +343,11 @@ void Letter::wait(const char *what)
     }
     check(status, what);
     if (payload_ != nullptr) {
-        check(weft_request_wait(payload_, 0), what);
+        status = weft_request_wait(payload_, 0);
+        if (receives_ && (status == WEFT_OK || status == WEFT_ERR_TRUNCATED)) {
+            check_payload(what);
+        }
+        check(status, what);
     } else if (receives_ && tensor_.nbytes() > 0) {
         std::memcpy(tensor_.data_ptr(), room_.data() + sizeof(Header),
                     tensor_.nbytes());
@@ -392,20 +397,39 @@ void Letter::check_header(const char *what, size_t came)
                 c10::toString(at::ScalarType(header_.type)) + ", but " +
                 std::to_string(tensor_.nbytes()) + " bytes of " +
                 c10::toString(tensor_.scalar_type()) + " were expected";
+    } else if (came != sizeof(Header) + (is_short() ? tensor_.nbytes() : 0)) {
+        wrong = "is malformed: " + std::to_string(came) +
+                " bytes came, with a header for " +
+                std::to_string(header_.bytes);
     } else if (int64_t alone =
                    header_.mark & ~expected_ & (mark_grads | mark_tangents)) {
         wrong = "cannot be taken as it is: " +
                 derivatives_of(alone, peer_, group_.rank);
     }
     if (!wrong.empty()) {
-        std::string text = "weft.mpi " + std::string(what) + ": on rank " +
-                           std::to_string(group_.rank) +
-                           ", what came from rank " + std::to_string(peer_) +
-                           " with tag " + std::to_string(tag_) + " " + wrong;
-
-        weft_comm_abort(group_.comm(), text.c_str());
-        fail_mpi(WEFT_ERR_MISMATCH, text);
+        refuse(what, wrong);
     }
+}
+
+/* Behind a header that was right. */
+void Letter::check_payload(const char *what)
+{
+    if (payload_info_.n != tensor_.nbytes()) {
+        refuse(what, "is malformed: its header is for " +
+                         std::to_string(tensor_.nbytes()) + " bytes, but " +
+                         std::to_string(payload_info_.n) + " came");
+    }
+}
+
+void Letter::refuse(const char *what, const std::string &wrong)
+{
+    std::string text = "weft.mpi " + std::string(what) + ": on rank " +
+                       std::to_string(group_.rank) + ", what came from rank " +
+                       std::to_string(peer_) + " with tag " +
+                       std::to_string(tag_) + " " + wrong;
+
+    weft_comm_abort(group_.comm(), text.c_str());
+    fail_mpi(WEFT_ERR_MISMATCH, text);
 }
 
 Tensor run_send(const Tensor &x, Group &group, int64_t mark, IntArrayRef args)

@@ -93,6 +93,8 @@ class Letter : public Pending
                             void *letter);
     void check(weft_status status, const char *what) const;
     void check_header(const char *what, size_t came);
+    void check_payload(const char *what);
+    [[noreturn]] void refuse(const char *what, const std::string &wrong);
 
     Group &group_;
     const std::weak_ptr<Group> living_; /* the same, for who comes late */
@@ -110,6 +112,7 @@ class Letter : public Pending
     weft_status posted_ = WEFT_OK;
     Header header_{};
     weft_message_info info_{};
+    weft_message_info payload_info_{};
     weft_request *first_ = nullptr;
     weft_request *payload_ = nullptr;
     std::array<char, sizeof(Header) + most_short> room_;
