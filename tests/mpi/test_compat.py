@@ -151,6 +151,28 @@ def saved_values(_):
         y.sum().backward()
 
 
+def spent(_):
+    """What was given to Reduce_ and is used afterwards is an error; a part of it is not."""
+    comm = world(_)
+    x = torch.ones(2, requires_grad=True)
+    for use in (lambda y, inner: y + inner, lambda y, inner: inner * 2, torch.mul):
+        inner = x * 2
+        y = comm.Reduce_(inner, mpi4torch.MPI_SUM, 0)
+        loss = use(y, inner).sum()
+        with pytest.raises(RuntimeError, match="Try using the return value"):
+            loss.backward()
+        comm._weft.detach_history()
+    inner = x * 2
+    version = inner._version
+    with torch.no_grad():
+        assert comm.Reduce_(inner, mpi4torch.MPI_SUM, 0) is inner
+    assert inner._version > version
+    whole = x * 2
+    part = comm.Reduce_(whole[:1], mpi4torch.MPI_SUM, 0)
+    (part.sum() + whole.sum()).backward()
+    assert_close(x.grad, torch.tensor([4.0, 2.0]))  # what rank 0 reduced counts twice
+
+
 def ring(comm, x, buffer):
     """The README's exchange, with its missing bracket."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
@@ -431,7 +453,7 @@ def one_rank_only(_):
 
 
 BODIES = (
-    *(reductions, moves, transposes, in_place, saved_values),
+    *(reductions, moves, transposes, in_place, saved_values, spent),
     *(handles, waits_left_out, nothing_recorded, dummies, scripts, nothing_is_dropped_in_scripts),
     *(mistakes, half_ported, wider, pickles, copies),
 )

@@ -261,12 +261,47 @@ def inside_transforms(comm):
 
     x = number(comm).detach()
     close(compiled(function)(x), function(x))
+
+    def message(x):
+        sent = comm.Send(x.cos(), (comm.rank + 1) % comm.size)
+        y = comm.Recv(torch.empty_like(x), (comm.rank - 1) % comm.size)
+        return comm.join((y * y * x).sum(), sent)
+
+    expected = torch.func.grad(message)(x)
+    close(torch.compile(torch.func.grad(message), backend="aot_eager")(x), expected)
     batch = torch.vmap(lambda r: comm.Allreduce(r, mpi.SUM))
     close(compiled(lambda x: batch(x.reshape(3, 1)))(x), batch(x.reshape(3, 1)))
     comm.detach_history()
 
 
+def chosen_inputs(comm):
+    """Behind a join, gradients of chosen inputs run all that was compiled, too."""
+    first, last = comm.rank == 0, comm.rank == comm.size - 1
+
+    def stage(x, u):
+        other = comm.Allreduce(u)
+        h = x if first else comm.Recv(torch.empty_like(x), comm.rank - 1)
+        if not last:
+            comm.Send((h * x).sin(), comm.rank + 1)
+        return (h * h * x * other).sum()
+
+    def loss_of(function, x):
+        early = x if first else comm.Recv(x, comm.rank - 1, 1)
+        if not last:
+            comm.Send(x.sin() + early, comm.rank + 1, 1)
+        return function(x * 2, number(comm)) + (early**2).sum()
+
+    x = number(comm)
+    mpi.backward(loss_of(stage, x))
+    fast = compiled(stage)
+    for function in (stage, fast, fast):
+        (found,) = torch.autograd.grad(comm.join(loss_of(function, y := number(comm))), y)
+        close(found, x.grad)
+        assert comm.history == 0
+
+
 BODIES = [
+    chosen_inputs,
     unused_results,
     joined_inside,
     several_in_a_step,

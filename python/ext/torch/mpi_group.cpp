@@ -161,10 +161,16 @@ void check_mpi(weft_status status, const char *what)
         text += "; all ranks must make the same calls in the same order, with "
                 "requires_grad on all or none, and close the backward with "
                 "weft.mpi.backward(loss) or comm.join(loss)";
-    } else if (status == WEFT_ERR_TIMEOUT && in_backward(text)) {
-        text += "; a backward pass waits for a rank that does not come to the "
-                "same communication: close it with weft.mpi.backward(loss) or "
-                "comm.join(loss) on all ranks";
+    } else if ((status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_PEER) &&
+               in_backward(text)) {
+        text +=
+            status == WEFT_ERR_TIMEOUT
+                ? "; a backward pass waits for a rank that does not come "
+                  "to the same communication: "
+                : "; if its backward pass has left this communication out: ";
+        text += "close it with weft.mpi.backward(loss) or comm.join(loss) on "
+                "all ranks, also for torch.autograd.grad(comm.join(loss), "
+                "inputs), which runs only what leads to its inputs otherwise";
     }
     fail_mpi(status, text);
 }

@@ -65,16 +65,35 @@ class _InPlaceOf(torch.autograd.Function):
         return gradients[0], None
 
 
+class _Spent(torch.autograd.Function):
+    """A tensor whose value is another one's now: what still uses it is a mistake."""
+
+    @staticmethod
+    def forward(ctx: Any, place: Tensor) -> Tensor:
+        ctx.mark_dirty(place)
+        return place
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        raise RuntimeError(
+            "mpi4torch: Reuse of variables passed to in-place MPI kernels not supported! "
+            "Try using the return value"
+        )
+
+
 def join(through: Tensor, dummies: list[Tensor]) -> Tensor:
     needed = [d for d in dummies if d.requires_grad]
     return _Join.apply(through, *needed) if needed else through
 
 
+def _is_wrapped(x: Tensor) -> bool:
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
 def _can_write(place: Tensor, value: Tensor) -> bool:
     """Not if elements share memory, or in a transform that only the value is part of."""
-    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
     overlaps = any(n > 1 and step == 0 for n, step in zip(place.shape, place.stride(), strict=True))
-    return not overlaps and (wrapped(place) or not wrapped(value))
+    return not overlaps and (_is_wrapped(place) or not _is_wrapped(value))
 
 
 def _written(place: Tensor, value: Tensor) -> Tensor:
@@ -85,6 +104,20 @@ def _written(place: Tensor, value: Tensor) -> Tensor:
     if torch.is_grad_enabled() and any(t.is_leaf and t.requires_grad for t in wholes):
         return _InPlaceOf.apply(value, place.detach())
     return place.copy_(value)
+
+
+def _reduced(place: Tensor, value: Tensor) -> Tensor:
+    """The value, in the memory of `place`, which has no gradient from now on.
+
+    A leaf, which has no history, and a view, whose base has other parts, go on as autograd
+    has them after a change in place.
+    """
+    spent = torch.is_grad_enabled() and place.grad_fn is not None and place._base is None
+    if not spent or not _can_write(place, value) or _is_wrapped(place):
+        return _written(place, value)
+    result = _InPlaceOf.apply(value, place.detach())
+    _Spent.apply(place)
+    return result
 
 
 @dataclass
@@ -175,7 +208,7 @@ def dummy_of(started: Started) -> Tensor:
 CALLS: dict[str, Callable[..., Any]] = {
     "Allreduce": lambda comm, x, op: comm.Allreduce(x, _op(op)),
     "Bcast_": lambda comm, x, root: _written(x, comm.Bcast(x, root)),
-    "Reduce_": lambda comm, x, op, root: _written(x, comm.Reduce(x, _op(op), root)),
+    "Reduce_": lambda comm, x, op, root: _reduced(x, comm.Reduce(x, _op(op), root)),
     "Gather": lambda comm, x, axis, root: comm.Gatherv(x, _axis(x, axis), root),
     "Allgather": lambda comm, x, axis: comm.Allgatherv(x, _axis(x, axis)),
     "Scatter": lambda comm, x, axis, numelem, root: comm.Scatterv(x, axis, numelem, root),
