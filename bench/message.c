@@ -235,7 +235,7 @@ static void join(bench *b, const char *name)
     }
     must(wf_settings_load(NULL, &settings));
     must(weft_boot_open_local(name, b->rank, 2, &boot));
-    must(wf_host_join(boot, &settings, &b->host));
+    must(wf_host_join(boot, &settings, (wf_interrupt){0}, &b->host));
     weft_boot_close(boot);
     for (unsigned w = 0; w < WAYS; w++) {
         must(wf_settings_load(way_settings[w], &settings));

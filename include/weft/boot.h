@@ -23,7 +23,8 @@ typedef struct weft_boot {
     weft_status (*set)(void *ctx, const char *key, const void *value, size_t n);
     /* Wait until `key` is set, `timeout_ms` at most, and copy its value: `*n`
      * comes in as the room in `value` and leaves as the length.
-     * WEFT_ERR_TIMEOUT when it was not set in time. */
+     * WEFT_ERR_TIMEOUT when it was not set in time. A world that can be
+     * interrupted asks again and again, for a tenth of a second each. */
     weft_status (*get)(void *ctx, const char *key, void *value, size_t *n,
                        uint32_t timeout_ms);
     /* This rank has joined and needs the table no more. Optional; not called

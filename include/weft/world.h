@@ -22,7 +22,8 @@ typedef struct weft_world_options {
     /* Asked about ten times a second by a call that waits for other ranks, on
      * the thread that made the call: shall it give up, because of a signal,
      * say? If not 0, the communicator is aborted ("interrupted") and the call
-     * fails with WEFT_ERR_ABORTED. It may use other communicators.
+     * fails with WEFT_ERR_ABORTED, as does weft_world_create itself. It may use
+     * other communicators.
      * weft_request_wait with a bound of its own does not ask. NULL: nobody is
      * asked. */
     int (*interrupted)(void *ctx);
@@ -47,7 +48,8 @@ typedef struct weft_peer {
  * not come in time; it is named), WEFT_ERR_PEER (a rank died meanwhile),
  * WEFT_ERR_CLOSED (without a table: another process of this host is the rank
  * that the environment speaks of, such as the parent of the caller),
- * WEFT_ERR_NOMEM or WEFT_ERR_SYSTEM; then nothing is left behind.
+ * WEFT_ERR_ABORTED (interrupted), WEFT_ERR_NOMEM or WEFT_ERR_SYSTEM; then
+ * nothing is left behind.
  */
 WEFT_API weft_status weft_world_create(const weft_world_options *options,
                                        weft_world **out);

@@ -20,21 +20,24 @@ static bool shares(const weft_comm *comm)
 static weft_status all_or_none(weft_comm *comm, weft_status own)
 {
     char why[WF_DETAIL_MAX];
-    int32_t worst = (int32_t)own;
+    /* Failures are negative, so that the least has the status and the rank. */
+    int64_t worst =
+        own == WEFT_OK ? 0 : (int64_t)own * (INT64_C(1) << 32) + comm->rank;
     weft_status st;
 
     memcpy(why, weft_error_detail(), sizeof(why));
-    st = weft_allreduce(comm, &worst, &worst, 1, WEFT_I32, WEFT_MIN);
+    st = weft_allreduce(comm, &worst, &worst, 1, WEFT_I64, WEFT_MIN);
     if (st != WEFT_OK) {
         return st;
     }
     if (own != WEFT_OK) {
         return wf_fail(own, "%s", why);
     }
-    return worst == WEFT_OK
+    st = wf_status_told((int32_t)(worst >> 32));
+    return st == WEFT_OK
                ? WEFT_OK
-               : wf_fail(wf_status_told(worst),
-                         "another rank could not have its shared buffer");
+               : wf_fail(st, "rank %u could not have its shared buffer (%s)",
+                         (uint32_t)worst, weft_status_text(st));
 }
 
 static weft_status alloc_shared(weft_comm *comm, size_t bytes, uint64_t salt,

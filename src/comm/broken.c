@@ -3,12 +3,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "base/time.h"
 #include "comm/comm.h"
 #include "comm/mail.h"
-
-/* How long to wait for a reason that another rank is writing just now. */
-#define REASON_NS (10 * WF_MS)
 
 /* Remember the reason; under comm->lock. Another rank may have given it, and a
  * broken communicator must not look like a good one. */
@@ -21,39 +17,40 @@ static void adopt(weft_comm *comm, weft_status status, const char *text)
     atomic_store_explicit(&comm->failed, true, memory_order_release);
 }
 
-/* What another rank wrote. One that died while writing leaves no reason. */
+/* What the rank wrote that broke it. */
 static void adopt_shared(weft_comm *comm)
 {
-    wf_comm_shared *s = comm->shared;
-    uint64_t until = wf_now_ns() + REASON_NS;
+    /* Pairs with the exchange in publish. */
+    uint32_t by =
+        atomic_load_explicit(&comm->shared->broken, memory_order_acquire);
+    const wf_comm_done *why;
     char text[WF_DETAIL_MAX];
 
-    while (atomic_load_explicit(&s->broken, memory_order_acquire) != 2) {
-        if (wf_now_ns() > until) {
-            adopt(comm, WEFT_ERR_PEER,
-                  "another rank broke the communicator and died");
-            return;
-        }
-        wf_cpu_relax();
+    if (by == 0 || by > comm->size) {
+        adopt(comm, WEFT_ERR_PROTOCOL,
+              "the communicator was broken by a rank that is no member");
+        return;
     }
+    why = &comm->done[by - 1];
     /* Bounded, though whoever wrote it should have ended it. */
-    snprintf(text, sizeof(text), "%.*s", (int)sizeof(s->text) - 1, s->text);
-    adopt(comm, wf_status_told(s->status), text);
+    snprintf(text, sizeof(text), "%.*s", (int)sizeof(why->text) - 1, why->text);
+    adopt(comm, wf_status_told(why->status), text);
 }
 
+/* The first of several reasons wins; under comm->lock. */
 static void publish(weft_comm *comm, weft_status status, const char *text)
 {
-    wf_comm_shared *s = comm->shared;
+    wf_comm_done *own = &comm->done[comm->rank];
     uint32_t whole = 0;
 
-    if (!atomic_compare_exchange_strong(&s->broken, &whole, 1)) {
+    own->status = (int32_t)status;
+    snprintf(own->text, sizeof(own->text), "%s", text);
+    /* Publishes the reason; pairs with the acquire in adopt_shared. */
+    if (!atomic_compare_exchange_strong(&comm->shared->broken, &whole,
+                                        comm->rank + 1)) {
         adopt_shared(comm);
         return;
     }
-    s->status = (int32_t)status;
-    snprintf(s->text, sizeof(s->text), "%s", text);
-    /* Publishes the reason; pairs with the acquire in adopt_shared. */
-    atomic_store_explicit(&s->broken, 2, memory_order_release);
     adopt(comm, status, text);
     wf_comm_ring(comm);
 }

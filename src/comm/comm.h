@@ -18,21 +18,19 @@
 #include "mem/segment.h"
 
 #define WF_COMM_MAGIC 0x43464557u
-#define WF_COMM_VERSION 1u
+#define WF_COMM_VERSION 2u
 #define WF_COMM_PAGE 4096
 
-/* The first page of the segment. Whoever breaks the communicator claims
- * `broken` (0 -> 1), writes status and text, and publishes them (-> 2). One
- * who dies in between leaves 1: the others then find it dead themselves. */
+/* The first page of the segment. Whoever breaks the communicator first writes
+ * why into its own wf_comm_done, and then says in `broken` where it is: so one
+ * who dies or sleeps half way through has broken nothing. */
 typedef struct wf_comm_shared {
     uint32_t magic;
     uint32_t version;
     uint32_t members;
     uint32_t zero;
-    uint64_t bytes; /* of the whole segment */
-    alignas(64) _Atomic uint32_t broken;
-    int32_t status;
-    char text[WF_DETAIL_MAX];
+    uint64_t bytes;                      /* of the whole segment */
+    alignas(64) _Atomic uint32_t broken; /* 0: no; else by member number - 1 */
 } wf_comm_shared;
 _Static_assert(sizeof(wf_comm_shared) <= WF_COMM_PAGE, "one page");
 
@@ -42,6 +40,9 @@ _Static_assert(sizeof(wf_comm_shared) <= WF_COMM_PAGE, "one page");
 typedef struct wf_comm_done {
     alignas(64) _Atomic uint32_t count;
     _Atomic uint32_t closed; /* it takes part in no further ones */
+    /* Why it broke the communicator; written once, before `broken`. */
+    int32_t status;
+    char text[WF_DETAIL_MAX];
 } wf_comm_done;
 
 struct weft_comm {
@@ -164,11 +165,15 @@ static inline void wf_comm_ring(weft_comm *comm)
 }
 
 /* Make the communicator of `members` (ranks in the job, this rank among them);
- * collective over them. `key` tells creations apart that could be under way
- * between the same two ranks at once. */
-weft_status wf_comm_build(weft_world *world, const uint32_t *members,
-                          uint32_t size, uint64_t key, uint64_t timeout_ns,
-                          weft_comm **out);
+ * collective over them. `salt` tells creations apart that could be under way
+ * between the same two ranks at once.
+ *
+ * What fails on one member fails on all, and each gets the reason. `parent`,
+ * unless it is NULL, stays good after that; but it is broken if members cannot
+ * tell each other any more: one dies, does not answer or is interrupted. */
+weft_status wf_comm_build(weft_world *world, weft_comm *parent,
+                          const uint32_t *members, uint32_t size, uint64_t salt,
+                          uint64_t timeout_ns, weft_comm **out);
 
 /* End it, whatever is pending. Its memory stays while requests exist: a thread
  * may be waiting for one. */

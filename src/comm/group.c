@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators from communicators: split, dup, subset. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/time.h"
 #include "comm/comm.h"
 #include "comm/hooks.h"
 #include "comm/mail.h"
@@ -14,11 +14,27 @@ typedef struct wish {
     int64_t colour;
     int64_t key;
     uint32_t rank;
-    uint32_t zero;
+    int32_t status; /* why this rank cannot go on, and so none can */
 } wish;
 
 /* Wishes travel in as many letters as they need. */
 #define WISHES_A_LETTER (WF_MAIL_MAX / sizeof(wish))
+
+typedef struct letter {
+    wish wish[WISHES_A_LETTER];
+} letter;
+
+/* Up to so many, a subset needs no memory for a list of them. */
+#define FEW_MEMBERS 64
+
+/* A split under way. */
+typedef struct splitting {
+    wf_mail_group group;
+    uint64_t key;
+    wish own;
+    wish *all;         /* NULL: there was no memory for it */
+    uint32_t *members; /* of the caller's colour; NULL likewise */
+} splitting;
 
 /* All members have come to make a communicator. The number of this call keeps
  * its mail apart from that of the next. */
@@ -34,66 +50,119 @@ static uint64_t salt_of(const weft_comm *comm, uint32_t sequence)
     return (uint64_t)comm->id << 32 | sequence;
 }
 
-/* Everybody sends its wish to the first rank, which sends all of them back. */
-static weft_status gather_wishes(weft_comm *comm, uint64_t key,
-                                 uint64_t deadline, wish *all)
+/* Everybody sends its wish to the first rank, which sends all of them back; or,
+ * if one of them cannot go on, that one's alone. */
+static weft_status collect_wishes(const splitting *s, wish *failed)
 {
     weft_status st = WEFT_OK;
 
-    for (uint32_t r = 1; r < comm->size && st == WEFT_OK; r++) {
-        size_t n = sizeof(all[r]);
+    *failed = s->own;
+    for (uint32_t r = 1; r < s->group.size && st == WEFT_OK; r++) {
+        wish one = {0};
+        size_t n = sizeof(one);
 
-        st = wf_host_take(comm->world->host, comm->member[r], key, &all[r], &n,
-                          NULL, deadline);
-        if (st == WEFT_OK && (n != sizeof(all[r]) || all[r].rank != r)) {
-            st = wf_fail(WEFT_ERR_PROTOCOL, "rank %u: malformed mail", r);
+        st = wf_mail_take(&s->group, r, s->key, &one, &n, NULL);
+        if (st == WEFT_OK &&
+            (n != sizeof(one) || one.rank != r || one.status > 0)) {
+            wf_fail(WEFT_ERR_PROTOCOL, "rank %u: malformed mail", r);
+            st = wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
         }
-    }
-    for (uint32_t r = 1; r < comm->size && st == WEFT_OK; r++) {
-        for (uint32_t i = 0; i < comm->size && st == WEFT_OK;
-             i += WISHES_A_LETTER) {
-            size_t count = comm->size - i < WISHES_A_LETTER ? comm->size - i
-                                                            : WISHES_A_LETTER;
-
-            st = wf_host_post(comm->world->host, comm->member[r], key, &all[i],
-                              count * sizeof(wish), -1);
+        if (one.status != WEFT_OK && failed->status == WEFT_OK) {
+            *failed = one;
+        }
+        if (s->all != NULL) {
+            s->all[r] = one;
         }
     }
     return st;
 }
 
-static weft_status send_wish(weft_comm *comm, uint64_t key, uint64_t deadline,
-                             wish *all)
+static size_t letter_count(uint32_t size, uint32_t first)
 {
-    weft_status st = wf_host_post(comm->world->host, comm->member[0], key,
-                                  &all[comm->rank], sizeof(wish), -1);
+    return size - first < WISHES_A_LETTER ? size - first : WISHES_A_LETTER;
+}
 
-    for (uint32_t i = 0; i < comm->size && st == WEFT_OK;
+static weft_status send_wishes(const splitting *s, uint32_t to)
+{
+    uint32_t size = s->group.size;
+    weft_status st = WEFT_OK;
+
+    for (uint32_t i = 0; i < size && st == WEFT_OK; i += WISHES_A_LETTER) {
+        st = wf_mail_post(&s->group, to, s->key, &s->all[i],
+                          letter_count(size, i) * sizeof(wish), -1);
+    }
+    return st;
+}
+
+static weft_status fail_wish(const wish *failed)
+{
+    weft_status st = wf_status_told(failed->status);
+
+    return wf_fail(st, "rank %u could not split the communicator: %s",
+                   failed->rank, weft_status_text(st));
+}
+
+static weft_status gather_wishes(const splitting *s)
+{
+    wish failed;
+    weft_status st = collect_wishes(s, &failed);
+
+    for (uint32_t r = 1; r < s->group.size && st == WEFT_OK; r++) {
+        st = failed.status == WEFT_OK
+                 ? send_wishes(s, r)
+                 : wf_mail_post(&s->group, r, s->key, &failed, sizeof(failed),
+                                -1);
+    }
+    return st == WEFT_OK && failed.status != WEFT_OK ? fail_wish(&failed) : st;
+}
+
+/* Whoever has no memory for the wishes has said so, and gets none. */
+static weft_status take_letter(const splitting *s, uint32_t first)
+{
+    size_t expected = letter_count(s->group.size, first) * sizeof(wish);
+    letter l;
+    size_t n = sizeof(l);
+    weft_status st = wf_mail_take(&s->group, 0, s->key, &l, &n, NULL);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (n >= sizeof(wish) && l.wish[0].status < 0) {
+        return fail_wish(&l.wish[0]);
+    }
+    if (n != expected || s->all == NULL) {
+        wf_fail(WEFT_ERR_PROTOCOL, "rank 0: malformed mail");
+        return wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
+    }
+    memcpy(&s->all[first], &l, n);
+    return WEFT_OK;
+}
+
+static weft_status swap_wishes(const splitting *s)
+{
+    weft_status st =
+        wf_mail_post(&s->group, 0, s->key, &s->own, sizeof(s->own), -1);
+
+    for (uint32_t i = 0; i < s->group.size && st == WEFT_OK;
          i += WISHES_A_LETTER) {
-        size_t count =
-            comm->size - i < WISHES_A_LETTER ? comm->size - i : WISHES_A_LETTER;
-        size_t n = count * sizeof(wish);
-
-        st = wf_host_take(comm->world->host, comm->member[0], key, &all[i], &n,
-                          NULL, deadline);
-        if (st == WEFT_OK && n != count * sizeof(wish)) {
-            st = wf_fail(WEFT_ERR_PROTOCOL, "rank 0: malformed mail");
-        }
+        st = take_letter(s, i);
     }
     return st;
 }
 
 /* Is it everybody's wish, in the order of ranks, with ours as we sent it? */
-static weft_status check_wishes(const weft_comm *comm, const wish *all,
-                                const wish *own)
+static weft_status check_wishes(const weft_comm *comm, const splitting *s)
 {
-    bool good = memcmp(&all[comm->rank], own, sizeof(*own)) == 0;
+    bool good = memcmp(&s->all[comm->rank], &s->own, sizeof(s->own)) == 0;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        good = good && all[r].rank == r;
+        good = good && s->all[r].rank == r;
     }
-    return good ? WEFT_OK
-                : wf_fail(WEFT_ERR_PROTOCOL, "rank 0: malformed mail");
+    if (good) {
+        return WEFT_OK;
+    }
+    wf_fail(WEFT_ERR_PROTOCOL, "rank 0: malformed mail");
+    return wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
 }
 
 static int by_key_then_rank(const void *a, const void *b)
@@ -122,13 +191,9 @@ static uint32_t pick(const weft_comm *comm, wish *all, int64_t colour,
     return n;
 }
 
-static weft_status split(weft_comm *comm, wish *all, uint32_t *members,
-                         weft_comm **out)
+static weft_status split(weft_comm *comm, splitting *s, weft_comm **out)
 {
-    wish own = all[comm->rank];
-    uint64_t deadline = wf_now_ns() + comm->timeout_ns;
     uint64_t salt;
-    uint64_t key;
     uint32_t sequence;
     uint32_t n;
     weft_status st = begin_create(comm, &sequence);
@@ -137,45 +202,43 @@ static weft_status split(weft_comm *comm, wish *all, uint32_t *members,
         return st;
     }
     salt = salt_of(comm, sequence);
-    key = wf_mail_key(comm->member, comm->size, salt, WF_MAIL_COLOURS);
-    st = comm->rank == 0 ? gather_wishes(comm, key, deadline, all)
-                         : send_wish(comm, key, deadline, all);
+    s->group = wf_mail_group_of(comm);
+    s->key = wf_mail_key(comm->member, comm->size, salt, WF_MAIL_COLOURS);
+    st = comm->rank == 0 ? gather_wishes(s) : swap_wishes(s);
     if (st == WEFT_OK) {
-        st = check_wishes(comm, all, &own);
+        st = check_wishes(comm, s);
     }
     if (st != WEFT_OK) {
-        return wf_comm_break(comm, st, weft_error_detail());
+        return st;
     }
     *out = NULL;
-    n = pick(comm, all, own.colour, members);
-    if (own.colour >= 0) {
-        st =
-            wf_comm_build(comm->world, members, n, salt, comm->timeout_ns, out);
-    }
-    return st;
+    n = pick(comm, s->all, s->own.colour, s->members);
+    return s->own.colour < 0 ? WEFT_OK
+                             : wf_comm_build(comm->world, comm, s->members, n,
+                                             salt, comm->timeout_ns, out);
 }
 
+/* A rank without memory takes part as well, so that the others are told. */
 weft_status weft_comm_split(weft_comm *comm, int64_t colour, int64_t key,
                             weft_comm **out)
 {
+    splitting s = {.own = {.colour = colour, .key = key}};
     weft_status st;
-    wish *all;
-    uint32_t *members;
 
     if (comm == NULL || out == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
     }
-    all = wf_zalloc(comm->size * sizeof(*all));
-    members = wf_alloc(comm->size * sizeof(*members));
-    if (all == NULL || members == NULL) {
-        st = wf_fail(WEFT_ERR_NOMEM, "splitting %u ranks", comm->size);
+    s.own.rank = comm->rank;
+    s.all = wf_zalloc(comm->size * sizeof(*s.all));
+    s.members = wf_alloc(comm->size * sizeof(*s.members));
+    if (s.all == NULL || s.members == NULL) {
+        s.own.status = WEFT_ERR_NOMEM;
     } else {
-        all[comm->rank] =
-            (wish){.colour = colour, .key = key, .rank = comm->rank};
-        st = split(comm, all, members, out);
+        s.all[comm->rank] = s.own;
     }
-    wf_free(all);
-    wf_free(members);
+    st = split(comm, &s, out);
+    wf_free(s.all);
+    wf_free(s.members);
     return st;
 }
 
@@ -191,7 +254,7 @@ weft_status weft_comm_dup(weft_comm *comm, weft_comm **out)
     if (st != WEFT_OK) {
         return st;
     }
-    return wf_comm_build(comm->world, comm->member, comm->size,
+    return wf_comm_build(comm->world, comm, comm->member, comm->size,
                          salt_of(comm, sequence), comm->timeout_ns, out);
 }
 
@@ -225,10 +288,23 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
                          "rank %u is not among the ranks it named", comm->rank);
 }
 
+/* The others wait for this rank, and without a list of them it cannot tell
+ * them; but they all look at the communicator. */
+static weft_status fail_subset(weft_comm *comm, size_t n)
+{
+    char why[128];
+
+    snprintf(why, sizeof(why),
+             "rank %u has no memory for a communicator of %zu ranks",
+             comm->rank, n);
+    return wf_comm_break(comm, WEFT_ERR_NOMEM, why);
+}
+
 weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
                              weft_comm **out)
 {
-    uint32_t *members;
+    uint32_t few[FEW_MEMBERS];
+    uint32_t *members = few;
     weft_status st;
 
     if (comm == NULL || out == NULL) {
@@ -241,17 +317,21 @@ weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
     if (st != WEFT_OK) {
         return st;
     }
-    members = wf_alloc(n * sizeof(*members));
+    if (n > FEW_MEMBERS) {
+        members = wf_alloc(n * sizeof(*members));
+    }
     if (members == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a communicator of %zu ranks", n);
+        return fail_subset(comm, n);
     }
     for (size_t i = 0; i < n; i++) {
         members[i] = comm->member[ranks[i]];
     }
     /* Only members call this, so the sequence cannot tell creations apart;
      * mail between two ranks keeps its order, and that is enough. */
-    st = wf_comm_build(comm->world, members, (uint32_t)n,
+    st = wf_comm_build(comm->world, comm, members, (uint32_t)n,
                        salt_of(comm, UINT32_MAX), comm->timeout_ns, out);
-    wf_free(members);
+    if (members != few) {
+        wf_free(members);
+    }
     return st;
 }

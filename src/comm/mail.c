@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/secret.h"
+#include "base/time.h"
 #include "comm/ids.h"
 
 typedef struct note {
@@ -22,14 +23,74 @@ uint64_t wf_mail_key(const uint32_t *members, uint32_t size, uint64_t salt,
     return (hash & ~(WF_MAIL_CALL | 3)) | (uint64_t)step;
 }
 
-weft_status wf_mail_status(weft_world *world, uint32_t to, uint64_t key,
-                           weft_status status, const char *text)
-{
-    note n = {.status = (int32_t)status};
+/* --- among a group -------------------------------------------------------- */
 
-    snprintf(n.text, sizeof(n.text), "%s", text);
-    return wf_host_post(world->host, to, key, &n,
-                        offsetof(note, text) + strlen(n.text) + 1, -1);
+wf_mail_group wf_mail_group_of(weft_comm *comm)
+{
+    return (wf_mail_group){.world = comm->world,
+                           .comm = comm,
+                           .member = comm->member,
+                           .size = comm->size,
+                           .deadline_ns = wf_now_ns() + comm->timeout_ns};
+}
+
+weft_status wf_mail_give_up(const wf_mail_group *g, weft_status st)
+{
+    if (g->comm == NULL) {
+        return st;
+    }
+    if (st == WEFT_ERR_ABORTED) {
+        weft_comm_abort(g->comm, "interrupted");
+        return wf_comm_check(g->comm);
+    }
+    return wf_comm_break(g->comm, st, weft_error_detail());
+}
+
+weft_status wf_mail_post(const wf_mail_group *g, uint32_t to, uint64_t key,
+                         const void *data, size_t n, int fd)
+{
+    weft_status st =
+        wf_host_post(g->world->host, g->member[to], key, data, n, fd);
+
+    return st == WEFT_OK ? st : wf_mail_give_up(g, st);
+}
+
+static weft_status group_check(void *ctx)
+{
+    return wf_comm_check(ctx);
+}
+
+weft_status wf_mail_take(const wf_mail_group *g, uint32_t from, uint64_t key,
+                         void *data, size_t *n, int *fd)
+{
+    wf_await await = {.host = g->world->host,
+                      .needs = g->member,
+                      .count = g->size,
+                      .deadline_ns = g->deadline_ns,
+                      .check = g->comm != NULL ? group_check : NULL,
+                      .ctx = g->comm};
+    weft_status st = wf_await_mail(&await, g->member[from], key, data, n, fd);
+
+    return wf_await_spent(st) ? st : wf_mail_give_up(g, st);
+}
+
+/* --- a status ------------------------------------------------------------- */
+
+static size_t note_make(weft_status status, const char *text, note *out)
+{
+    out->status = (int32_t)status;
+    snprintf(out->text, sizeof(out->text), "%s", text);
+    return offsetof(note, text) + strlen(out->text) + 1;
+}
+
+weft_status wf_mail_post_status(const wf_mail_group *g, uint32_t to,
+                                uint64_t key, weft_status status,
+                                const char *text)
+{
+    note n;
+    size_t bytes = note_make(status, text, &n);
+
+    return wf_mail_post(g, to, key, &n, bytes, -1);
 }
 
 static weft_status note_read(const void *data, size_t n, note *out)
@@ -43,31 +104,38 @@ static weft_status note_read(const void *data, size_t n, note *out)
     return WEFT_OK;
 }
 
-weft_status wf_mail_take_status(weft_world *world, uint32_t from, uint64_t key,
-                                uint64_t deadline_ns)
+weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
+                                uint64_t key, weft_status *told)
 {
     unsigned char data[WF_MAIL_MAX];
     size_t n = sizeof(data);
     note got;
-    weft_status st =
-        wf_host_take(world->host, from, key, data, &n, NULL, deadline_ns);
+    weft_status st = wf_mail_take(g, from, key, data, &n, NULL);
 
+    if (!wf_await_spent(st)) {
+        return st;
+    }
     if (st == WEFT_OK) {
         st = note_read(data, n, &got);
     }
-    if (st == WEFT_OK && got.status != WEFT_OK) {
-        st = wf_fail((weft_status)got.status, "%s", got.text);
-    }
-    return st;
+    *told = st != WEFT_OK ? st
+            : got.status != (int)WEFT_OK
+                ? wf_fail((weft_status)got.status, "%s", got.text)
+                : WEFT_OK;
+    return WEFT_OK;
 }
+
+/* --- the end of a communicator -------------------------------------------- */
 
 void wf_mail_break(weft_comm *comm)
 {
+    note n;
+    size_t bytes = note_make(comm->status, comm->text, &n);
+
     for (uint32_t r = 0; r < comm->size; r++) {
         if (r != comm->rank) {
-            (void)wf_mail_status(comm->world, comm->member[r],
-                                 WF_MAIL_CALL | comm->id, comm->status,
-                                 comm->text);
+            (void)wf_host_post(comm->world->host, comm->member[r],
+                               WF_MAIL_CALL | comm->id, &n, bytes, -1);
         }
     }
 }

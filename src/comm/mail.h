@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What communicators tell each other by mail: their creation, and, where no
- * memory is shared, that they broke. */
+ * memory is shared, that they broke.
+ *
+ * Whoever waits for mail may wait for somebody who waits for a third. So a wait
+ * ends when any rank of the group dies, and whoever cannot go on (a member has
+ * died or does not answer, mail cannot be sent, the caller is interrupted)
+ * breaks the group's communicator, at which all others look as well: nobody
+ * waits for what will not come. What only concerns this rank, such as a
+ * descriptor that it could not receive, is for it to tell the others. */
 #ifndef WF_COMM_MAIL_H
 #define WF_COMM_MAIL_H
 
 #include "comm/comm.h"
+#include "mem/await.h"
 
 /* Tell the other members that `comm` is broken; under comm->lock. */
 void wf_mail_break(weft_comm *comm);
@@ -25,10 +33,36 @@ enum wf_mail_step {
 uint64_t wf_mail_key(const uint32_t *members, uint32_t size, uint64_t salt,
                      enum wf_mail_step step);
 
-/* A status and its detail, as mail. */
-weft_status wf_mail_status(weft_world *world, uint32_t to, uint64_t key,
-                           weft_status status, const char *text);
-weft_status wf_mail_take_status(weft_world *world, uint32_t from, uint64_t key,
-                                uint64_t deadline_ns);
+/* Ranks that undertake something together. */
+typedef struct wf_mail_group {
+    weft_world *world;
+    weft_comm *comm;        /* broken if it cannot be finished; or NULL */
+    const uint32_t *member; /* ranks in the job */
+    uint32_t size;
+    uint64_t deadline_ns;
+} wf_mail_group;
+
+/* All members of a communicator, with the time that it gives. */
+wf_mail_group wf_mail_group_of(weft_comm *comm);
+
+/* Mail to and from members of the group, by their number in it. A take fails
+ * as wf_await_mail does. If it fails with mail that was received all the same
+ * (wf_await_spent), nothing is broken. */
+weft_status wf_mail_post(const wf_mail_group *g, uint32_t to, uint64_t key,
+                         const void *data, size_t n, int fd);
+weft_status wf_mail_take(const wf_mail_group *g, uint32_t from, uint64_t key,
+                         void *data, size_t *n, int *fd);
+
+/* This rank cannot go on, because of `st` and its detail. Returns the reason
+ * that the group's communicator was broken with first. */
+weft_status wf_mail_give_up(const wf_mail_group *g, weft_status st);
+
+/* A status and its detail, as mail. `*told` is what the other says, with the
+ * detail of that; WEFT_ERR_PROTOCOL if it cannot be understood. */
+weft_status wf_mail_post_status(const wf_mail_group *g, uint32_t to,
+                                uint64_t key, weft_status status,
+                                const char *text);
+weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
+                                uint64_t key, weft_status *told);
 
 #endif

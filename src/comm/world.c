@@ -13,6 +13,7 @@
 #include "comm/mail.h"
 #include "comm/request.h"
 #include "comm/serve.h"
+#include "mem/join.h"
 
 /* How waits behave unless the settings say otherwise. A wake-up from sleep
  * costs some 25 us, so it pays to poll about as long before sleeping. Where
@@ -91,8 +92,8 @@ static weft_status make_world_comm(weft_world *world)
     for (uint32_t r = 0; r < n; r++) {
         members[r] = r;
     }
-    st = wf_comm_build(world, members, n, 0, world->settings.boot_timeout_ns,
-                       &world->comm);
+    st = wf_comm_build(world, NULL, members, n, 0,
+                       world->settings.boot_timeout_ns, &world->comm);
     wf_free(members);
     if (st == WEFT_OK) {
         world->comm->timeout_ns = world->settings.timeout_ns;
@@ -111,7 +112,10 @@ static weft_status world_join(weft_world *world, const weft_boot *boot)
                        "functions",
                        boot->rank, boot->ranks);
     }
-    st = wf_host_join(boot, &world->settings, &world->host);
+    st =
+        wf_host_join(boot, &world->settings,
+                     (wf_interrupt){world->interrupted, world->interrupted_ctx},
+                     &world->host);
     if (st != WEFT_OK) {
         return st;
     }
@@ -185,6 +189,25 @@ static weft_status world_alloc(const weft_world_options *options,
     return WEFT_OK;
 }
 
+/* There will be no world here: the others shall not wait for this rank. */
+static weft_status decline(const weft_boot *boot, weft_status st)
+{
+    char why[WF_DETAIL_MAX];
+    weft_boot *own = NULL;
+
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    if (boot == NULL && weft_boot_open_env(&own) == WEFT_OK) {
+        boot = own;
+    }
+    wf_fail(st, "%s", why);
+    if (boot != NULL && boot->size >= sizeof(*boot) && boot->set != NULL &&
+        boot->get != NULL) {
+        wf_join_decline(boot);
+    }
+    weft_boot_close(own);
+    return wf_fail(st, "%s", why);
+}
+
 weft_status weft_world_create(const weft_world_options *options,
                               weft_world **out)
 {
@@ -203,7 +226,7 @@ weft_status weft_world_create(const weft_world_options *options,
         st = world_alloc(&o, &world);
     }
     if (st != WEFT_OK) {
-        return st;
+        return decline(options != NULL ? options->boot : NULL, st);
     }
     boot = o.boot;
     if (boot == NULL) {

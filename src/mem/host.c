@@ -151,8 +151,12 @@ static weft_status joining_fail(const wf_host *h, uint32_t local,
 static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
                           uint64_t deadline, wf_packet *p, int *fd)
 {
-    weft_status st = wf_link_recv(h->link[local], p, fd, deadline);
+    wf_patience patience = {deadline, h->interrupt};
+    weft_status st;
 
+    do {
+        st = wf_link_recv(h->link[local], p, fd, wf_slice_end(deadline));
+    } while (wf_mesh_lasts(h, &patience, &st));
     if (st != WEFT_OK) {
         return joining_fail(h, local, st);
     }
@@ -310,11 +314,18 @@ static void explain_to_lower(wf_host *h, const wf_join_table *t,
 
 /* Tell the others why there will be no job, as far as they listen: they would
  * see us go, and take us for the cause. */
-static void explain_failure(wf_host *h, const wf_join_table *t, int listener)
+static void explain_failure(wf_host *h, const wf_join_table *t, int listener,
+                            weft_status st)
 {
     wf_packet p = {.kind = WF_PACKET_FAILED, .from = h->rank};
     char why[WF_DETAIL_MAX];
 
+    if (st == WEFT_ERR_ABORTED) {
+        wf_fail(st,
+                "rank %u (pid %d on %s) was interrupted while the job was "
+                "forming",
+                h->rank, h->peer[h->rank].pid, h->peer[h->rank].host);
+    }
     snprintf(why, sizeof(why), "%s", weft_error_detail());
     p.bytes = (uint32_t)strlen(why);
     memcpy(p.data, why, p.bytes);
@@ -330,21 +341,22 @@ static void explain_failure(wf_host *h, const wf_join_table *t, int listener)
 
 static weft_status host_connect(wf_host *h, const wf_join_table *t,
                                 const wf_settings *settings, int listener,
-                                uint64_t deadline)
+                                const wf_patience *patience)
 {
+    uint64_t deadline = patience->deadline_ns;
     weft_status st = place_ranks(h, t);
 
     h->job = t->head.job;
     h->cpus = count_cpus(h, t);
     h->yields = one_session(h, t);
     if (st == WEFT_OK) {
-        st = wf_mesh_connect(h, t, settings->mesh_ranks, listener, deadline);
+        st = wf_mesh_connect(h, t, settings->mesh_ranks, listener, patience);
     }
     if (st == WEFT_OK) {
         st = h->self == 0 ? board_lead(h, deadline) : board_follow(h, deadline);
     }
     if (st != WEFT_OK) {
-        explain_failure(h, t, listener);
+        explain_failure(h, t, listener, st);
         return st;
     }
     wf_segment_close_fd(&h->control);
@@ -356,8 +368,9 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
 }
 
 static weft_status boot_exchange(const weft_boot *boot,
-                                 const wf_settings *settings, uint64_t deadline,
-                                 int *listener, wf_join_table **out)
+                                 const wf_settings *settings,
+                                 const wf_patience *patience, int *listener,
+                                 wf_join_table **out)
 {
     wf_join_record own;
     uint64_t name[2];
@@ -366,31 +379,33 @@ static weft_status boot_exchange(const weft_boot *boot,
     if (st == WEFT_OK) {
         st = wf_link_listen(name, listener);
     }
+    if (st == WEFT_OK) {
+        st = wf_join_describe(settings, boot->rank, name, &own);
+    }
     if (st != WEFT_OK) {
+        wf_join_decline(boot);
         return st;
     }
-    st = wf_join_describe(settings, boot->rank, name, &own);
-    if (st != WEFT_OK) {
-        return st;
-    }
-    return wf_join_exchange(boot, &own, deadline, out);
+    return wf_join_exchange(boot, &own, patience, out);
 }
 
 weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
-                         wf_host **out)
+                         wf_interrupt interrupt, wf_host **out)
 {
-    uint64_t deadline = wf_now_ns() + settings->boot_timeout_ns;
+    wf_patience patience = {wf_now_ns() + settings->boot_timeout_ns, interrupt};
     wf_join_table *table = NULL;
     wf_host *h = NULL;
     int listener = -1;
     weft_status st = host_alloc(boot, &h);
 
     if (st != WEFT_OK) {
+        wf_join_decline(boot);
         return st;
     }
-    st = boot_exchange(boot, settings, deadline, &listener, &table);
+    h->interrupt = interrupt;
+    st = boot_exchange(boot, settings, &patience, &listener, &table);
     if (st == WEFT_OK) {
-        st = host_connect(h, table, settings, listener, deadline);
+        st = host_connect(h, table, settings, listener, &patience);
     }
     if (listener >= 0) {
         close(listener);

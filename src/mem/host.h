@@ -25,6 +25,7 @@
 #include <weft/boot.h>
 #include <weft/status.h>
 
+#include "base/patience.h"
 #include "base/secret.h"
 #include "base/settings.h"
 #include "mem/board.h"
@@ -56,16 +57,18 @@ typedef struct wf_host {
     int *link;          /* local index -> socket, or -1 */
     wf_segment control; /* holds the board */
     wf_board *board;
-    uint64_t job;        /* random, the same on all ranks */
-    _Atomic bool orphan; /* we are a forked child: hands off */
+    uint64_t job;           /* random, the same on all ranks */
+    _Atomic bool orphan;    /* we are a forked child: hands off */
+    wf_interrupt interrupt; /* of those who wait for other ranks */
     wf_watch *watch;
     struct wf_host *next_host; /* these two: src/mem/fork.c */
     const struct wf_fork_calls *on_fork;
 } wf_host;
 
-/* Join the ranks that `boot` knows. Collective. */
+/* Join the ranks that `boot` knows. Collective. WEFT_ERR_ABORTED if the caller
+ * was interrupted. */
 weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
-                         wf_host **out);
+                         wf_interrupt interrupt, wf_host **out);
 
 /* Say goodbye on the board: from now on nobody takes our end for a death. */
 void wf_host_goodbye(wf_host *host);
@@ -98,9 +101,13 @@ weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
 /* Wait for the oldest mail with `key` from rank `from`. `*n` comes in as the
  * room at `data`. `fd`, if not NULL, becomes the caller's descriptor, or -1.
  * WEFT_ERR_TIMEOUT at `deadline_ns` (monotonic; 0 means: do not wait at all),
- * WEFT_ERR_PEER if `from` goes before sending it. */
+ * WEFT_ERR_PEER if `from` goes before sending it. Only `from` is looked at:
+ * mem/await.h is the way to wait for mail. */
 weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
                          size_t *n, int *fd, uint64_t deadline_ns);
+
+/* Since when no mail can be received for lack of memory; 0: it can. */
+uint64_t wf_host_starved_ns(wf_host *host);
 
 /* Called by the watching thread for mail whose key has this bit, instead of
  * keeping it; set before any such mail can be sent. */

@@ -14,6 +14,12 @@
 
 #define TABLE_KEY "weft/table"
 
+/* A rank that cannot join says so with this in place of its record. */
+#define NOTE_MAGIC 0x4e464557u
+
+/* How long a rank that cannot join waits for rank 0, to tell it. */
+#define DECLINE_MS 1000
+
 /* Two ranks may share memory only if this is the same for both, so it must not
  * be guessed. */
 static weft_status read_boot_id(char *out, size_t room)
@@ -148,8 +154,49 @@ weft_status wf_join_check(const void *data, size_t n, uint32_t ranks)
     return st;
 }
 
+/* A table has no way to interrupt a get, so it is asked again and again. One
+ * that gives up before its time means it. */
+static weft_status patient_get(const weft_boot *boot, const char *key,
+                               const wf_patience *patience, void *value,
+                               size_t *n)
+{
+    size_t room = *n;
+    uint64_t until;
+    weft_status st;
+
+    do {
+        until = wf_patience_slice(patience);
+        *n = room;
+        st = boot->get(boot->ctx, key, value, n, (uint32_t)wf_ms_until(until));
+    } while (wf_now_ns() + WF_SLICE_NS / 2 >= until &&
+             wf_patience_lasts(patience, &st));
+    return st;
+}
+
+typedef struct note {
+    wf_join_head head;
+    char text[512];
+} note;
+
+static weft_status read_note(const void *data, size_t n, uint32_t rank)
+{
+    wf_join_head head;
+
+    if (n < sizeof(head)) {
+        n = 0;
+    } else {
+        memcpy(&head, data, sizeof(head));
+    }
+    if (n == 0 || head.magic != NOTE_MAGIC) {
+        return wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",
+                       rank);
+    }
+    return wf_fail(WEFT_ERR_PEER, "rank %u could not join: %.*s", rank,
+                   (int)(n - sizeof(head)), (const char *)data + sizeof(head));
+}
+
 static weft_status collect(const weft_boot *boot, const wf_join_record *own,
-                           uint64_t deadline_ns, wf_join_table *t)
+                           const wf_patience *patience, wf_join_table *t)
 {
     weft_status st = WEFT_OK;
 
@@ -162,43 +209,59 @@ static weft_status collect(const weft_boot *boot, const wf_join_record *own,
             continue;
         }
         snprintf(key, sizeof(key), "weft/rank/%u", r);
-        st = boot->get(boot->ctx, key, &t->record[r], &n,
-                       (uint32_t)wf_ms_until(deadline_ns));
+        st = patient_get(boot, key, patience, &t->record[r], &n);
         if (st == WEFT_ERR_TIMEOUT) {
             st = wf_fail(st, "rank %u did not join in time", r);
         } else if (st == WEFT_OK) {
-            st = n == sizeof(t->record[r])
-                     ? check_record(&t->record[r], r)
-                     : wf_fail(WEFT_ERR_PROTOCOL,
-                               "the record of rank %u is malformed", r);
+            st = n == sizeof(t->record[r]) ? check_record(&t->record[r], r)
+                                           : read_note(&t->record[r], n, r);
         }
     }
     return st;
 }
 
 /* So that the others need not wait for their own deadline. */
-static void publish_failure(const weft_boot *boot)
+static void publish_failure(const weft_boot *boot, const char *key,
+                            uint32_t magic, size_t room)
 {
-    struct {
-        wf_join_head head;
-        char text[512];
-    } note;
-    size_t n;
+    note why;
 
-    memset(&note, 0, sizeof(note));
-    note.head.magic = WF_JOIN_MAGIC;
-    note.head.version = WF_JOIN_VERSION;
-    note.head.failed = 1;
-    snprintf(note.text, sizeof(note.text), "%s", weft_error_detail());
-    n = sizeof(note.head) + strlen(note.text);
-    (void)boot->set(boot->ctx, TABLE_KEY, &note, n);
+    memset(&why, 0, sizeof(why));
+    why.head.magic = magic;
+    why.head.version = WF_JOIN_VERSION;
+    why.head.failed = 1;
+    snprintf(why.text, room - sizeof(why.head), "%s", weft_error_detail());
+    (void)boot->set(boot->ctx, key, &why, sizeof(why.head) + strlen(why.text));
+}
+
+void wf_join_decline(const weft_boot *boot)
+{
+    char why[WF_DETAIL_MAX];
+    note answer;
+    size_t n = sizeof(answer);
+    char key[32];
+
+    if (boot->ranks == 1) {
+        return;
+    }
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    if (boot->rank == 0) {
+        publish_failure(boot, TABLE_KEY, WF_JOIN_MAGIC, sizeof(note));
+    } else {
+        snprintf(key, sizeof(key), "weft/rank/%u", boot->rank);
+        publish_failure(boot, key, NOTE_MAGIC, sizeof(wf_join_record));
+        /* A table that has yet to reach rank 0 gets a moment for it. */
+        (void)boot->get(boot->ctx, TABLE_KEY, &answer, &n, DECLINE_MS);
+    }
+    wf_fail(WEFT_OK, "%s", why);
 }
 
 static weft_status lead(const weft_boot *boot, const wf_join_record *own,
-                        uint64_t deadline_ns, wf_join_table *t, size_t bytes)
+                        const wf_patience *patience, wf_join_table *t,
+                        size_t bytes)
 {
     char why[512];
-    weft_status st = collect(boot, own, deadline_ns, t);
+    weft_status st = collect(boot, own, patience, t);
 
     t->head = (wf_join_head){.magic = WF_JOIN_MAGIC,
                              .version = WF_JOIN_VERSION,
@@ -211,7 +274,7 @@ static weft_status lead(const weft_boot *boot, const wf_join_record *own,
     }
     if (st != WEFT_OK) {
         snprintf(why, sizeof(why), "%s", weft_error_detail());
-        publish_failure(boot);
+        publish_failure(boot, TABLE_KEY, WF_JOIN_MAGIC, sizeof(note));
         return wf_fail(st, "%s", why);
     }
     return boot->ranks == 1 ? WEFT_OK
@@ -219,19 +282,22 @@ static weft_status lead(const weft_boot *boot, const wf_join_record *own,
 }
 
 static weft_status follow(const weft_boot *boot, const wf_join_record *own,
-                          uint64_t deadline_ns, wf_join_table *t, size_t bytes)
+                          const wf_patience *patience, wf_join_table *t,
+                          size_t bytes)
 {
+    /* A little longer than rank 0 waits, so that its explanation gets here. */
+    wf_patience longer = {patience->deadline_ns + WF_SEC / 2,
+                          patience->interrupt};
     char key[32];
     weft_status st;
 
     snprintf(key, sizeof(key), "weft/rank/%u", own->rank);
     st = boot->set(boot->ctx, key, own, sizeof(*own));
     if (st != WEFT_OK) {
+        wf_join_decline(boot);
         return st;
     }
-    /* A little longer than rank 0 waits, so that its explanation gets here. */
-    st = boot->get(boot->ctx, TABLE_KEY, t, &bytes,
-                   (uint32_t)wf_ms_until(deadline_ns + WF_SEC / 2));
+    st = patient_get(boot, TABLE_KEY, &longer, t, &bytes);
     if (st == WEFT_ERR_TIMEOUT) {
         return wf_fail(st, "rank 0 did not form the job in time");
     }
@@ -239,7 +305,7 @@ static weft_status follow(const weft_boot *boot, const wf_join_record *own,
 }
 
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
-                             uint64_t deadline_ns, wf_join_table **out)
+                             const wf_patience *patience, wf_join_table **out)
 {
     size_t bytes =
         sizeof(wf_join_head) + (size_t)boot->ranks * sizeof(wf_join_record);
@@ -248,10 +314,12 @@ weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
     weft_status st;
 
     if (t == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a table of %u ranks", boot->ranks);
+        wf_fail(WEFT_ERR_NOMEM, "a table of %u ranks", boot->ranks);
+        wf_join_decline(boot);
+        return WEFT_ERR_NOMEM;
     }
-    st = own->rank == 0 ? lead(boot, own, deadline_ns, t, bytes)
-                        : follow(boot, own, deadline_ns, t, bytes + 1024);
+    st = own->rank == 0 ? lead(boot, own, patience, t, bytes)
+                        : follow(boot, own, patience, t, bytes + 1024);
     if (st != WEFT_OK) {
         wf_free(t);
         return st;

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <weft/boot.h>
 
+#include "base/patience.h"
 #include "base/secret.h"
 #include "base/settings.h"
 
@@ -55,7 +56,11 @@ weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
 
 /* Publish `own` and fetch everybody's. The caller frees `*out`. */
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
-                             uint64_t deadline_ns, wf_join_table **out);
+                             const wf_patience *patience, wf_join_table **out);
+
+/* This rank cannot join, for the reason in the detail, and has not published
+ * anything: tell the others in place of its record, as far as that goes. */
+void wf_join_decline(const weft_boot *boot);
 
 /* Is this a table of `ranks` records that may be used? */
 weft_status wf_join_check(const void *data, size_t n, uint32_t ranks);

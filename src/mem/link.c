@@ -15,6 +15,9 @@
 
 #define HEADER_BYTES offsetof(wf_packet, data)
 
+/* Between two tries to send what the kernel has no room for. */
+#define FULL_PAUSE_MS 5
+
 /* An abstract name: it lives in the network namespace, not in a file system,
  * and vanishes with the socket. */
 static socklen_t link_address(const uint64_t name[2], struct sockaddr_un *out)
@@ -132,6 +135,21 @@ weft_status wf_link_accept(int listener, uint64_t deadline_ns, int *out)
     return WEFT_OK;
 }
 
+/* The kernel is short of memory, or too many descriptors are on their way to
+ * processes that have not taken them: both pass. errno stays. */
+static bool send_later(uint64_t deadline_ns)
+{
+    int err = errno;
+    bool passes = err == ENOBUFS || err == ENOMEM || err == ETOOMANYREFS;
+
+    if (!passes || wf_now_ns() >= deadline_ns) {
+        return false;
+    }
+    poll(NULL, 0, FULL_PAUSE_MS);
+    errno = err;
+    return true;
+}
+
 weft_status wf_link_send(int link, const wf_packet *p, int fd,
                          uint64_t deadline_ns)
 {
@@ -164,7 +182,7 @@ weft_status wf_link_send(int link, const wf_packet *p, int fd,
             if (st != WEFT_OK) {
                 return st;
             }
-        } else if (errno != EINTR) {
+        } else if (errno != EINTR && !send_later(deadline_ns)) {
             return wf_fail_errno("sending to a rank of this host");
         }
     }

@@ -26,6 +26,12 @@
 
 #define NEIGHBOURS 4 /* on each side, where not all are connected */
 
+/* A rank says hello as soon as it is connected. */
+#define HELLO_NS (10 * WF_SEC)
+
+/* How often to look whether those are there who have not connected yet. */
+#define PROBE_NS WF_SEC
+
 typedef struct answer {
     uint64_t challenge;
     uint64_t proof;
@@ -34,9 +40,11 @@ typedef struct answer {
 typedef struct mesh {
     wf_host *host;
     const wf_join_table *table;
-    uint64_t deadline;
-    uint64_t *mine;   /* by local index: the challenge we sent */
-    uint64_t *theirs; /* and the one we got */
+    const wf_patience *patience;
+    uint32_t limit;    /* everybody is connected up to so many ranks */
+    uint64_t probe_ns; /* when to look for missing ranks next */
+    uint64_t *mine;    /* by local index: the challenge we sent */
+    uint64_t *theirs;  /* and the one we got */
 } mesh;
 
 bool wf_mesh_linked(uint32_t a, uint32_t b, uint32_t count, uint32_t limit)
@@ -106,15 +114,40 @@ weft_status wf_mesh_lost(const wf_host *h, uint32_t local)
                    rank, h->peer[rank].pid, h->peer[rank].host);
 }
 
+/* Is the other end closed? What it sent is left there. */
+static bool link_hung_up(int link)
+{
+    struct pollfd p = {.fd = link, .events = POLLIN};
+
+    return link >= 0 && poll(&p, 1, 0) > 0 && (p.revents & POLLHUP) != 0;
+}
+
+bool wf_mesh_lasts(const wf_host *h, const wf_patience *patience,
+                   weft_status *st)
+{
+    bool lasts = wf_patience_lasts(patience, st);
+
+    for (uint32_t i = 0; i < h->count && lasts; i++) {
+        if (link_hung_up(h->link[i])) {
+            *st = wf_mesh_lost(h, i);
+            lasts = false;
+        }
+    }
+    return lasts;
+}
+
 static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
 {
     uint32_t rank = m->host->rank_of[local];
     char why[256];
 
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
     if (st == WEFT_ERR_CLOSED) {
         return wf_mesh_lost(m->host, local);
     }
+    if (st == WEFT_ERR_PEER || st == WEFT_ERR_ABORTED) {
+        return st; /* it is not about this rank, or says enough */
+    }
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
     return wf_fail(st, "rank %u (pid %d on %s): %s", rank,
                    m->host->peer[rank].pid, m->host->peer[rank].host, why);
 }
@@ -129,7 +162,7 @@ static weft_status mesh_send(const mesh *m, uint32_t local, uint32_t kind,
     weft_status st;
 
     memcpy(p.data, data, n);
-    st = wf_link_send(m->host->link[local], &p, -1, m->deadline);
+    st = wf_link_send(m->host->link[local], &p, -1, m->patience->deadline_ns);
     return st == WEFT_OK ? st : mesh_fail(m, local, st);
 }
 
@@ -137,8 +170,12 @@ static weft_status mesh_recv(const mesh *m, uint32_t local, uint32_t kind,
                              void *data, size_t n)
 {
     wf_packet p;
-    weft_status st = wf_link_recv(m->host->link[local], &p, NULL, m->deadline);
+    weft_status st;
 
+    do {
+        st = wf_link_recv(m->host->link[local], &p, NULL,
+                          wf_slice_end(m->patience->deadline_ns));
+    } while (wf_mesh_lasts(m->host, m->patience, &st));
     if (st == WEFT_OK && p.kind == WF_PACKET_FAILED) {
         return wf_packet_reason(&p);
     }
@@ -169,15 +206,14 @@ static weft_status say_hello(mesh *m, uint32_t local)
 
 /* Who is this? A higher rank that we expect, or a stranger: `*local` is then
  * WF_NOT_HERE. Fails if it comes only to say that there will be no job. */
-static weft_status read_hello(const mesh *m, int fd, uint32_t mesh_limit,
-                              uint32_t *local)
+static weft_status read_hello(const mesh *m, int fd, uint32_t *local)
 {
     wf_host *h = m->host;
     wf_packet p;
     uint32_t i;
 
     *local = WF_NOT_HERE;
-    if (wf_link_recv(fd, &p, NULL, m->deadline) != WEFT_OK ||
+    if (wf_link_recv(fd, &p, NULL, wf_now_ns() + HELLO_NS) != WEFT_OK ||
         p.from >= h->ranks) {
         return WEFT_OK;
     }
@@ -187,7 +223,7 @@ static weft_status read_hello(const mesh *m, int fd, uint32_t mesh_limit,
     i = h->peer[p.from].local;
     if (p.kind == WF_PACKET_HELLO && p.bytes == sizeof(m->theirs[0]) &&
         i != WF_NOT_HERE && i > h->self && h->link[i] < 0 &&
-        wf_mesh_linked(i, h->self, h->count, mesh_limit)) {
+        wf_mesh_linked(i, h->self, h->count, m->limit)) {
         memcpy(&m->theirs[i], p.data, sizeof(m->theirs[i]));
         *local = i;
     }
@@ -216,7 +252,56 @@ static weft_status check_linked(const mesh *m)
     return WEFT_OK;
 }
 
-static weft_status missing_rank(const mesh *m, uint32_t mesh_limit)
+/* A higher rank that should have connected and has not. */
+static bool is_missing(const mesh *m, uint32_t local)
+{
+    const wf_host *h = m->host;
+
+    return local > h->self && h->link[local] < 0 &&
+           wf_mesh_linked(local, h->self, h->count, m->limit);
+}
+
+/* Those who are to come still listen, unless they are gone. */
+static weft_status probe_missing(mesh *m)
+{
+    const wf_host *h = m->host;
+
+    if (wf_now_ns() < m->probe_ns) {
+        return WEFT_OK;
+    }
+    m->probe_ns = wf_now_ns() + PROBE_NS;
+    for (uint32_t i = h->self + 1; i < h->count; i++) {
+        int fd = -1;
+
+        if (!is_missing(m, i)) {
+            continue;
+        }
+        if (wf_link_connect(m->table->record[h->rank_of[i]].socket, &fd) ==
+            WEFT_ERR_CLOSED) {
+            return wf_mesh_lost(h, i);
+        }
+        if (fd >= 0) {
+            close(fd);
+        }
+    }
+    return WEFT_OK;
+}
+
+/* Wait for somebody to connect. */
+static weft_status accept_next(mesh *m, int listener, int *fd)
+{
+    weft_status st;
+    weft_status gone = WEFT_OK;
+
+    do {
+        st = wf_link_accept(listener, wf_slice_end(m->patience->deadline_ns),
+                            fd);
+        gone = st == WEFT_ERR_TIMEOUT ? probe_missing(m) : WEFT_OK;
+    } while (gone == WEFT_OK && wf_mesh_lasts(m->host, m->patience, &st));
+    return gone != WEFT_OK ? gone : st;
+}
+
+static weft_status missing_rank(const mesh *m)
 {
     wf_host *h = m->host;
     weft_status st = check_linked(m);
@@ -225,8 +310,7 @@ static weft_status missing_rank(const mesh *m, uint32_t mesh_limit)
         return st;
     }
     for (uint32_t i = h->self + 1; i < h->count; i++) {
-        if (wf_mesh_linked(i, h->self, h->count, mesh_limit) &&
-            h->link[i] < 0) {
+        if (is_missing(m, i)) {
             wf_fail(WEFT_ERR_TIMEOUT, "did not connect in time");
             return mesh_fail(m, i, WEFT_ERR_TIMEOUT);
         }
@@ -234,23 +318,22 @@ static weft_status missing_rank(const mesh *m, uint32_t mesh_limit)
     return wf_fail(WEFT_ERR_TIMEOUT, "a rank did not connect in time");
 }
 
-static weft_status answer_one(mesh *m, int listener, uint32_t mesh_limit,
-                              bool *joined)
+static weft_status answer_one(mesh *m, int listener, bool *joined)
 {
     answer a;
     uint32_t local;
     int fd;
-    weft_status st = wf_link_accept(listener, m->deadline, &fd);
+    weft_status st = accept_next(m, listener, &fd);
 
     *joined = false;
     if (st != WEFT_OK) {
-        return st == WEFT_ERR_TIMEOUT ? missing_rank(m, mesh_limit) : st;
+        return st == WEFT_ERR_TIMEOUT ? missing_rank(m) : st;
     }
     if (fd < 0) {
         wf_log(WEFT_LOG_WARN, "turned away a connection of another user");
         return WEFT_OK;
     }
-    st = read_hello(m, fd, mesh_limit, &local);
+    st = read_hello(m, fd, &local);
     if (local == WF_NOT_HERE) {
         close(fd);
         return st;
@@ -302,24 +385,24 @@ static weft_status check_proof(mesh *m, uint32_t local)
     return st;
 }
 
-static weft_status connect_all(mesh *m, uint32_t limit, int listener)
+static weft_status connect_all(mesh *m, int listener)
 {
     wf_host *h = m->host;
     weft_status st = WEFT_OK;
     uint32_t expected = 0;
 
     for (uint32_t i = 0; i < h->self && st == WEFT_OK; i++) {
-        if (wf_mesh_linked(i, h->self, h->count, limit)) {
+        if (wf_mesh_linked(i, h->self, h->count, m->limit)) {
             st = say_hello(m, i);
         }
     }
     for (uint32_t i = h->self + 1; i < h->count; i++) {
-        expected += wf_mesh_linked(i, h->self, h->count, limit);
+        expected += is_missing(m, i);
     }
     while (expected > 0 && st == WEFT_OK) {
         bool joined;
 
-        st = answer_one(m, listener, limit, &joined);
+        st = answer_one(m, listener, &joined);
         expected -= joined;
     }
     for (uint32_t i = 0; i < h->self && st == WEFT_OK; i++) {
@@ -336,9 +419,14 @@ static weft_status connect_all(mesh *m, uint32_t limit, int listener)
 }
 
 weft_status wf_mesh_connect(wf_host *host, const wf_join_table *table,
-                            uint32_t limit, int listener, uint64_t deadline_ns)
+                            uint32_t limit, int listener,
+                            const wf_patience *patience)
 {
-    mesh m = {host, table, deadline_ns, NULL, NULL};
+    mesh m = {.host = host,
+              .table = table,
+              .patience = patience,
+              .limit = limit,
+              .probe_ns = wf_now_ns() + PROBE_NS};
     weft_status st;
 
     m.mine = wf_zalloc(2 * host->count * sizeof(*m.mine));
@@ -346,7 +434,7 @@ weft_status wf_mesh_connect(wf_host *host, const wf_join_table *table,
         return wf_fail(WEFT_ERR_NOMEM, "connecting %u ranks", host->count);
     }
     m.theirs = m.mine + host->count;
-    st = connect_all(&m, limit, listener);
+    st = connect_all(&m, listener);
     wf_free(m.mine);
     return st;
 }

@@ -2,6 +2,7 @@
 #include "mem/watch.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -19,6 +20,8 @@
 
 #define POST_TIMEOUT_NS (10 * WF_SEC)
 #define GRACE_NS (100 * WF_MS)
+/* How often the thread asks for memory that it lacks. */
+#define STARVED_PAUSE_MS 10
 #define EVENTS 32
 
 struct wf_mail {
@@ -42,6 +45,8 @@ struct wf_watch {
     pthread_cond_t changed; /* mail came, or a peer went */
     wf_mail *first;
     wf_mail **last;
+    wf_mail *spare;      /* for what is read when there is no memory */
+    uint64_t starved_ns; /* since when there is no spare; 0: there is one */
     wf_mail_fn *call;
     void *call_ctx;
 };
@@ -77,6 +82,11 @@ static void watch_unlocked(wf_watch *w)
     pthread_condattr_destroy(&attr);
 }
 
+static wf_mail *spare_alloc(void)
+{
+    return wf_alloc(sizeof(wf_mail) + WF_MAIL_MAX);
+}
+
 weft_status wf_watch_create(wf_host *host, wf_watch **out)
 {
     wf_watch *w = wf_zalloc(sizeof(*w));
@@ -86,7 +96,9 @@ weft_status wf_watch_create(wf_host *host, wf_watch **out)
     }
     w->pidfd = wf_alloc(host->count * sizeof(*w->pidfd));
     w->ended = wf_zalloc(host->count * sizeof(*w->ended));
-    if (w->pidfd == NULL || w->ended == NULL) {
+    w->spare = spare_alloc();
+    if (w->pidfd == NULL || w->ended == NULL || w->spare == NULL) {
+        wf_free(w->spare);
         wf_free(w->pidfd);
         wf_free(w->ended);
         wf_free(w);
@@ -141,16 +153,31 @@ static void unwatch_link(wf_watch *w, uint32_t local)
     epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->host->link[local], NULL);
 }
 
+/* What is not read stays in its socket: mail is read only while there is a
+ * spare for it, and so is never lost for lack of memory. */
+static bool spare_ready(wf_watch *w)
+{
+    if (w->spare == NULL) {
+        w->spare = spare_alloc();
+    }
+    pthread_mutex_lock(&w->lock);
+    if (w->spare != NULL) {
+        w->starved_ns = 0;
+    } else if (w->starved_ns == 0) {
+        w->starved_ns = wf_now_ns();
+        wf_log(WEFT_LOG_WARN, "no memory for mail from other ranks");
+    }
+    pthread_mutex_unlock(&w->lock);
+    return w->spare != NULL;
+}
+
 static void keep_mail(wf_watch *w, const wf_packet *p, int fd)
 {
     wf_mail *m = wf_alloc(sizeof(*m) + p->bytes);
 
     if (m == NULL) {
-        wf_log(WEFT_LOG_ERROR, "no memory for mail from rank %u", p->from);
-        if (fd >= 0) {
-            close(fd);
-        }
-        return;
+        m = w->spare;
+        w->spare = NULL;
     }
     *m = (wf_mail){.from = p->from, .bytes = p->bytes, .key = p->key, .fd = fd};
     memcpy(m->data, p->data, p->bytes);
@@ -236,6 +263,7 @@ static void *watch_main(void *arg)
 
     for (;;) {
         int n = epoll_wait(w->epoll, events, EVENTS, -1);
+        bool starved = false;
 
         for (int i = 0; i < n; i++) {
             uint32_t local = (uint32_t)events[i].data.u64;
@@ -247,9 +275,14 @@ static void *watch_main(void *arg)
             if (kind == EVENT_PIDFD) {
                 epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->pidfd[local], NULL);
                 peer_gone(w, local);
-            } else {
+            } else if (spare_ready(w)) {
                 read_link(w, local);
+            } else {
+                starved = true;
             }
+        }
+        if (starved) {
+            poll(NULL, 0, STARVED_PAUSE_MS);
         }
     }
 }
@@ -346,9 +379,21 @@ void wf_watch_destroy(wf_watch *w)
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
+    wf_free(w->spare);
     wf_free(w->pidfd);
     wf_free(w->ended);
     wf_free(w);
+}
+
+uint64_t wf_host_starved_ns(wf_host *host)
+{
+    wf_watch *w = host->watch;
+    uint64_t since;
+
+    pthread_mutex_lock(&w->lock);
+    since = w->starved_ns;
+    pthread_mutex_unlock(&w->lock);
+    return since;
 }
 
 void wf_host_on_mail(wf_host *host, wf_mail_fn *fn, void *ctx)
@@ -359,6 +404,23 @@ void wf_host_on_mail(wf_host *host, wf_mail_fn *fn, void *ctx)
     w->call = fn;
     w->call_ctx = ctx;
     pthread_mutex_unlock(&w->lock);
+}
+
+static weft_status post_fail(const wf_host *host, uint32_t to, weft_status st)
+{
+    const wf_peer *peer = &host->peer[to];
+    char why[256];
+
+    if (st == WEFT_ERR_CLOSED) {
+        st = wf_host_check(host, to);
+        return st != WEFT_OK
+                   ? st
+                   : wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) went away",
+                             to, peer->pid, peer->host);
+    }
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    return wf_fail(st, "rank %u could not mail rank %u (pid %d on %s): %s",
+                   host->rank, to, peer->pid, peer->host, why);
 }
 
 weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
@@ -379,14 +441,7 @@ weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
         memcpy(p.data, data, n);
     }
     st = wf_link_send(link, &p, fd, wf_now_ns() + POST_TIMEOUT_NS);
-    if (st == WEFT_ERR_CLOSED) {
-        st = wf_host_check(host, to);
-        if (st == WEFT_OK) {
-            st = wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) went away", to,
-                         host->peer[to].pid, host->peer[to].host);
-        }
-    }
-    return st;
+    return st == WEFT_OK ? st : post_fail(host, to, st);
 }
 
 static wf_mail *find_mail(wf_watch *w, uint32_t from, uint64_t key)

@@ -4,7 +4,6 @@
  * in storage.h; they are the same for creation and for growth. */
 #include <unistd.h>
 
-#include "base/time.h"
 #include "region/region.h"
 
 /* What goes with a descriptor; compared with what the receiver expects. */
@@ -15,6 +14,7 @@ typedef struct letter {
 
 typedef struct work {
     weft_region *region;
+    weft_comm *comm; /* NULL: the control segment */
     const wf_partition *part;
     uint32_t from;
     uint64_t key;
@@ -56,7 +56,7 @@ static weft_status make_own(const work *w, int *fd)
                : WEFT_OK;
 }
 
-/* To everybody, whatever happens: those who get nothing would wait. */
+/* To everybody; if that cannot be, nobody waits for the rest. */
 static weft_status post_own(const work *w, int fd)
 {
     weft_region *region = w->region;
@@ -64,13 +64,10 @@ static weft_status post_own(const work *w, int fd)
     letter l = {e.at, fd >= 0 ? e.bytes : 0};
     weft_status st = WEFT_OK;
 
-    for (uint32_t r = 0; e.bytes > 0 && r < region->ranks; r++) {
+    for (uint32_t r = 0; e.bytes > 0 && r < region->ranks && st == WEFT_OK;
+         r++) {
         if (r != region->rank && wf_region_maps(region, r)) {
-            weft_status one =
-                wf_host_post(region->world->host, region->member[r], w->key, &l,
-                             sizeof(l), fd);
-
-            st = one != WEFT_OK ? one : st;
+            st = wf_region_post(region, w->comm, r, w->key, &l, sizeof(l), fd);
         }
     }
     return st;
@@ -83,7 +80,7 @@ static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
     size_t n = sizeof(l);
     int fd = -1;
     weft_status st =
-        wf_region_take(region, rank, w->key, &l, &n, &fd, w->deadline);
+        wf_region_take(region, w->comm, rank, w->key, &l, &n, &fd, w->deadline);
 
     if (st != WEFT_OK) {
         return st;
@@ -144,7 +141,7 @@ weft_status wf_region_back(weft_region *region, weft_comm *comm,
                            weft_status own, const wf_partition *part,
                            uint32_t from, uint32_t commit, uint64_t deadline)
 {
-    work w = {region, part, from, wf_region_mail_key(region), deadline};
+    work w = {region, comm, part, from, wf_region_mail_key(region), deadline};
     int fd = -1;
     weft_status st;
 

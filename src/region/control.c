@@ -6,11 +6,9 @@
 
 #include "base/secret.h"
 #include "base/time.h"
+#include "comm/mail.h"
 #include "region/region.h"
 #include <weft/coll.h>
-
-/* How often whoever waits for mail looks whether all ranks are alive. */
-#define LOOK_AROUND_NS (50 * WF_MS)
 
 /* --- barriers ------------------------------------------------------------- */
 
@@ -131,6 +129,19 @@ static weft_status tell_by_comm(weft_comm *comm, const void *in, size_t n,
     return st;
 }
 
+static weft_status fail_stuck(void)
+{
+    return wf_fail(WEFT_ERR_ABORTED, "a resize or sync of this region was not "
+                                     "finished by all ranks");
+}
+
+/* One that cannot go on says so, since others may wait for it. */
+static weft_status check_stuck(const wf_region_wait *w)
+{
+    return atomic_load(&w->region->control->stuck) == 0 ? WEFT_OK
+                                                        : fail_stuck();
+}
+
 /* Show `in` to all ranks, and return when all have shown theirs. */
 static weft_status tell_here(weft_region *region, const void *in, size_t n,
                              uint64_t deadline)
@@ -142,16 +153,14 @@ static weft_status tell_here(weft_region *region, const void *in, size_t n,
                         .needs = misses_inside,
                         .what = "a resize or sync of a region",
                         .value = region->barriers_inside + 1,
-                        .deadline_ns = deadline};
+                        .deadline_ns = deadline,
+                        .check = check_stuck};
     weft_status st;
 
     if (atomic_load(&c->stuck) != 0) {
         /* Most often because of one who is gone. */
         st = wf_region_check_peers(&w);
-        return st != WEFT_OK ? st
-                             : wf_fail(WEFT_ERR_ABORTED,
-                                       "an earlier resize or sync of this "
-                                       "region was not finished by all ranks");
+        return st != WEFT_OK ? st : fail_stuck();
     }
     /* Whoever reads this half does so before it comes to the next comparison,
      * which all have come to when the one after that begins. */
@@ -249,13 +258,6 @@ weft_status wf_region_verdict(weft_region *region, weft_comm *comm,
                         : verdict_here(region, &mine, deadline);
 }
 
-/* --- the segment ---------------------------------------------------------- */
-
-static size_t control_bytes(const weft_region *region)
-{
-    return sizeof(wf_region_control) + region->ranks * sizeof(wf_region_rank);
-}
-
 uint64_t wf_region_mail_key(weft_region *region)
 {
     wf_secret key = {{region->id, region->mails++}};
@@ -263,29 +265,66 @@ uint64_t wf_region_mail_key(weft_region *region)
     return wf_keyed_hash(&key, "region", 6) & ~WF_MAIL_CALL;
 }
 
-/* A rank that has heard of a death does not send what another, which has not,
- * is waiting for: so look at all of them now and then. */
-weft_status wf_region_take(weft_region *region, uint32_t from, uint64_t key,
-                           void *data, size_t *n, int *fd, uint64_t deadline)
+/* --- mail ----------------------------------------------------------------- */
+
+static wf_mail_group group_of(weft_region *region, weft_comm *comm,
+                              uint64_t deadline)
 {
-    wf_host *host = region->world->host;
-    size_t room = *n;
-    weft_status st;
+    return (wf_mail_group){.world = region->world,
+                           .comm = comm,
+                           .member = region->member,
+                           .size = region->ranks,
+                           .deadline_ns = deadline};
+}
 
-    do {
-        uint64_t until = wf_now_ns() + LOOK_AROUND_NS;
-
-        *n = room;
-        st = wf_host_take(host, region->member[from], key, data, n, fd,
-                          until < deadline ? until : deadline);
-        for (uint32_t r = 0; r < region->ranks && st == WEFT_ERR_TIMEOUT; r++) {
-            weft_status gone = wf_host_check(host, region->member[r]);
-
-            st = gone != WEFT_OK ? gone : st;
-        }
-    } while (st == WEFT_ERR_TIMEOUT && wf_now_ns() < deadline);
+/* Without a communicator, the control segment tells the others. */
+static weft_status give_up(weft_region *region, const weft_comm *comm,
+                           weft_status st)
+{
+    if (comm == NULL) {
+        atomic_store(&region->control->stuck, 1);
+        ring_all(region);
+    }
     return st;
 }
+
+weft_status wf_region_post(weft_region *region, weft_comm *comm, uint32_t to,
+                           uint64_t key, const void *data, size_t n, int fd)
+{
+    wf_mail_group group = group_of(region, comm, 0);
+    weft_status st = wf_mail_post(&group, to, key, data, n, fd);
+
+    return st == WEFT_OK ? st : give_up(region, comm, st);
+}
+
+static weft_status check_control(void *ctx)
+{
+    const weft_region *region = ctx;
+
+    return atomic_load(&region->control->stuck) == 0 ? WEFT_OK : fail_stuck();
+}
+
+weft_status wf_region_take(weft_region *region, weft_comm *comm, uint32_t from,
+                           uint64_t key, void *data, size_t *n, int *fd,
+                           uint64_t deadline)
+{
+    wf_mail_group group = group_of(region, comm, deadline);
+    wf_await await = {.host = region->world->host,
+                      .needs = region->member,
+                      .count = region->ranks,
+                      .deadline_ns = deadline,
+                      .check = check_control,
+                      .ctx = region};
+    weft_status st;
+
+    if (comm != NULL) {
+        return wf_mail_take(&group, from, key, data, n, fd);
+    }
+    st = wf_await_mail(&await, region->member[from], key, data, n, fd);
+    return wf_await_spent(st) ? st : give_up(region, comm, st);
+}
+
+/* --- the segment ---------------------------------------------------------- */
 
 weft_status wf_region_lost_descriptor(uint32_t from)
 {
@@ -303,6 +342,11 @@ static uint32_t first_of_node(const weft_region *region)
         r++;
     }
     return r;
+}
+
+static size_t control_bytes(const weft_region *region)
+{
+    return sizeof(wf_region_control) + region->ranks * sizeof(wf_region_rank);
 }
 
 static weft_status control_make(weft_region *region)
@@ -325,34 +369,34 @@ static weft_status control_make(weft_region *region)
 }
 
 /* Whoever cannot make it sends a letter that names none: nobody shall wait. */
-static weft_status control_lead(weft_region *region, uint64_t key)
+static weft_status control_lead(weft_region *region, weft_comm *comm,
+                                uint64_t key)
 {
     weft_status made = control_make(region);
     weft_status sent = WEFT_OK;
     uint64_t id = made == WEFT_OK ? region->id : 0;
 
-    for (uint32_t r = 0; r < region->ranks; r++) {
+    for (uint32_t r = 0; r < region->ranks && sent == WEFT_OK; r++) {
         if (r != region->rank &&
             region->node[r] == region->node[region->rank]) {
-            weft_status st = wf_host_post(
-                region->world->host, region->member[r], key, &id, sizeof(id),
-                made == WEFT_OK ? region->control_segment.fd : -1);
-
-            sent = st != WEFT_OK ? st : sent;
+            sent = wf_region_post(region, comm, r, key, &id, sizeof(id),
+                                  made == WEFT_OK ? region->control_segment.fd
+                                                  : -1);
         }
     }
     return made != WEFT_OK ? made : sent;
 }
 
-static weft_status control_follow(weft_region *region, uint32_t leader,
-                                  uint64_t key, uint64_t deadline)
+static weft_status control_follow(weft_region *region, weft_comm *comm,
+                                  uint32_t leader, uint64_t key,
+                                  uint64_t deadline)
 {
     const wf_region_control *c;
     uint64_t id = 0;
     size_t n = sizeof(id);
     int fd = -1;
     weft_status st =
-        wf_region_take(region, leader, key, &id, &n, &fd, deadline);
+        wf_region_take(region, comm, leader, key, &id, &n, &fd, deadline);
 
     if (st != WEFT_OK) {
         return st;
@@ -379,13 +423,14 @@ static weft_status control_follow(weft_region *region, uint32_t leader,
     return WEFT_OK;
 }
 
-weft_status wf_control_open(weft_region *region, uint64_t deadline)
+weft_status wf_control_open(weft_region *region, weft_comm *comm,
+                            uint64_t deadline)
 {
     uint64_t key = wf_region_mail_key(region);
     uint32_t leader = first_of_node(region);
     weft_status st = leader == region->rank
-                         ? control_lead(region, key)
-                         : control_follow(region, leader, key, deadline);
+                         ? control_lead(region, comm, key)
+                         : control_follow(region, comm, leader, key, deadline);
 
     wf_segment_close_fd(&region->control_segment);
     return st;

@@ -281,7 +281,7 @@ static weft_status build(weft_comm *comm, const wf_region_plan *plan,
     if (st != WEFT_OK) {
         return st;
     }
-    own = wf_control_open(region, deadline);
+    own = wf_control_open(region, comm, deadline);
     st = wf_region_back(region, comm, own, &region->part, 0, 0, deadline);
     return st == WEFT_OK && !region->mapped
                ? wf_remote_open(region, comm, deadline)

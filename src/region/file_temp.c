@@ -14,7 +14,6 @@
 #include "base/alloc.h"
 #include "base/secret.h"
 #include "base/status.h"
-#include "base/time.h"
 #include "comm/mail.h"
 #include "region/file_agree.h"
 #include "region/region.h"
@@ -162,29 +161,25 @@ weft_status wf_temp_create(const char *path, uint64_t bytes, bool named,
 
 /* --- sharing ------------------------------------------------------------- */
 
-/* To everybody, whatever happens: those who get nothing would wait. */
 static weft_status mail_out(weft_comm *comm, uint64_t key, const wf_temp *temp)
 {
+    wf_mail_group group = wf_mail_group_of(comm);
     uint8_t note = 0;
     weft_status st = WEFT_OK;
 
-    for (uint32_t r = 1; r < comm->size; r++) {
-        weft_status one = wf_host_post(comm->world->host, comm->member[r], key,
-                                       &note, sizeof(note), temp->file.fd);
-
-        st = one != WEFT_OK ? one : st;
+    for (uint32_t r = 1; r < comm->size && st == WEFT_OK; r++) {
+        st = wf_mail_post(&group, r, key, &note, sizeof(note), temp->file.fd);
     }
     return st;
 }
 
 static weft_status mail_in(weft_comm *comm, uint64_t key, wf_temp *temp)
 {
+    wf_mail_group group = wf_mail_group_of(comm);
     uint8_t note;
     size_t n = sizeof(note);
     int fd = -1;
-    weft_status st =
-        wf_host_take(comm->world->host, comm->member[0], key, &note, &n, &fd,
-                     wf_now_ns() + comm->timeout_ns);
+    weft_status st = wf_mail_take(&group, 0, key, &note, &n, &fd);
 
     if (st == WEFT_OK && fd < 0) {
         st = wf_region_lost_descriptor(0);

@@ -200,16 +200,20 @@ weft_status wf_region_verdict(weft_region *region, weft_comm *comm,
 /* A key for mail between the ranks of the region; all have the same next one.
  */
 uint64_t wf_region_mail_key(weft_region *region);
-/* Take mail from a rank, as wf_host_take does; WEFT_ERR_PEER also if any other
- * rank of the region is gone. */
-weft_status wf_region_take(weft_region *region, uint32_t from, uint64_t key,
-                           void *data, size_t *n, int *fd,
+/* Mail between ranks of the region, as between those of a communicator (see
+ * comm/mail.h): a failure ends what all of them are about. `comm` is that which
+ * they agree by; NULL: the control segment. */
+weft_status wf_region_post(weft_region *region, weft_comm *comm, uint32_t to,
+                           uint64_t key, const void *data, size_t n, int fd);
+weft_status wf_region_take(weft_region *region, weft_comm *comm, uint32_t from,
+                           uint64_t key, void *data, size_t *n, int *fd,
                            uint64_t deadline_ns);
 /* What there is to say of mail that came without the descriptor in it. */
 weft_status wf_region_lost_descriptor(uint32_t from);
 
 /* Control segment: made by the first rank of a node, mailed to the others. */
-weft_status wf_control_open(weft_region *region, uint64_t deadline_ns);
+weft_status wf_control_open(weft_region *region, weft_comm *comm,
+                            uint64_t deadline_ns);
 void wf_control_close(weft_region *region);
 
 /* Sleep politely until `done` says so; PEER, TIMEOUT, CLOSED. `needs` tells
@@ -222,6 +226,8 @@ typedef struct wf_region_wait {
     uint64_t value;
     uint32_t slot;
     uint64_t deadline_ns; /* monotonic */
+    /* NULL, or: can it still end? WEFT_OK, or why not. */
+    weft_status (*check)(const struct wf_region_wait *w);
 } wf_region_wait;
 weft_status wf_region_await(const wf_region_wait *w);
 /* WEFT_ERR_PEER if one that is needed is gone. */

@@ -106,6 +106,9 @@ static weft_status wait_check(const wf_region_wait *w, uint64_t now)
     if (st == WEFT_OK) {
         st = wf_region_check_peers(w);
     }
+    if (st == WEFT_OK && w->check != NULL) {
+        st = w->check(w);
+    }
     if (st == WEFT_OK && now >= w->deadline_ns) {
         st = timed_out(w);
     }

@@ -24,7 +24,7 @@ static void conform_join(conform *c)
     WT_OK(wf_settings_load(c->kind->settings, &c->settings));
     wt_job_name(0, name, sizeof(name));
     WT_OK(weft_boot_open_local(name, wt_rank(), wt_ranks(), &boot));
-    WT_OK(wf_host_join(boot, &c->settings, &c->host));
+    WT_OK(wf_host_join(boot, &c->settings, (wf_interrupt){0}, &c->host));
     weft_boot_close(boot);
     WT_OK(c->t->open(c->host, &c->settings, &c->port));
 }

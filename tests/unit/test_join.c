@@ -316,7 +316,9 @@ static weft_status exchange(store *s, uint32_t rank, uint32_t ranks,
     wf_join_record own = describe(rank, NULL);
 
     /* Longer than anything takes; a test never waits for it to pass. */
-    return wf_join_exchange(&boot, &own, wf_now_ns() + 60 * WF_SEC, out);
+    return wf_join_exchange(
+        &boot, &own, &(wf_patience){.deadline_ns = wf_now_ns() + 60 * WF_SEC},
+        out);
 }
 
 static void publish(store *s, uint32_t rank, const void *data, size_t n)

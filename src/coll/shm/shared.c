@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "base/time.h"
+#include "comm/mail.h"
 
 const shm_shared *shm_shared_find(const shm_shared *list, uint32_t rank,
                                   const void *at, size_t bytes)
@@ -45,6 +45,7 @@ static size_t whole_bytes(const weft_comm *comm, const shm_shared *s)
 /* Rank 0 makes the segment and mails it; `bytes` is 0 if it could not. */
 static weft_status lead(weft_comm *comm, uint64_t key, shm_shared *s)
 {
+    wf_mail_group group = wf_mail_group_of(comm);
     uint64_t bytes = s->bytes;
     weft_status st =
         wf_segment_create("shared buffers", whole_bytes(comm, s),
@@ -54,24 +55,20 @@ static weft_status lead(weft_comm *comm, uint64_t key, shm_shared *s)
     if (st != WEFT_OK) {
         bytes = 0;
     }
-    for (uint32_t r = 1; r < comm->size; r++) {
-        weft_status one =
-            wf_host_post(comm->world->host, comm->member[r], key, &bytes,
-                         sizeof(bytes), st == WEFT_OK ? s->segment.fd : -1);
-
-        sent = one != WEFT_OK ? one : sent;
+    for (uint32_t r = 1; r < comm->size && sent == WEFT_OK; r++) {
+        sent = wf_mail_post(&group, r, key, &bytes, sizeof(bytes),
+                            st == WEFT_OK ? s->segment.fd : -1);
     }
     return st != WEFT_OK ? st : sent;
 }
 
 static weft_status follow(weft_comm *comm, uint64_t key, shm_shared *s)
 {
+    wf_mail_group group = wf_mail_group_of(comm);
     uint64_t bytes = 0;
     size_t n = sizeof(bytes);
     int fd = -1;
-    weft_status st =
-        wf_host_take(comm->world->host, comm->member[0], key, &bytes, &n, &fd,
-                     wf_now_ns() + comm->timeout_ns);
+    weft_status st = wf_mail_take(&group, 0, key, &bytes, &n, &fd);
 
     if (st != WEFT_OK) {
         return st;
@@ -91,30 +88,35 @@ static weft_status follow(weft_comm *comm, uint64_t key, shm_shared *s)
 weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
                             shm_shared **out)
 {
-    shm_shared *s = wf_zalloc(sizeof(*s));
-    weft_status st = WEFT_OK;
+    /* The others wait for what this rank does with the mail, so the memory to
+     * keep it in is asked for last. */
+    shm_shared made = {
+        .segment.fd = -1,
+        .bytes = wf_round_up(bytes > 0 ? bytes : 1, wf_segment_page()),
+        .parts_at = wf_segment_page()};
+    shm_shared *s = NULL;
+    weft_status st =
+        comm->rank == 0 ? lead(comm, key, &made) : follow(comm, key, &made);
 
-    if (s == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a shared buffer");
-    }
-    s->segment.fd = -1;
-    s->bytes = wf_round_up(bytes > 0 ? bytes : 1, wf_segment_page());
-    s->parts_at = wf_segment_page();
-    st = comm->rank == 0 ? lead(comm, key, s) : follow(comm, key, s);
     if (st == WEFT_OK) {
-        wf_segment_close_fd(&s->segment);
+        wf_segment_close_fd(&made.segment);
         /* Rank 0 has counted the sum, but knows its own control group only. */
-        st = wf_memory_check("a shared buffer", s->bytes);
+        st = wf_memory_check("a shared buffer", made.bytes);
     }
     if (st == WEFT_OK) {
         /* Touched first by its owner, a page lies near it. */
-        st = wf_segment_populate(&s->segment,
-                                 s->parts_at + comm->rank * s->bytes, s->bytes);
+        st = wf_segment_populate(
+            &made.segment, made.parts_at + comm->rank * made.bytes, made.bytes);
+    }
+    if (st == WEFT_OK) {
+        s = wf_alloc(sizeof(*s));
+        st = s == NULL ? wf_fail(WEFT_ERR_NOMEM, "a shared buffer") : WEFT_OK;
     }
     if (st != WEFT_OK) {
-        shm_shared_end(s);
+        wf_segment_close(&made.segment);
         return st;
     }
+    *s = made;
     *out = s;
     return WEFT_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "base/time.h"
+#include "mem/await.h"
 #include "transport/shm/shm.h"
 
 #define INBOX_MAIL 0x696e626f782d3031ull /* "inbox-01" */
@@ -128,15 +129,21 @@ static bool inbox_wants_reading(const wf_port *port,
                                           port->host->count > port->host->cpus);
 }
 
+/* Every rank of the host sends all others its inbox first, and goes if it
+ * fails. */
 static weft_status inbox_take(wf_port *port, shm_peer *peer,
                               const wf_settings *settings, uint64_t deadline)
 {
+    wf_await await = {.host = port->host,
+                      .needs = port->host->rank_of,
+                      .count = port->host->count,
+                      .deadline_ns = deadline};
     inbox_hello hello;
     size_t n = sizeof(hello);
     size_t most;
     int fd = -1;
-    weft_status st = wf_host_take(port->host, peer->rank, INBOX_MAIL, &hello,
-                                  &n, &fd, deadline);
+    weft_status st =
+        wf_await_mail(&await, peer->rank, INBOX_MAIL, &hello, &n, &fd);
 
     if (st != WEFT_OK) {
         return st;
