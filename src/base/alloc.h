@@ -17,4 +17,10 @@ void wf_free(void *p);
  * thread fail, once; 0 switches it off. */
 void wf_alloc_fail_nth(unsigned nth);
 
+/* For tests: let `count` allocations of all threads but the calling one fail,
+ * from the nth on; a count of 0 switches it off. wf_alloc_others tells how many
+ * were made since. */
+void wf_alloc_fail_others(unsigned nth, unsigned count);
+unsigned wf_alloc_others(void);
+
 #endif

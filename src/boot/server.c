@@ -76,6 +76,7 @@ static weft_status server_admit(wf_boot_server *s, int fd)
 static bool server_accept_one(wf_boot_server *s)
 {
     int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    weft_status st;
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
         /* The caller stays in the queue until there is room for it. A short
@@ -84,14 +85,19 @@ static bool server_accept_one(wf_boot_server *s)
         wf_log(WEFT_LOG_WARN, "boot: %s", weft_error_detail());
         poll(NULL, 0, 100);
     }
-    if (fd >= 0 && server_admit(s, fd) != WEFT_OK) {
+    if (fd < 0) {
+        return false;
+    }
+    st = server_admit(s, fd);
+    if (st != WEFT_OK) {
         wf_log(s->told_refused ? WEFT_LOG_DEBUG : WEFT_LOG_WARN,
                "boot: a connection to job '%s' is refused: %s", s->name,
                weft_error_detail());
         s->told_refused = true;
+        s->starved = s->starved || st == WEFT_ERR_NOMEM;
         close(fd);
     }
-    return fd >= 0;
+    return true;
 }
 
 /* Another user may keep the queue full, so it is emptied as fast as can be. */
@@ -114,6 +120,7 @@ static void server_serve(wf_boot_server *s, server_client *c, short events)
         wf_conn_fill(&c->conn) != WEFT_OK) {
         wf_log(WEFT_LOG_ERROR, "boot: pid %d cannot be heard: %s", (int)c->pid,
                weft_error_detail());
+        c->starved = true;
         wf_conn_end(&c->conn);
     }
     for (;;) {
@@ -136,6 +143,7 @@ static void server_drop_ended(wf_boot_server *s)
             s->clients[kept++] = *c;
             continue;
         }
+        s->starved = s->starved || c->starved;
         if (c->rank != WF_NO_RANK) {
             wf_server_rank_gone(s, c);
         }
@@ -201,8 +209,8 @@ bool wf_boot_server_turn(wf_boot_server *s, int wait_ms)
             server_accept(s);
         }
     }
-    wf_server_tell_of_death(s);
     server_drop_ended(s);
+    wf_server_tell_of_failure(s);
     return !server_is_over(s);
 }
 

@@ -13,7 +13,8 @@
  *  3. A rank whose connection ends without DONE has died. The job cannot form
  *     without it, so, after a moment in which the others can still finish what
  *     they were doing, every GET of a key that is not set fails with
- *     WEFT_ERR_PEER and names it. What is set can still be had.
+ *     WEFT_ERR_PEER and names it. What is set can still be had. A rank that
+ *     could not be served for lack of memory fails the job at once.
  *  4. Once all ranks have come nobody can connect any more: the name is free.
  *  5. The thread ends when all ranks have said DONE or are gone; or, when rank
  *     0 has closed its connection, a short while later at most. */

@@ -26,6 +26,7 @@ static void client_answer(server_client *c, wf_wire_kind kind, uint32_t id,
     if (wf_conn_push(&c->conn, &msg) != WEFT_OK) {
         wf_log(WEFT_LOG_ERROR, "boot: rank %u gets no answer: %s", c->rank,
                weft_error_detail());
+        c->starved = true;
         wf_conn_end(&c->conn);
     }
 }
@@ -187,20 +188,31 @@ void wf_server_take(wf_boot_server *s, server_client *c, const wf_wire_msg *msg)
     }
 }
 
-void wf_server_tell_of_death(wf_boot_server *s)
+/* Why the job cannot form any more; WEFT_OK if it can. */
+static weft_status server_verdict(const wf_boot_server *s)
 {
-    if (s->dead == WF_NO_RANK || wf_now_ns() < s->tell_at) {
-        return;
+    if (s->starved) {
+        return wf_fail(WEFT_ERR_NOMEM,
+                       "rank 0 (pid %d) has no memory for the boot table",
+                       (int)getpid());
     }
+    if (s->dead == WF_NO_RANK || wf_now_ns() < s->tell_at) {
+        return WEFT_OK;
+    }
+    return wf_fail(WEFT_ERR_PEER,
+                   "rank %u (pid %d) died before the job was formed", s->dead,
+                   (int)s->dead_pid);
+}
+
+void wf_server_tell_of_failure(wf_boot_server *s)
+{
     for (size_t i = 0; i < s->count; i++) {
         server_client *c = &s->clients[i];
+        weft_status st = c->waits ? server_verdict(s) : WEFT_OK;
 
-        if (c->waits) {
+        if (st != WEFT_OK) {
             c->waits = false;
-            wf_fail(WEFT_ERR_PEER,
-                    "rank %u (pid %d) died before the job was formed", s->dead,
-                    (int)s->dead_pid);
-            client_answer_failure(c, WF_WIRE_VALUE, c->wait_id, WEFT_ERR_PEER);
+            client_answer_failure(c, WF_WIRE_VALUE, c->wait_id, st);
         }
     }
 }

@@ -20,7 +20,8 @@ typedef struct server_client {
     pid_t pid;
     uint32_t rank; /* WF_NO_RANK until its HELLO is accepted */
     bool refused;
-    bool waits; /* for `key`, in request `wait_id` */
+    bool starved; /* there was no memory to serve it */
+    bool waits;   /* for `key`, in request `wait_id` */
     uint32_t wait_id;
     char key[WF_BOOT_KEY_MAX + 1];
 } server_client;
@@ -46,6 +47,7 @@ struct wf_boot_server {
     bool closing_early; /* without having said DONE */
     uint64_t leave_by;
 
+    bool starved;  /* a rank could not be served for lack of memory */
     uint32_t dead; /* the first rank that died, or WF_NO_RANK */
     pid_t dead_pid;
     uint64_t tell_at;
@@ -60,7 +62,7 @@ void wf_server_join(wf_boot_server *s, server_client *c, uint32_t rank);
 /* The connection of a rank has ended; rules 3 and 5. */
 void wf_server_rank_gone(wf_boot_server *s, const server_client *c);
 /* Fail what waits in vain, once it is time; rule 3. */
-void wf_server_tell_of_death(wf_boot_server *s);
+void wf_server_tell_of_failure(wf_boot_server *s);
 
 /* Rule 4. */
 void wf_server_stop_listening(wf_boot_server *s);
