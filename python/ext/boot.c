@@ -40,15 +40,38 @@ static weft_status boot_caught(wfp_boot *boot)
     return status;
 }
 
+static void boot_forget(wfp_boot *boot)
+{
+    Py_CLEAR(boot->type);
+    Py_CLEAR(boot->value);
+    Py_CLEAR(boot->trace);
+}
+
+/* Before a method is called: what a signal handler raised meanwhile would be in
+ * its way, and is kept; a timeout after which the library tries again is none.
+ */
+static void boot_clear_way(wfp_boot *boot)
+{
+    if (boot->type != NULL &&
+        PyErr_GivenExceptionMatches(boot->type, PyExc_TimeoutError)) {
+        boot_forget(boot);
+    }
+    if (PyErr_Occurred()) {
+        (void)boot_caught(boot);
+    }
+}
+
 static weft_status boot_set(void *ctx, const char *key, const void *value,
                             size_t n)
 {
     wfp_boot *boot = ctx;
     PyGILState_STATE gil = PyGILState_Ensure();
     weft_status status = WEFT_OK;
-    PyObject *result = PyObject_CallMethod(boot->object, "set", "sy#", key,
-                                           (const char *)value, (Py_ssize_t)n);
+    PyObject *result;
 
+    boot_clear_way(boot);
+    result = PyObject_CallMethod(boot->object, "set", "sy#", key,
+                                 (const char *)value, (Py_ssize_t)n);
     if (result == NULL) {
         status = boot_caught(boot);
     }
@@ -80,11 +103,14 @@ static weft_status boot_get(void *ctx, const char *key, void *value, size_t *n,
 {
     wfp_boot *boot = ctx;
     PyGILState_STATE gil = PyGILState_Ensure();
-    PyObject *result = PyObject_CallMethod(boot->object, "get", "sd", key,
-                                           (double)timeout_ms / 1000);
-    weft_status status =
-        result == NULL ? boot_caught(boot) : boot_copy(boot, result, value, n);
+    weft_status status;
+    PyObject *result;
 
+    boot_clear_way(boot);
+    result = PyObject_CallMethod(boot->object, "get", "sd", key,
+                                 (double)timeout_ms / 1000);
+    status =
+        result == NULL ? boot_caught(boot) : boot_copy(boot, result, value, n);
     Py_XDECREF(result);
     PyGILState_Release(gil);
     return status;
@@ -120,8 +146,8 @@ PyObject *wfp_boot_raise(wfp_boot *boot, weft_status status)
     PyObject *value;
     PyObject *trace;
 
-    if (boot->value == NULL) {
-        return wfp_raise(status);
+    if (PyErr_Occurred() || boot->value == NULL) {
+        return wfp_raise(status); /* or by a signal handler, already */
     }
     if (!PyErr_GivenExceptionMatches(boot->type, PyExc_Exception)) {
         PyErr_Restore(boot->type, boot->value, boot->trace);
@@ -142,7 +168,5 @@ PyObject *wfp_boot_raise(wfp_boot *boot, weft_status status)
 
 void wfp_boot_fini(wfp_boot *boot)
 {
-    Py_CLEAR(boot->type);
-    Py_CLEAR(boot->value);
-    Py_CLEAR(boot->trace);
+    boot_forget(boot);
 }

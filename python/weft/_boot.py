@@ -3,7 +3,8 @@
 
 A meeting place has `rank` and `size`, `set(key, value)` and
 `get(key, timeout)`, which waits for the key and raises TimeoutError when it
-does not come. It is used while a world is made, and no longer.
+does not come; it is then asked again, so that Ctrl-C is seen between. It is
+used while a world is made, and no longer.
 """
 
 import contextlib
