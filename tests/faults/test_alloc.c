@@ -99,17 +99,13 @@ static void making_a_communicator_survives_any_failed_allocation(void **state)
 
 /* --- one rank of three --------------------------------------------------- */
 
-/* Join, with a lack of memory once the table is there: before that, nobody can
- * know of a rank. */
+/* Join, with a lack of memory on one rank. */
 static weft_status join(unsigned nth, weft_world **out)
 {
     weft_world_options options = {.size = sizeof(options), .settings = PATIENT};
-    weft_boot *boot = NULL;
+    weft_boot *boot = wt_boot(nth);
     weft_status st;
-    char name[64];
 
-    wt_job_name(nth, name, sizeof(name));
-    WT_OK(weft_boot_open_local(name, wt_rank(), wt_ranks(), &boot));
     options.boot = boot;
     wf_alloc_fail_nth(wt_rank() == 1 ? nth : 0);
     st = weft_world_create(&options, out);

@@ -46,34 +46,13 @@ static bool fed_again(unsigned nth)
 
 /* --- joining -------------------------------------------------------------- */
 
-/* Rank 0 has the thread with the boot table, which the others have reached: of
- * those who come later it cannot know. */
-static weft_boot *open_boot(unsigned round)
-{
-    weft_boot *boot = NULL;
-    char name[64];
-
-    wt_job_name(round, name, sizeof(name));
-    if (wt_rank() != 0) {
-        wt_meet();
-    }
-    WT_OK(weft_boot_open_local(name, wt_rank(), wt_ranks(), &boot));
-    if (wt_rank() == 0) {
-        wt_meet();
-    } else {
-        snprintf(name, sizeof(name), "rank %u is here", wt_rank());
-        WT_OK(boot->set(boot->ctx, name, name, 1));
-    }
-    wt_meet();
-    return boot;
-}
-
+/* Rank 0 has the thread with the boot table. */
 static void joining_body(void)
 {
     for (unsigned nth = 1; atomic_load(wt_word(OVER)) == 0; nth++) {
         weft_world_options options = {.size = sizeof(options),
                                       .settings = PATIENT};
-        weft_boot *boot = open_boot(nth);
+        weft_boot *boot = wt_boot(nth);
         weft_world *world = NULL;
         double began = wt_now();
         weft_status st;

@@ -249,6 +249,26 @@ weft_status wt_join(const char *settings, unsigned round, weft_world **out)
     return st;
 }
 
+weft_boot *wt_boot(unsigned round)
+{
+    weft_boot *boot = NULL;
+    char name[64];
+
+    wt_job_name(round, name, sizeof(name));
+    if (wt_rank() != 0) {
+        wt_meet(); /* rank 0 listens now */
+    }
+    WT_OK(weft_boot_open_local(name, wt_rank(), wt_ranks(), &boot));
+    if (wt_rank() == 0) {
+        wt_meet();
+    } else {
+        snprintf(name, sizeof(name), "rank %u is here", wt_rank());
+        WT_OK(boot->set(boot->ctx, name, name, 1));
+    }
+    wt_meet();
+    return boot;
+}
+
 void wt_check_same(weft_world *world, const void *bytes, size_t n)
 {
     unsigned rank = weft_world_rank(world);
