@@ -83,7 +83,9 @@ def refused():
     ]:
         with pytest.raises(TypeError, match="invalid tensor type"):
             call()
+    x = torch.ones(2)
     dist.all_reduce(x)  # nothing was sent
+    assert x.tolist() == [size] * 2
 
 
 def test_what_cannot_be_right_is_refused_in_the_words_of_torch():

@@ -350,28 +350,6 @@ def test_a_wait_that_times_out_leaves_the_operation_alone():
     groups.run(2, wait_with_timeout)
 
 
-def wrong_arguments():
-    size = dist.get_world_size()
-    group = dist.group.WORLD
-    with pytest.raises(ValueError, match="elements"):
-        group._allgather_base(torch.zeros(3), torch.zeros(5), c10d.AllgatherOptions())
-    with pytest.raises(TypeError, match="of"):
-        group.allgather([[torch.zeros(2, dtype=torch.int32)] * size], [torch.zeros(2)])
-    with pytest.raises(ValueError, match="one tensor"):
-        group.allreduce([torch.zeros(1), torch.zeros(1)])
-    with pytest.raises(ValueError, match="root"):
-        opts = c10d.BroadcastOptions()
-        opts.rootRank = 7
-        group.broadcast([torch.zeros(1)], opts)
-    x = torch.ones(2)
-    dist.all_reduce(x)
-    assert x.tolist() == [size] * 2
-
-
-def test_wrong_arguments_are_told_of_and_break_nothing():
-    groups.run(2, wrong_arguments)
-
-
 def after_the_end():
     group = dist.group.WORLD
     backend = weft.torch.backend_of()
