@@ -47,8 +47,8 @@ WEFT_API weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks,
  * End this rank's use of `comm`. Not collective; outstanding requests fail
  * with WEFT_ERR_CLOSED here, and collectives of the others that need this rank,
  * now or later, with WEFT_ERR_PEER (between nodes, when their deadline passes).
- * Does nothing for NULL and for the world's own
- * communicator.
+ * Messages to this rank that it has not received are let go. Does nothing for
+ * NULL and for the world's own communicator.
  */
 WEFT_API void weft_comm_destroy(weft_comm *comm);
 
