@@ -10,6 +10,7 @@
 
 #include "transport/shm/record.h"
 #include "transport/transport.h"
+#include "wt.h"
 #include "wt_cmocka.h"
 
 enum { LINES = 64 };
@@ -132,7 +133,7 @@ static void the_longest_record_fits_wherever_the_tail_stands(void **state)
     }
 }
 
-enum { RINGS = 512, ROUNDS = 4000 };
+enum { RINGS = 512, ROUNDS = WT_TSAN ? 100 : WT_ASAN ? 1000 : 4000 };
 
 /* Full rings, of each of which one record was read and not told of; the two
  * threads go through all of them side by side. */
