@@ -42,8 +42,8 @@ format: ## lay out the C files as .clang-format says
 	@find include src tests bench python -name '*.[ch]' | \
 	    xargs clang-format -i
 
-asan: $(venv_ready) ## C tests under AddressSanitizer and UBSan
-	@$(suites) asan
+asan: $(venv_ready) ## tests of C and of the extensions under ASan and UBSan
+	@$(suites) asan asan_python
 
 tsan: $(venv_ready) ## C tests under ThreadSanitizer
 	@$(suites) tsan

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run test suites and end with a table of what passed and how long it took.
 
-usage: suites.py [checks|c|asan|tsan|fuzz|python|peers|soak ...]
+usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|peers|soak ...]
 """
 
 import dataclasses
@@ -21,6 +21,22 @@ SKIPPED = 77  # exit status of what cannot run here
 FULL = os.environ.get("WT_FULL") == "1"
 FUZZ_SECONDS = os.environ.get("FUZZ_SECONDS", "10")
 SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
+PYTHON = ROOT / ".venv" / "bin" / "python"
+
+ASAN_SETTINGS = (
+    *("-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"),
+    *("-DWEFT_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}"),
+)
+# Some of everything that is done in C and C++ for Python, in a few minutes.
+ASAN_TESTS = (
+    *("test_arrays.py", "test_memory.py", "test_messages.py", "test_requests.py"),
+    *("test_interrupt.py", "test_region_rows.py", "test_region_share.py"),
+)
+ASAN_SHIM_TESTS = (
+    *("tests/torch/test_features.py", "tests/torch/test_groups.py"),
+    *("tests/mpi/test_letters.py", "tests/mpi/test_programs.py"),
+)
+ASAN_TOO_SLOW = "not compiled_collectives and not on_shared_memory_give_what"
 
 
 @dataclasses.dataclass
@@ -96,8 +112,77 @@ def c():
 
 
 def asan():
-    settings = ["-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"]
-    return built_ctest("C, ASan+UBSan", "build-asan", settings)
+    return built_ctest("C, ASan+UBSan", "build-asan", ASAN_SETTINGS)
+
+
+def has_module(name):
+    command = [PYTHON, "-c", f"import {name}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def asan_libraries():
+    """What must be loaded first for Python to run under ASan; None: not here.
+
+    The C++ library, too, or ASan does not find the function that throws.
+    """
+    files = []
+    for name in ("libasan.so", "libstdc++.so"):
+        command = [os.environ.get("CC", "cc"), f"-print-file-name={name}"]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        files.append(result.stdout.strip())
+    return ":".join(files) if all(map(os.path.isabs, files)) else None
+
+
+def can_build_shim():
+    compiler = os.environ.get("CXX", "c++").split()[0]
+    return has_module("torch") and shutil.which(compiler) is not None
+
+
+def asan_package(with_shim):
+    """Install the package of the sanitized build beside it; is it there?"""
+    package = ROOT / "build-asan" / "package"
+    install = ["cmake", "--install", "build-asan", "--component", "python", "--prefix", package]
+    if not build("build-asan", *ASAN_SETTINGS) or run(install) != 0:
+        return False
+    flags = "-O1 -g1 -fsanitize=address -fno-omit-frame-pointer"
+    shim = [PYTHON, "-P", package / "weft" / "torch" / "build.py"]
+    return not with_shim or run(shim, CXXFLAGS=flags) == 0
+
+
+def asan_environment(libraries):
+    """Leaks are not looked for: CPython and torch leave memory to the end of the process.
+
+    Python's own allocator is replaced, so that ASan sees what extensions do with objects.
+    """
+    return {
+        "LD_PRELOAD": libraries,
+        "PYTHONPATH": str(ROOT / "build-asan" / "package"),
+        "PYTHONMALLOC": "malloc",
+        "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+    }
+
+
+def asan_python():
+    """The extensions of Python under ASan; the package in .venv is left alone."""
+    title = "Python, ASan"
+    libraries = asan_libraries()
+    with_shim = can_build_shim()
+    if libraries is None:
+        return Result(title, ok=True, note="skipped: the C compiler has no libasan.so")
+    if not has_module("pytest"):
+        return Result(title, ok=True, note="skipped: no pytest")
+    if not asan_package(with_shim):
+        return Result(title, ok=False, note="does not build")
+    report = ROOT / "build-asan" / "pytest.xml"
+    report.unlink(missing_ok=True)
+    command = [PYTHON, "-m", "pytest", "-q", f"--junitxml={report}", "-k", ASAN_TOO_SLOW]
+    command += [f"tests/python/{name}" for name in ASAN_TESTS]
+    command += ASAN_SHIM_TESTS if with_shim else []
+    code = run(command, **asan_environment(libraries))
+    result = counted(title, code, report)
+    result.note = result.note or ("" if with_shim else "without the shim: no torch or no c++")
+    return result
 
 
 def tsan():
@@ -117,13 +202,11 @@ def fuzz():
 
 
 def python():
-    venv_python = ROOT / ".venv" / "bin" / "python"
-    probe = subprocess.run([venv_python, "-c", "import pytest"], capture_output=True, check=False)
-    if probe.returncode != 0:
+    if not has_module("pytest"):
         return Result("Python", ok=True, note="skipped: no pytest")
     report = ROOT / "build" / "pytest.xml"
     report.unlink(missing_ok=True)
-    code = run([venv_python, "-m", "pytest", "-q", f"--junitxml={report}"])
+    code = run([PYTHON, "-m", "pytest", "-q", f"--junitxml={report}"])
     return counted("Python", code, report)
 
 
@@ -131,7 +214,7 @@ def peers():
     """torch's own tests of torch.distributed, on weft."""
     result = Result("torch's suite", ok=True)
     for variant in ("gloo", "alltoall"):
-        command = [ROOT / ".venv" / "bin" / "python", "tests/peers/torch_suite.py"]
+        command = [PYTHON, "tests/peers/torch_suite.py"]
         code = run([*command, "--as", variant, "--ranks", "4"])
         if code == SKIPPED:
             return dataclasses.replace(result, note="skipped: no torch, or no shim for it")
@@ -160,7 +243,7 @@ def soak():
     return total
 
 
-SUITES = {f.__name__: f for f in (checks, c, asan, tsan, fuzz, python, peers, soak)}
+SUITES = {f.__name__: f for f in (checks, c, asan, asan_python, tsan, fuzz, python, peers, soak)}
 
 
 def table(results):
@@ -198,4 +281,4 @@ def main(names):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or ["checks", "c", "asan", "tsan", "fuzz", "python", "peers"]))
+    sys.exit(main(sys.argv[1:] or [name for name in SUITES if name != "soak"]))

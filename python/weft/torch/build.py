@@ -70,8 +70,9 @@ def build(verbose: bool = False) -> pathlib.Path:
     units = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cpp")))
     with tempfile.TemporaryDirectory() as scratch:
         output = pathlib.Path(scratch, target.name)
-        command = [*shlex.split(compiler), *_options(), "-x", "c++", "-", "-x", "none", *_libraries()]
-        command += ["-o", str(output)]
+        options = [*_options(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
+        command = [*shlex.split(compiler), *options, "-x", "c++", "-", "-x", "none"]
+        command += [*_libraries(), "-o", str(output)]
         if verbose:
             print(" ".join(command))
         try:
