@@ -231,21 +231,6 @@ Tensor call_below(Kind kind, const Tensor &x, Group &group, int64_t mark,
     return y;
 }
 
-/* A policy that keeps one message and not the other has this rank send, or wait
- * for, what the others do not. */
-void check_kept_alike(Kind kind, Group &group, int64_t mark)
-{
-    if (is_message(kind) && is_computed_again(mark) &&
-        group.chain->scopes().here(mark)->replays) {
-        fail_mpi(WEFT_ERR_MISMATCH,
-                 std::string("weft.mpi ") + name_of(kind) +
-                     ": the policy of this selective checkpoint keeps the "
-                     "results of some messages and communicates others again; "
-                     "let it keep all operations of torch.ops.weft, as "
-                     "weft.mpi.checkpoint_policy does, or none of them");
-    }
-}
-
 /* `direct`: nobody is to see the operation below this one. */
 Tensor with_derivatives(Kind kind, const Tensor &x, const GroupPtr &group,
                         int64_t mark, IntArrayRef args, bool direct)

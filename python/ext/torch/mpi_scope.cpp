@@ -125,6 +125,19 @@ ScopePtr Scopes::here(int64_t mark)
     return is_computed_again(mark) ? of_node() : nullptr;
 }
 
+void check_kept_alike(Kind kind, Group &group, int64_t mark)
+{
+    if (is_message(kind) && is_computed_again(mark) &&
+        group.chain->scopes().here(mark)->replays) {
+        fail_mpi(WEFT_ERR_MISMATCH,
+                 std::string("weft.mpi ") + name_of(kind) +
+                     ": the policy of this selective checkpoint keeps the "
+                     "results of some messages and communicates others again; "
+                     "let it keep all operations of torch.ops.weft, as "
+                     "weft.mpi.checkpoint_policy does, or none of them");
+    }
+}
+
 ScopePtr Scopes::of_transform(int64_t level)
 {
     const std::shared_ptr<bool> &alive =

@@ -7,7 +7,7 @@
 
 #include <list>
 
-#include "mpi_graph.hpp"
+#include "mpi.hpp"
 
 namespace weft_torch::mpi
 {
@@ -72,5 +72,10 @@ class Scopes
     std::list<Entry> entries_;
     std::atomic<bool> any_{false};
 };
+
+/* Throws if this message is about to be communicated again, and another of the
+ * same checkpoint was not. A policy that keeps one and not the other has this
+ * rank send, or wait for, what the others do not. */
+void check_kept_alike(Kind kind, Group &group, int64_t mark);
 
 } // namespace weft_torch::mpi
