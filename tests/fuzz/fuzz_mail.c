@@ -110,7 +110,10 @@ static void send_consent(mail_stage *m, uint32_t from, uint64_t key)
     host.self = from;
     host.link = link;
     other.host = &host;
-    must(wf_mail_status(&other, m->s.host.rank, key, WEFT_OK, "") == WEFT_OK);
+    must(wf_mail_post_status(&(wf_mail_group){.world = &other,
+                                              .member = &m->s.host.rank,
+                                              .size = 1},
+                             0, key, WEFT_OK, "") == WEFT_OK);
 }
 
 /* --- the stage ----------------------------------------------------------- */
@@ -162,7 +165,7 @@ static void make_comm(mail_stage *m)
                          wf_mail_key(members, STAGE_RANKS, 1, WF_MAIL_REPLY));
         }
     }
-    must(wf_comm_build(&m->s.world, members, STAGE_RANKS, 1, 60 * WF_SEC,
+    must(wf_comm_build(&m->s.world, NULL, members, STAGE_RANKS, 1, 60 * WF_SEC,
                        &m->comm) == WEFT_OK);
 }
 
@@ -211,8 +214,8 @@ static void call_build(mail_stage *m, script *in, bool leads)
     all_ranks(m, leads ? rank : (rank + 1) % STAGE_RANKS, members);
     keys_of(m, members, SALT);
     send_all(m, in);
-    if (wf_comm_build(&m->s.world, members, STAGE_RANKS, SALT, 60 * WF_SEC,
-                      &comm) == WEFT_OK) {
+    if (wf_comm_build(&m->s.world, NULL, members, STAGE_RANKS, SALT,
+                      60 * WF_SEC, &comm) == WEFT_OK) {
         must(comm->id % 2 == 0);
         must((comm->shared != NULL) == comm->one_node);
         wf_comm_close(comm);
@@ -320,14 +323,17 @@ static void call_control(mail_stage *m, script *in)
     for (uint32_t r = 0; r < STAGE_RANKS; r++) {
         entry[r] = &m->s.board->rank[r];
     }
+    make_comm(m);
     m->key[0] = wf_region_mail_key(&region);
     region.mails = 0;
     send_all(m, in);
-    if (wf_control_open(&region, wf_now_ns() + 60 * WF_SEC) == WEFT_OK) {
+    if (wf_control_open(&region, m->comm, wf_now_ns() + 60 * WF_SEC) ==
+        WEFT_OK) {
         must(region.control->ranks == STAGE_RANKS);
         atomic_store(&region.control->rank[STAGE_RANKS - 1].gone, 1);
     }
     wf_control_close(&region);
+    wf_comm_close(m->comm);
 }
 
 static void make_call(mail_stage *m, script *in, uint8_t call)

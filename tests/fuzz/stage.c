@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <weft/log.h>
 
+#include "comm/ids.h"
 #include "transport/msg.h"
 
 /* What a receive gets, by a byte of the script. */
@@ -151,12 +152,21 @@ static bool stage_lost(const wf_port *port, uint32_t rank)
     return false;
 }
 
+/* Nothing is kept before its receive. */
+static void stage_forget(wf_port *port, uint64_t tag, uint64_t mask)
+{
+    (void)port;
+    (void)tag;
+    (void)mask;
+}
+
 const wf_transport stage_transport = {
     .abi = WF_TRANSPORT_ABI,
     .name = "stage",
     .send = stage_send,
     .recv = stage_recv,
     .drop = stage_drop,
+    .forget = stage_forget,
     .am = stage_am,
     .progress = stage_progress,
     .gone = stage_gone,
@@ -222,6 +232,7 @@ void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
     pthread_mutex_init(&world->drive, NULL);
+    pthread_mutex_init(&world->ids.lock, NULL);
 }
 
 void stage_fini(stage *s)
@@ -230,6 +241,7 @@ void stage_fini(stage *s)
     must(atomic_load(&s->world.users) == 1);
     pthread_mutex_destroy(&s->world.comms_lock);
     pthread_mutex_destroy(&s->world.drive);
+    wf_ids_fini(&s->world);
     free(s->world.shm_port);
     free(s->board);
 }
