@@ -11,6 +11,7 @@ import groups
 import pytest
 import torch
 import torch.distributed as dist
+import waiting
 import weft
 import weft.torch
 
@@ -22,9 +23,13 @@ def started(kind):
     return dist.all_reduce(torch.ones(3, device=kind), async_op=True)
 
 
+# What is called, and what the library calls it.
 CALLS = {
-    "wait with a timeout": lambda kind: started(kind).wait(HOUR),
-    "irecv with a timeout": lambda kind: dist.irecv(torch.ones(3, device=kind), 1).wait(HOUR),
+    "wait with a timeout": (lambda kind: started(kind).wait(HOUR), "allreduce"),
+    "irecv with a timeout": (
+        lambda kind: dist.irecv(torch.ones(3, device=kind), 1).wait(HOUR),
+        "receive",
+    ),
 }
 
 
@@ -32,17 +37,19 @@ def interrupted(device, name):
     kind = devices.use(device)
     weft.torch.set_timeout(HOUR)
     comm = weft.torch.comm_of()
+    call, shown = CALLS[name]
+    torch.ones(3, device=kind)  # starts the driver, which looks for no signals
     if comm.rank == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         start = time.monotonic()
         with pytest.raises(KeyboardInterrupt):
             groups.meet("rank 0 calls")
-            CALLS[name](kind)
+            call(kind)
             time.sleep(SOON)
         assert time.monotonic() - start < SOON
     else:
         groups.meet("rank 0 calls")
-        time.sleep(0.3)  # a signal that comes before the call is seen as well
+        waiting.until_waits_in(comm.world, 0, shown)
         os.kill(comm.world.peers[0].pid, signal.SIGINT)
     with pytest.raises(weft.AbortedError, match="interrupted"):
         comm.recv(bytearray(1), 1 - comm.rank)
