@@ -212,6 +212,19 @@ static void call_with(wf_watch *w, const wf_packet *p)
     }
 }
 
+/* One that is gone needs none, and whoever waits for it is told otherwise. */
+static void pass_on(const wf_watch *w, wf_packet *p, int fd)
+{
+    weft_status st = wf_link_send(route(w->host, p->to), p, fd,
+                                  wf_now_ns() + POST_TIMEOUT_NS);
+
+    if (st != WEFT_OK && st != WEFT_ERR_PEER) {
+        wf_log(WEFT_LOG_ERROR,
+               "mail from rank %u could not be passed on to rank %u: %s",
+               p->from, p->to, weft_error_detail());
+    }
+}
+
 /* Mail for us, or, at the lowest rank, mail to pass on. */
 static void deliver(wf_watch *w, wf_packet *p, int fd)
 {
@@ -223,8 +236,7 @@ static void deliver(wf_watch *w, wf_packet *p, int fd)
         keep_mail(w, p, fd);
         return;
     } else if (h->self == 0 && route(h, p->to) >= 0) {
-        (void)wf_link_send(route(h, p->to), p, fd,
-                           wf_now_ns() + POST_TIMEOUT_NS);
+        pass_on(w, p, fd);
     }
     if (fd >= 0) {
         close(fd);

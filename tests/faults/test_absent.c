@@ -132,9 +132,9 @@ static void aborts_body(weft_world *world)
 static void a_rank_that_gives_up_ends_every_call(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", aborts_body);
-    wt_run_both(4, "TIMEOUT=20s", aborts_body);
-    wt_run_both(3, "TIMEOUT=20s ENGINE=message", aborts_body);
+    wt_run_both(3, "TIMEOUT=1800s", aborts_body);
+    wt_run_both(4, "TIMEOUT=1800s", aborts_body);
+    wt_run_both(3, "TIMEOUT=1800s ENGINE=message", aborts_body);
 }
 
 /* In the middle: some rounds go well, then one rank gives up where the others
@@ -169,8 +169,8 @@ static void aborts_in_the_middle_body(weft_world *world)
 static void giving_up_in_the_middle_ends_every_request(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", aborts_in_the_middle_body);
-    wt_run_both(3, "TIMEOUT=20s ENGINE=message", aborts_in_the_middle_body);
+    wt_run_both(3, "TIMEOUT=1800s", aborts_in_the_middle_body);
+    wt_run_both(3, "TIMEOUT=1800s ENGINE=message", aborts_in_the_middle_body);
 }
 
 int main(void)

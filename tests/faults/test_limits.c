@@ -176,7 +176,7 @@ static void too_little_memory_is_an_error_for_all(void **state)
 
 static void must_work_body(void)
 {
-    WT_OK(try_world("TIMEOUT=20s", 0));
+    WT_OK(try_world("TIMEOUT=1800s", 0));
 }
 
 static void not_dumpable_body(void)
@@ -205,7 +205,7 @@ static void vm_read_taken_away_body(void)
 {
     weft_world *world = NULL;
 
-    WT_OK(wt_join("TIMEOUT=20s", 0, &world));
+    WT_OK(wt_join("TIMEOUT=1800s", 0, &world));
     WT_OK(use_world(world));
     wt_deny_syscall(SYS_process_vm_readv, EPERM);
     WT_OK(use_world(world));

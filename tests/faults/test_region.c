@@ -207,7 +207,7 @@ static void a_step_that_fails_on_one_rank_fails_on_all(void **state)
             fault.step = (step)s;
             fault.rank = rank;
             if (happens(fault.step, rank, false)) {
-                wt_run(3, "TIMEOUT=20s", failing_body);
+                wt_run(3, "TIMEOUT=1800s", failing_body);
             }
         }
     }
@@ -244,7 +244,7 @@ static void a_growth_that_fails_leaves_the_region_as_it_was(void **state)
         fault.step = (step)s;
         fault.rank = s % 3;
         if (happens(fault.step, fault.rank, true)) {
-            wt_run(3, "TIMEOUT=20s", growth_failing_body);
+            wt_run(3, "TIMEOUT=1800s", growth_failing_body);
         }
     }
 }
@@ -314,7 +314,7 @@ static void death_body(weft_world *world)
 static void run_doomed(wt_body *body)
 {
     wt_run_job(&(wt_job){.ranks = 3,
-                         .settings = "TIMEOUT=20s",
+                         .settings = "TIMEOUT=1800s",
                          .body = body,
                          .doomed = 1u << fault.rank});
     wt_expect_no_names();
@@ -541,8 +541,8 @@ static void alloc_body(weft_world *world)
 static void a_failed_allocation_on_one_rank_is_told_to_all(void **state)
 {
     (void)state;
-    wt_run(1, "TIMEOUT=20s", alloc_body);
-    wt_run(3, "TIMEOUT=20s", alloc_body);
+    wt_run(1, "TIMEOUT=1800s", alloc_body);
+    wt_run(3, "TIMEOUT=1800s", alloc_body);
 }
 
 /* --- descriptors ---------------------------------------------------------- */
@@ -581,8 +581,8 @@ static void few_fds_body(weft_world *world)
 static void too_few_descriptors_on_one_rank_are_told_to_all(void **state)
 {
     (void)state;
-    wt_run(2, "TIMEOUT=20s", few_fds_body);
-    wt_run(3, "TIMEOUT=20s", few_fds_body);
+    wt_run(2, "TIMEOUT=1800s", few_fds_body);
+    wt_run(3, "TIMEOUT=1800s", few_fds_body);
 }
 
 /* --- system calls --------------------------------------------------------- */
@@ -623,7 +623,7 @@ static void a_system_call_that_fails_is_told_to_all(void **state)
     }
     for (unsigned i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
         denied = calls[i];
-        wt_run(2, "TIMEOUT=20s", denied_body);
+        wt_run(2, "TIMEOUT=1800s", denied_body);
     }
 }
 

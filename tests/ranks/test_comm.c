@@ -324,7 +324,7 @@ static void left_body(weft_world *world)
 static void an_operation_with_a_rank_that_left_is_an_error(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", left_body);
+    wt_run_both(3, "TIMEOUT=1800s", left_body);
 }
 
 /* --- threads ------------------------------------------------------------- */

@@ -411,7 +411,7 @@ static void uneven_body(weft_world *world)
 static void parts_of_different_lengths_are_told_of(void **state)
 {
     (void)state;
-    wt_run_both(3, "ENGINE=message TIMEOUT=20s", uneven_body);
+    wt_run_both(3, "ENGINE=message TIMEOUT=1800s", uneven_body);
 }
 
 /* One rank sends small data along with its call, the others do not. */

@@ -152,8 +152,8 @@ static void mismatch_body(weft_world *world)
 
 static void expect_mismatch(mismatch m)
 {
-    static const char *const settings[] = {"TIMEOUT=20s",
-                                           "TIMEOUT=20s ENGINE=message"};
+    static const char *const settings[] = {"TIMEOUT=1800s",
+                                           "TIMEOUT=1800s ENGINE=message"};
 
     for (unsigned i = 0; i < 2; i++) {
         the = m;
@@ -497,10 +497,10 @@ static void uneven_body(weft_world *world)
 
 static void on_both_engines(wt_body *body)
 {
-    wt_run_both(3, "TIMEOUT=20s", body);
-    wt_run_both(2, "TIMEOUT=20s CHUNK_BYTES=4K FLAT_BYTES=64", body);
-    wt_run_both(3, "TIMEOUT=20s ENGINE=message", body);
-    wt_run_both(2, "TIMEOUT=20s ENGINE=message", body);
+    wt_run_both(3, "TIMEOUT=1800s", body);
+    wt_run_both(2, "TIMEOUT=1800s CHUNK_BYTES=4K FLAT_BYTES=64", body);
+    wt_run_both(3, "TIMEOUT=1800s ENGINE=message", body);
+    wt_run_both(2, "TIMEOUT=1800s ENGINE=message", body);
 }
 
 static void any_two_collectives_are_told_apart(void **state)

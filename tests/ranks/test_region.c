@@ -21,7 +21,7 @@ static unsigned runs(void)
 static void run_all(wt_body *body)
 {
     for (unsigned i = 0; i < runs(); i++) {
-        wt_run_both(ranks_of[i], "TIMEOUT=20s", body);
+        wt_run_both(ranks_of[i], "TIMEOUT=1800s", body);
     }
 }
 
@@ -191,7 +191,7 @@ static void shapes_body(weft_world *world)
 static void shapes_have_one_to_eight_dimensions(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", shapes_body);
+    wt_run_both(3, "TIMEOUT=1800s", shapes_body);
 }
 
 static void types_body(weft_world *world)
@@ -209,7 +209,7 @@ static void types_body(weft_world *world)
 static void all_types_work_with_and_without_a_gap_between_rows(void **state)
 {
     (void)state;
-    wt_run_both(2, "TIMEOUT=20s", types_body);
+    wt_run_both(2, "TIMEOUT=1800s", types_body);
 }
 
 static void given_body(weft_world *world)
@@ -265,7 +265,7 @@ static void pages_body(weft_world *world)
 static void pages_may_be_small_or_huge_and_placed(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", pages_body);
+    wt_run_both(3, "TIMEOUT=1800s", pages_body);
 }
 
 /* All of it, on all ranks, before anybody has touched a byte. */
@@ -353,8 +353,8 @@ static void invalid_body(weft_world *world)
 static void what_cannot_be_is_refused_on_all_ranks(void **state)
 {
     (void)state;
-    wt_run_both(1, "TIMEOUT=20s", invalid_body);
-    wt_run_both(3, "TIMEOUT=20s", invalid_body);
+    wt_run_both(1, "TIMEOUT=1800s", invalid_body);
+    wt_run_both(3, "TIMEOUT=1800s", invalid_body);
 }
 
 /* Its parts fit, their sum does not. */
@@ -392,8 +392,8 @@ static void too_big_body(weft_world *world)
 static void too_big_is_an_error_and_no_bus_error(void **state)
 {
     (void)state;
-    wt_run(1, "TIMEOUT=20s", too_big_body);
-    wt_run(4, "TIMEOUT=20s", too_big_body);
+    wt_run(1, "TIMEOUT=1800s", too_big_body);
+    wt_run(4, "TIMEOUT=1800s", too_big_body);
 }
 
 /* --- mismatch -------------------------------------------------------------
@@ -493,8 +493,8 @@ static void mismatch_body(weft_world *world)
 static void a_mismatch_names_the_odd_rank_and_the_argument(void **state)
 {
     (void)state;
-    wt_run_both(2, "TIMEOUT=20s", mismatch_body);
-    wt_run_both(5, "TIMEOUT=20s", mismatch_body);
+    wt_run_both(2, "TIMEOUT=1800s", mismatch_body);
+    wt_run_both(5, "TIMEOUT=1800s", mismatch_body);
 }
 
 static void bad_on_one_body(weft_world *world)
@@ -514,7 +514,7 @@ static void bad_on_one_body(weft_world *world)
 static void a_bad_argument_on_one_rank_is_told_to_all(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", bad_on_one_body);
+    wt_run_both(3, "TIMEOUT=1800s", bad_on_one_body);
 }
 
 static void another_call_body(weft_world *world)
@@ -534,7 +534,7 @@ static void another_call_body(weft_world *world)
 static void another_call_on_one_rank_is_a_mismatch(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", another_call_body);
+    wt_run_both(3, "TIMEOUT=1800s", another_call_body);
 }
 
 /* --- nothing is left ------------------------------------------------------ */
@@ -561,7 +561,7 @@ static void leaves_body(weft_world *world)
 static void a_destroyed_region_leaves_nothing(void **state)
 {
     (void)state;
-    wt_run(3, "TIMEOUT=20s", leaves_body);
+    wt_run(3, "TIMEOUT=1800s", leaves_body);
 }
 
 static void find_body(weft_world *world)
@@ -605,8 +605,8 @@ static void find_body(weft_world *world)
 static void a_region_is_found_by_any_address_in_it(void **state)
 {
     (void)state;
-    wt_run(1, "TIMEOUT=20s", find_body);
-    wt_run(3, "TIMEOUT=20s", find_body);
+    wt_run(1, "TIMEOUT=1800s", find_body);
+    wt_run(3, "TIMEOUT=1800s", find_body);
 }
 
 int main(void)

@@ -80,7 +80,7 @@ static void a_barrier_lets_nobody_pass_before_all_have_come(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 5; i++) {
-        wt_run_both(ranks[i], "TIMEOUT=20s", barrier_body);
+        wt_run_both(ranks[i], "TIMEOUT=1800s", barrier_body);
     }
 }
 
@@ -104,7 +104,7 @@ static void late_body(weft_world *world)
 static void a_barrier_that_timed_out_is_taken_up_again(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", late_body);
+    wt_run_both(3, "TIMEOUT=1800s", late_body);
 }
 
 static void gone_body(weft_world *world)
@@ -128,7 +128,7 @@ static void gone_body(weft_world *world)
 static void a_barrier_does_not_wait_for_one_who_gave_the_region_up(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", gone_body);
+    wt_run_both(3, "TIMEOUT=1800s", gone_body);
 }
 
 static void signal_body(weft_world *world)
@@ -169,7 +169,7 @@ static void signals_order_what_was_written_before_them(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 5; i++) {
-        wt_run_both(ranks[i], "TIMEOUT=20s", signal_body);
+        wt_run_both(ranks[i], "TIMEOUT=1800s", signal_body);
     }
 }
 
@@ -227,7 +227,7 @@ static void threads_body(weft_world *world)
 static void several_threads_may_call_at_once(void **state)
 {
     (void)state;
-    wt_run_both(2, "TIMEOUT=20s", threads_body);
+    wt_run_both(2, "TIMEOUT=1800s", threads_body);
 }
 
 /* --- resize --------------------------------------------------------------- */
@@ -313,7 +313,7 @@ static void resizing_keeps_rows_and_gives_zeros(void **state)
 
     (void)state;
     for (unsigned i = 0; i < 5; i++) {
-        wt_run_both(ranks[i], "TIMEOUT=20s", resize_body);
+        wt_run_both(ranks[i], "TIMEOUT=1800s", resize_body);
     }
 }
 
@@ -331,7 +331,7 @@ static void resize_mismatch_body(weft_world *world)
 static void a_resize_to_different_sizes_is_a_mismatch(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", resize_mismatch_body);
+    wt_run_both(3, "TIMEOUT=1800s", resize_mismatch_body);
 }
 
 static void resize_late_body(weft_world *world)
@@ -358,7 +358,7 @@ static void resize_late_body(weft_world *world)
 static void a_resize_that_not_all_came_to_is_the_last_one(void **state)
 {
     (void)state;
-    wt_run_both(2, "TIMEOUT=20s", resize_late_body);
+    wt_run_both(2, "TIMEOUT=1800s", resize_late_body);
 }
 
 /* Memory of rows that go is given back. */
@@ -385,7 +385,7 @@ static void shrink_body(weft_world *world)
 static void shrinking_gives_memory_back(void **state)
 {
     (void)state;
-    wt_run(2, "TIMEOUT=20s", shrink_body);
+    wt_run(2, "TIMEOUT=1800s", shrink_body);
 }
 
 /* --- children of this rank ------------------------------------------------ */
@@ -441,7 +441,7 @@ static void fork_body(weft_world *world)
 static void a_forked_child_reads_and_writes_but_does_not_wait(void **state)
 {
     (void)state;
-    wt_run(2, "TIMEOUT=20s", fork_body);
+    wt_run(2, "TIMEOUT=1800s", fork_body);
 }
 
 static void child_stores(weft_region *region, void *arg)
@@ -491,7 +491,7 @@ static void readonly_body(weft_world *world)
 static void a_readonly_view_cannot_be_written(void **state)
 {
     (void)state;
-    wt_run(2, "TIMEOUT=20s", readonly_body);
+    wt_run(2, "TIMEOUT=1800s", readonly_body);
 }
 
 /* --- the end of the job --------------------------------------------------- */
@@ -505,7 +505,7 @@ static void outlive_body(void)
     unsigned fds = wt_count_fds();
     int64_t *x;
 
-    WT_OK(wt_join("TIMEOUT=20s", 0, &world));
+    WT_OK(wt_join("TIMEOUT=1800s", 0, &world));
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
     WT_OK(weft_region_create(comm, 2, shape, WEFT_I64, NULL, &region));
     weft_comm_destroy(comm);
@@ -555,7 +555,7 @@ static const char *settings_of(unsigned rank)
 {
     static _Thread_local char text[64];
 
-    snprintf(text, sizeof(text), "TIMEOUT=20s NODE=%c", nodes[rank]);
+    snprintf(text, sizeof(text), "TIMEOUT=1800s NODE=%c", nodes[rank]);
     return text;
 }
 

@@ -123,7 +123,7 @@ static void denied_body(void)
 
     hear_refusals();
     deny_if_due();
-    WT_OK(wt_join("TIMEOUT=20s SHM_CMA=1", 0, &world));
+    WT_OK(wt_join("TIMEOUT=1800s SHM_CMA=1", 0, &world));
     some_scatters(world, 70001, 20);
     WT_CHECK(refusals <= (denied.ranks >> wt_rank() & 1));
     wt_word_add(0, refusals);
@@ -151,7 +151,7 @@ static void taken_away_body(void)
     weft_world *world = NULL;
 
     hear_refusals();
-    WT_OK(wt_join("TIMEOUT=20s SHM_CMA=1", 0, &world));
+    WT_OK(wt_join("TIMEOUT=1800s SHM_CMA=1", 0, &world));
     some_scatters(world, 300001, 6);
     WT_CHECK(refusals == 0);
     deny_if_due();
@@ -194,10 +194,10 @@ static void choice_body(void)
 
     hear_refusals();
     wt_deny_syscall(SYS_process_vm_readv, EPERM);
-    tries("TIMEOUT=20s", 200000, several, 1);
-    tries("TIMEOUT=20s", 3000, false, 2);
-    tries("TIMEOUT=20s SHM_CMA=0", 200000, false, 3);
-    tries("TIMEOUT=20s SHM_CMA=1", 3000, true, 4);
+    tries("TIMEOUT=1800s", 200000, several, 1);
+    tries("TIMEOUT=1800s", 3000, false, 2);
+    tries("TIMEOUT=1800s SHM_CMA=0", 200000, false, 3);
+    tries("TIMEOUT=1800s SHM_CMA=1", 3000, true, 4);
 }
 
 static void large_scatters_to_several_are_read(void **state)
@@ -240,7 +240,7 @@ static void death_body(weft_world *world)
 static void a_root_that_dies_before_it_is_read_is_told_of(void **state)
 {
     wt_job job = {.ranks = 3,
-                  .settings = "TIMEOUT=20s SHM_CMA=1",
+                  .settings = "TIMEOUT=1800s SHM_CMA=1",
                   .body = death_body,
                   .doomed = 1};
 
@@ -310,8 +310,8 @@ static void abort_body(weft_world *world)
 static void nobody_takes_what_a_root_wrote_after_it_gave_up(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s SHM_CMA=1", abort_body);
-    wt_run_both(3, "TIMEOUT=20s SHM_CMA=0", abort_body);
+    wt_run_both(3, "TIMEOUT=1800s SHM_CMA=1", abort_body);
+    wt_run_both(3, "TIMEOUT=1800s SHM_CMA=0", abort_body);
 }
 
 int main(void)

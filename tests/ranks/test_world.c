@@ -114,7 +114,7 @@ static void leave_body(void)
     weft_world *world = NULL;
     weft_comm *others = NULL;
 
-    WT_OK(wt_join("TIMEOUT=20s", 0, &world));
+    WT_OK(wt_join("TIMEOUT=1800s", 0, &world));
     WT_OK(weft_comm_split(weft_world_comm(world), wt_rank() == 1 ? -1 : 0, 0,
                           &others));
     WT_OK(weft_barrier(weft_world_comm(world)));
@@ -144,7 +144,7 @@ static void last_words_body(void)
     weft_world *world = NULL;
 
     WT_CHECK(x != NULL);
-    WT_OK(wt_join("TIMEOUT=20s", 0, &world));
+    WT_OK(wt_join("TIMEOUT=1800s", 0, &world));
     if (wt_rank() == 0) {
         x[0] = x[n - 1] = 1;
         WT_OK(weft_send(weft_world_comm(world), x, 4, 1, 1));
@@ -195,7 +195,7 @@ static void abort_body(weft_world *world)
 static void an_abort_ends_the_operations_of_all_ranks(void **state)
 {
     (void)state;
-    wt_run_both(3, "TIMEOUT=20s", abort_body);
+    wt_run_both(3, "TIMEOUT=1800s", abort_body);
 }
 
 /* --- dump ---------------------------------------------------------------- */
