@@ -19,7 +19,7 @@ def takes(task, which):
     try:
         with open(f"/proc/self/task/{task}/status") as file:
             blocked = int(re.search(r"SigBlk:\s*([0-9a-f]+)", file.read())[1], 16)
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False  # it has just ended
     return not blocked >> (which - 1) & 1
 
