@@ -20,7 +20,7 @@ static bool list_has(const char *list, const char *word)
             return true;
         }
         list = strchr(list, ',');
-        list += list != NULL;
+        list = list != NULL ? list + 1 : NULL;
     }
     return false;
 }
