@@ -385,6 +385,8 @@ def test_the_shim_is_among_the_files_that_pip_uninstall_removes():
     if shim.parent != pathlib.Path(build.__file__).parent:
         pytest.skip("the shim is in the user's cache")
     listed = [pathlib.Path(file.locate()) for file in importlib.metadata.files("weft")]
+    if pathlib.Path(build.__file__) not in listed:
+        pytest.skip("this package was not installed by pip")
     assert listed.count(shim) == 1
     assert {*listed} >= {*shim.parent.glob("_shim_*.so")}
 
