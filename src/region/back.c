@@ -2,6 +2,7 @@
 /* Memory for the rows of a region: each rank makes its objects, mails them to
  * those who map them, maps theirs and commits its own granules. The steps are
  * in storage.h; they are the same for creation and for growth. */
+#include <string.h>
 #include <unistd.h>
 
 #include "region/region.h"
@@ -98,22 +99,34 @@ static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
     return region->storage->attach(region->store, e.at, e.bytes, fd);
 }
 
+/* The first failure of several steps, with its text: those behind it may leave
+ * another one, also if they succeed. */
+typedef struct outcome {
+    weft_status status;
+    char why[WF_DETAIL_MAX];
+} outcome;
+
+static void note(outcome *o, weft_status st)
+{
+    if (st != WEFT_OK && o->status == WEFT_OK) {
+        o->status = st;
+        memcpy(o->why, weft_error_detail(), sizeof(o->why));
+    }
+}
+
 /* All of it, also after a failure, so that no mail is left lying; only those
  * who are gone are not waited for. */
-static weft_status take_others(const work *w)
+static void take_others(const work *w, outcome *o)
 {
     weft_region *region = w->region;
-    weft_status st = WEFT_OK;
 
     for (uint32_t r = 0; r < region->ranks; r++) {
         if (r != region->rank && wf_region_maps(region, r)) {
             wf_extent e = object_of(w, r);
-            weft_status one = e.bytes > 0 ? take_one(w, r, e) : WEFT_OK;
 
-            st = one != WEFT_OK ? one : st;
+            note(o, e.bytes > 0 ? take_one(w, r, e) : WEFT_OK);
         }
     }
-    return st;
 }
 
 static weft_status commit_own(const work *w, uint32_t commit)
@@ -150,12 +163,15 @@ weft_status wf_region_back(weft_region *region, weft_comm *comm,
     }
     st = wf_region_verdict(region, comm, own, deadline);
     if (st == WEFT_OK) {
-        weft_status sent = post_own(&w, fd);
+        outcome o = {.status = WEFT_OK};
 
-        own = take_others(&w);
-        own = own == WEFT_OK ? sent : own;
-        own = own == WEFT_OK ? commit_own(&w, commit) : own;
-        st = wf_region_verdict(region, comm, own, deadline);
+        note(&o, post_own(&w, fd));
+        take_others(&w, &o);
+        note(&o, o.status == WEFT_OK ? commit_own(&w, commit) : WEFT_OK);
+        st = wf_region_verdict(
+            region, comm,
+            o.status == WEFT_OK ? WEFT_OK : wf_fail(o.status, "%s", o.why),
+            deadline);
     }
     region->made = region->made || st == WEFT_OK;
     if (fd >= 0) {
