@@ -363,20 +363,6 @@ def test_with_blocking_wait_the_call_itself_raises(device):
     assert ended[0].error is None, ended[0].error
 
 
-class DieInBackward(torch.autograd.Function):
-    """The identity; its backward is the end of rank 1."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return grad
-
-
 def trains(device):
     """The construction of DDP looks at what it broadcast, which the double cannot hold back."""
     kind = devices.use("cpu" if device == "double" else device)
@@ -394,7 +380,7 @@ def trains(device):
         p.grad = None
     groups.meet("all calls but those of the last backward are over")
     with pytest.raises(RuntimeError, match="rank 1"):
-        DieInBackward.apply(hidden).sum().backward()
+        groups.DieInBackward.apply(hidden).sum().backward()
     with pytest.raises(RuntimeError, match="rank 1"):
         dist.all_reduce(torch.ones(1, device=kind))
 

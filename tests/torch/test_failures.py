@@ -16,20 +16,6 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 
-class DieInBackward(torch.autograd.Function):
-    """The identity; its backward is the end of rank 1."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        if dist.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return grad
-
-
 def killed_in_backward():
     torch.manual_seed(0)
     layers = [nn.Linear(64, 64) for _ in range(6)]
@@ -39,7 +25,7 @@ def killed_in_backward():
     hidden = model(x)
     groups.meet("all calls but those of the last backward are over")
     with pytest.raises(RuntimeError) as caught:
-        DieInBackward.apply(hidden).sum().backward()
+        groups.DieInBackward.apply(hidden).sum().backward()
         dist.barrier()
     text = str(caught.value)
     assert "rank 1" in text, text
