@@ -12,7 +12,7 @@
 
 #include <cuda_runtime.h>
 
-#include "region/cuda_abi.h"
+#include "region/cuda/abi.h"
 
 namespace weft
 {

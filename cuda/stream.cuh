@@ -13,7 +13,7 @@
 #include <cuda_runtime.h>
 #include <mutex>
 
-#include "region/cuda_abi.h"
+#include "region/cuda/abi.h"
 
 namespace weft
 {

@@ -12,7 +12,7 @@
 
 /* The numbers of active messages, of all layers. */
 enum wf_am_number {
-    WF_AM_ROWS_ASK = 0, /* region/distributed.h */
+    WF_AM_ROWS_ASK = 0, /* region/remote/remote.h */
     WF_AM_ROWS_ANSWER = 1
 };
 

@@ -16,8 +16,8 @@
 #include "base/secret.h"
 #include "base/time.h"
 #include "coll/agree.h"
-#include "region/distributed.h"
 #include "region/region.h"
+#include "region/remote/remote.h"
 #include <weft/coll.h>
 
 /* Aligned parts may leave gaps; the reserve has room for those of so many

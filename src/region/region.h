@@ -12,12 +12,17 @@
  *   back.c       memory made, mailed, mapped: for creation and for growth
  *   control.c    the control segment: barrier and comparison
  *   wait.c       sleeping until a word in it changes
- *   host.c       storage in memfds
+ *   storage_host.c  host memory, in memfds
  *   view.c       queries, parts, read-only mappings, holders
  *   resize.c     growing and shrinking in place
  *   signal.c     signal and wait
  *   stats.c      counters
  *   find.c       which region is at this address
+ *
+ *   rows/        gather, scatter and optimizer steps, on memory that is mapped
+ *   file/        save and load
+ *   remote/      the same rows of parts that other nodes hold, by messages
+ *   cuda/        storage in device memory, and the kernels' library
  *
  * A rank that dies leaves its part of the memory to the others. In the control
  * segment it leaves its words as they were; whoever waits for one of them looks
@@ -74,7 +79,7 @@ struct wf_region_extra {
     wf_region_extra *next;
 };
 
-/* Rows on other nodes, for a region that has such; set by distributed.c. */
+/* Rows on other nodes, for a region that has such; set by remote/remote.c. */
 struct wf_region_remote;
 
 struct weft_region {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a region's memory is made of: host memory (host.c), CUDA memory
- * (device.c), a file (file*.c). Each fills in the table of functions below;
- * create.c and resize.c call them, and do all that concerns other ranks.
+/* What a region's memory is made of: host memory (storage_host.c), CUDA memory
+ * (cuda/storage.c), a file (file*.c). Each fills in the table of functions
+ * below; create.c and resize.c call them, and do all that concerns other ranks.
  *
  * One rank's state covers one range of addresses, which is reserved once and
  * never moves. Into it go objects: pieces of memory that have a descriptor,

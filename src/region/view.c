@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "region/device.h"
+#include "region/cuda/storage.h"
 #include "region/region.h"
 
 typedef struct wf_region_view {

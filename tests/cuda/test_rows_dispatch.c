@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "cuda_double/double.h"
-#include "region/cuda_library.h"
+#include "region/cuda/library.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "region/file_format.h"
+#include "region/file/format.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

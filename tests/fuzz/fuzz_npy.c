@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "region/file_npy.h"
+#include "region/file/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "region/distributed.h"
+#include "region/remote/remote.h"
 #include "stage.h"
 
 enum {

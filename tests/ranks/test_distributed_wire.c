@@ -6,7 +6,7 @@
 
 #include "comm/comm.h"
 #include "distributed_rows.h"
-#include "region/distributed.h"
+#include "region/remote/remote.h"
 
 enum { ROWS = 30, WIDTH = 6, DONE = 0, FUZZ = 3000 };
 

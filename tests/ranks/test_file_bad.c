@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "region/file_format.h"
+#include "region/file/format.h"
 #include "wt_cmocka.h"
 #include "wt_file.h"
 

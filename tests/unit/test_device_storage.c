@@ -13,7 +13,7 @@
 
 #include "base/alloc.h"
 #include "cuda_double/double.h"
-#include "region/device.h"
+#include "region/cuda/storage.h"
 #include "wt_cmocka.h"
 #include "wt_proc.h"
 

@@ -5,7 +5,7 @@
 #include <weft/types.h>
 
 #include "base/crc32c.h"
-#include "region/file_format.h"
+#include "region/file/format.h"
 #include "wt_cmocka.h"
 
 static wf_file_header header_of(uint32_t dims, const uint64_t *shape,

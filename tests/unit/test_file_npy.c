@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "region/file_npy.h"
+#include "region/file/npy.h"
 #include "wt_cmocka.h"
 
 /* A header of `version` around `text`, in memory of exactly its size. */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "region/kernel/rows.h"
+#include "region/rows/kernel/rows.h"
 #include "wt_cmocka.h"
 #include "wt_data.h"
 

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "region/pool.h"
+#include "region/rows/pool.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of libweft_cuda.so called with torch tensors, for benchmarks and tests.
 
-This is the table of functions that libweft itself uses (src/region/cuda_abi.h), so that kernels are
+This is the table of functions that libweft itself uses (src/region/cuda/abi.h), so that kernels are
 timed and tested alone. Programs use `weft.gather` and its like.
 """
 

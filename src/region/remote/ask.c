@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The caller's side: questions go out as far as the windows allow, answers are
+ * put in their places and make room for the next questions. All under
+ * world->drive. Rows travel in the type of the table; they are converted
+ * here. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/types.h"
+#include "comm/comm.h"
+#include "region/remote/remote.h"
+
+static weft_world *world_of(const wf_rows_block *b)
+{
+    return b->call->table.region->world;
+}
+
+void wf_rows_block_fail(wf_rows_block *b, weft_status st)
+{
+    if (atomic_load(&b->failed) == 0) {
+        b->status = st;
+        snprintf(b->text, sizeof(b->text), "%s", weft_error_detail());
+        atomic_store(&b->failed, 1);
+    }
+}
+
+/* The caller's array as a table whose rows are named by the block's order. */
+static wf_rows_call near_call(const wf_rows_block *b, wf_rows_op op,
+                              uint32_t first, uint32_t n, uint64_t at,
+                              uint64_t bytes, void *wire)
+{
+    const wf_rows_call *call = b->call;
+    uint64_t far_size = wf_dtype_bytes(call->table.type);
+    uint64_t near_size = wf_dtype_bytes(call->rows.type);
+
+    return (wf_rows_call){
+        .op = op,
+        .table = {.at = (char *)call->rows.at + b->base * call->rows.pitch,
+                  .rows = WF_ROWS_BLOCK,
+                  .pitch = call->rows.pitch,
+                  .skip = at / far_size * near_size,
+                  .width = bytes / far_size,
+                  .type = call->rows.type},
+        .ids = {.at = b->order + first, .type = WEFT_I32, .n = n},
+        .rows = {.at = wire, .pitch = bytes, .type = call->table.type},
+        .options = {.threads = 1},
+        .limit = WF_ROWS_BLOCK,
+        .far_bytes = bytes / far_size * near_size,
+        .near_bytes = bytes};
+}
+
+/* --- questions ------------------------------------------------------------ */
+
+/* What the next question to a target is about. */
+static void choose_next(const wf_rows_block *b, const wf_rows_target *t,
+                        wf_rows_ask *ask)
+{
+    const wf_rows_call *call = b->call;
+    bool reads = call->op == WF_ROWS_GATHER;
+    uint64_t most = reads ? WF_ROWS_ANSWER_MAX : WF_AM_PAYLOAD_MAX;
+    uint64_t left = call->far_bytes - t->at;
+    uint64_t fit;
+
+    ask->first = t->next;
+    ask->skip = call->table.skip + t->at;
+    ask->bytes = left < most ? left : most;
+    ask->rows = 1;
+    if (call->far_bytes <= most) {
+        fit = reads ? WF_ROWS_ANSWER_MAX / ask->bytes
+                    : WF_AM_PAYLOAD_MAX / (sizeof(int64_t) + ask->bytes);
+        fit = fit < WF_AM_PAYLOAD_MAX / sizeof(int64_t)
+                  ? fit
+                  : WF_AM_PAYLOAD_MAX / sizeof(int64_t);
+        fit = fit > 1 ? fit : 1;
+        ask->rows = (uint32_t)(t->end - t->next < fit ? t->end - t->next : fit);
+    }
+}
+
+static int64_t row_at(const wf_rows_block *b, uint32_t number)
+{
+    const wf_rows_call *call = b->call;
+    uint64_t at = b->base + (uint64_t)b->order[number];
+
+    return (int64_t)call->table.first + wf_rows_id(&call->ids, at);
+}
+
+/* The numbers of the rows and, to write, the rows; returns the bytes. */
+static size_t fill_payload(const wf_rows_block *b, const wf_rows_target *t,
+                           wf_rows_ask *ask, int64_t *payload)
+{
+    size_t n = wf_rows_numbers(ask->rows);
+    wf_rows_call pack;
+
+    ask->row = row_at(b, ask->first);
+    for (uint32_t i = 0; ask->rows > 1 && i < ask->rows; i++) {
+        payload[i] = row_at(b, ask->first + i);
+    }
+    if (b->call->op == WF_ROWS_GATHER) {
+        return n;
+    }
+    pack = near_call(b, WF_ROWS_GATHER, ask->first, ask->rows, t->at,
+                     ask->bytes, (char *)payload + n);
+    wf_rows_run(&pack);
+    return n + ask->rows * ask->bytes;
+}
+
+static weft_status ask(const wf_rows_block *b, const wf_rows_target *t,
+                       const wf_rows_ask *header, const void *payload, size_t n)
+{
+    weft_world *world = world_of(b);
+    uint32_t to = b->call->table.region->member[t->rank];
+    wf_port *port;
+    const wf_transport *transport = wf_world_route(world, to, &port);
+    weft_status st = wf_host_check(world->host, to);
+
+    return st != WEFT_OK ? st
+                         : transport->am(port, to, WF_AM_ROWS_ASK, header,
+                                         sizeof(*header), payload, n);
+}
+
+static void target_advance(const wf_rows_block *b, wf_rows_target *t,
+                           const wf_rows_ask *asked)
+{
+    t->owed += asked->rows * asked->bytes;
+    t->at += asked->bytes;
+    if (t->at == b->call->far_bytes) {
+        t->next += asked->rows;
+        t->at = 0;
+    }
+}
+
+static void target_ask(wf_rows_block *b, wf_rows_target *t)
+{
+    _Alignas(64) int64_t payload[WF_AM_PAYLOAD_MAX / sizeof(int64_t)];
+    const wf_rows_call *call = b->call;
+    wf_rows_ask header = {.region = call->table.region->id,
+                          .token = b->token,
+                          .op = call->op,
+                          .type = call->table.type};
+    weft_status st = WEFT_OK;
+    size_t n;
+
+    while (t->next < t->end && st == WEFT_OK) {
+        choose_next(b, t, &header);
+        if (t->owed + header.rows * header.bytes > WF_ROWS_WINDOW) {
+            return;
+        }
+        n = fill_payload(b, t, &header, payload);
+        st = ask(b, t, &header, payload, n);
+        if (st == WEFT_OK) {
+            target_advance(b, t, &header);
+        }
+    }
+    if (st != WEFT_OK) {
+        wf_rows_block_fail(b, st);
+    }
+}
+
+void wf_rows_block_begin(wf_rows_block *b)
+{
+    weft_world *world = world_of(b);
+    wf_remote_table *table = world->remote;
+
+    pthread_mutex_lock(&world->drive);
+    b->token = ++table->tokens;
+    b->next = table->blocks;
+    table->blocks = b;
+    for (uint32_t i = 0; i < b->targets && atomic_load(&b->failed) == 0; i++) {
+        target_ask(b, &b->target[i]);
+    }
+    pthread_mutex_unlock(&world->drive);
+}
+
+void wf_rows_block_end(wf_rows_block *b)
+{
+    weft_world *world = world_of(b);
+    wf_remote_table *table = world->remote;
+    wf_rows_block **at = &table->blocks;
+
+    pthread_mutex_lock(&world->drive);
+    while (*at != b) {
+        at = &(*at)->next;
+    }
+    *at = b->next;
+    pthread_mutex_unlock(&world->drive);
+}
+
+/* --- answers -------------------------------------------------------------- */
+
+static wf_rows_block *find_block(const weft_world *world, uint64_t token)
+{
+    const wf_remote_table *table = world->remote;
+    wf_rows_block *b = table->blocks;
+
+    while (b != NULL && b->token != token) {
+        b = b->next;
+    }
+    return b;
+}
+
+static wf_rows_target *find_target(const wf_rows_block *b, uint32_t job_rank)
+{
+    const weft_region *region = b->call->table.region;
+    uint32_t i = 0;
+
+    while (i < b->targets && region->member[b->target[i].rank] != job_rank) {
+        i++;
+    }
+    return i < b->targets ? &b->target[i] : NULL;
+}
+
+/* Is it about rows that this rank was asked for? */
+static bool answers(const wf_rows_block *b, const wf_rows_target *t,
+                    const wf_rows_answer *a, size_t payload_bytes)
+{
+    const wf_rows_call *call = b->call;
+    uint32_t asked = t->next - t->begin + (t->at > 0 ? 1 : 0);
+    uint64_t inside = wf_dtype_bytes(call->table.type) - 1; /* its bits */
+    uint64_t at = a->skip - call->table.skip;
+
+    return a->first >= t->begin && a->first - t->begin <= asked &&
+           a->rows <= asked - (a->first - t->begin) && a->rows > 0 &&
+           a->skip >= call->table.skip && at <= call->far_bytes &&
+           a->bytes <= call->far_bytes - at && (at & inside) == 0 &&
+           (a->bytes & inside) == 0 && a->bytes > 0 &&
+           a->bytes <= WF_ROWS_ANSWER_MAX && a->rows * a->bytes <= t->owed &&
+           payload_bytes ==
+               (call->op == WF_ROWS_GATHER ? a->rows * a->bytes : 0);
+}
+
+static weft_status refusal(const wf_rows_block *b, uint32_t from,
+                           weft_status st)
+{
+    const wf_peer *who = &world_of(b)->host->peer[from];
+    const char *why = st == WEFT_ERR_CLOSED    ? "has given the region up"
+                      : st == WEFT_ERR_NOMEM   ? "has no memory for an answer"
+                      : st == WEFT_ERR_INVALID ? "has it for reading only"
+                      : st == WEFT_ERR_PROTOCOL
+                          ? "does not have the rows that it was asked for"
+                          : "cannot answer";
+
+    return wf_fail(st, "rows of a region: rank %u (pid %d on %s) %s", from,
+                   who->pid, who->host, why);
+}
+
+static void put_rows(const wf_rows_block *b, const wf_rows_answer *a,
+                     const void *payload)
+{
+    wf_rows_call put =
+        near_call(b, WF_ROWS_SCATTER, a->first, a->rows,
+                  a->skip - b->call->table.skip, a->bytes, (void *)payload);
+
+    wf_rows_run(&put);
+}
+
+static void target_answered(wf_rows_block *b, wf_rows_target *t, uint64_t bytes)
+{
+    t->owed -= bytes;
+    target_ask(b, t);
+    atomic_fetch_add_explicit(&b->moved, 1, memory_order_relaxed);
+    if (t->owed == 0 && t->next == t->end) {
+        /* Publishes the rows; pairs with the acquire in wf_rows_block_wait. */
+        atomic_fetch_sub_explicit(&b->unfinished, 1, memory_order_release);
+    }
+}
+
+void wf_rows_on_answer(void *ctx, uint32_t from, const void *header,
+                       size_t header_bytes, const void *payload,
+                       size_t payload_bytes)
+{
+    weft_world *world = ctx;
+    wf_rows_block *b;
+    wf_rows_target *t;
+    wf_rows_answer a;
+
+    if (header_bytes != sizeof(a)) {
+        return;
+    }
+    memcpy(&a, header, sizeof(a));
+    b = find_block(world, a.token);
+    t = b != NULL ? find_target(b, from) : NULL;
+    if (t == NULL || atomic_load(&b->failed) != 0) {
+        return;
+    }
+    if (a.status != WEFT_OK) {
+        wf_rows_block_fail(b, refusal(b, from, wf_status_told(a.status)));
+        return;
+    }
+    if (!answers(b, t, &a, payload_bytes)) {
+        wf_rows_block_fail(
+            b, wf_fail(WEFT_ERR_PROTOCOL,
+                       "rank %u sent rows that it was not asked for", from));
+        return;
+    }
+    if (b->call->op == WF_ROWS_GATHER) {
+        put_rows(b, &a, payload);
+    }
+    target_answered(b, t, a.rows * a.bytes);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The row kernels for CPUs with AVX-512; see flags.cmake. */
+#include "region/rows/kernel/rows.h"
+
+#if defined(__x86_64__)
+
+#if !defined(__AVX512F__)
+#error "this file must be compiled for AVX-512"
+#endif
+
+#define WF_VEC_BYTES 64
+#define WF_ROW_KERNELS wf_row_kernels_avx512
+
+#include "region/rows/kernel/level.h"
+
+#endif

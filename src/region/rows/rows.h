@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Row operations inside the library.
+ *
+ *   rows.c         the public calls: who does the work
+ *   check.c   arguments
+ *   run.c     ids to addresses, blocks, threads
+ *   kernel/        copying, converting and adding rows
+ *   pool.c         the threads
+ */
+#ifndef WF_REGION_ROWS_ROWS_H
+#define WF_REGION_ROWS_ROWS_H
+
+#include <weft/rows.h>
+
+typedef enum wf_rows_op {
+    WF_ROWS_GATHER,
+    WF_ROWS_SCATTER,
+    WF_ROWS_ADD
+} wf_rows_op;
+
+/* A call whose arguments have been found good, all defaults filled in. */
+typedef struct wf_rows_call {
+    wf_rows_op op;
+    weft_table table; /* of a region: `rows` and `pitch` are the region's, and
+                         `at` its base here, which may be NULL */
+    weft_ids ids;
+    weft_rows rows; /* pitch is never 0, unless a row has no bytes */
+    weft_rows_options options;
+    uint64_t limit;      /* ids from here on are past the end */
+    uint64_t far_bytes;  /* of a row in the table */
+    uint64_t near_bytes; /* of a row in `rows` */
+} wf_rows_call;
+
+/* Check the arguments and fill in the call. `options` may be NULL. */
+weft_status wf_rows_check(wf_rows_op op, const weft_table *table,
+                          const weft_ids *ids, const weft_rows *rows,
+                          const weft_rows_options *options, wf_rows_call *out);
+
+/* Look through the ids, count the rows for the statistics of a region, and, if
+ * the bounds ask for it, fail before anything is written. Host ids. */
+weft_status wf_rows_survey(const wf_rows_call *call);
+
+/* Move the rows. All of them are mapped here, and all memory is the host's.
+ * Ids past the end are left out, whatever the bounds say, save UNCHECKED. */
+void wf_rows_run(const wf_rows_call *call);
+
+/* Threads that a call may use. */
+uint32_t wf_rows_threads(const wf_rows_call *call);
+
+/* Rows of a region whose parts are not all mapped here; not surveyed yet. In
+ * remote/remote.c. */
+weft_status wf_rows_remote(const wf_rows_call *call);
+
+#endif
