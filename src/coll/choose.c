@@ -8,7 +8,6 @@
 #include "base/status.h"
 #include "coll/agree.h"
 #include "coll/message/table.h"
-#include "comm/hooks.h"
 
 const wf_engine *const wf_engines[] = {&wf_engine_alone, &wf_engine_shm,
                                        &wf_engine_message, NULL};

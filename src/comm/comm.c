@@ -56,7 +56,8 @@ static size_t done_bytes(const weft_comm *comm)
 
 static size_t segment_bytes(const weft_comm *comm)
 {
-    return WF_COMM_PAGE + done_bytes(comm) + wf_coll_hooks.area(comm);
+    return WF_COMM_PAGE + done_bytes(comm) +
+           comm->world->parts->hooks->area(comm);
 }
 
 static weft_status comm_alloc(weft_world *world, const uint32_t *members,
@@ -123,7 +124,7 @@ static weft_status attach_layers(weft_comm *comm)
                                       : (char *)comm->segment.base +
                                             WF_COMM_PAGE + done_bytes(comm);
 
-    return wf_coll_hooks.attach(comm, area);
+    return comm->world->parts->hooks->attach(comm, area);
 }
 
 static weft_status make_segment(weft_comm *comm)
@@ -406,7 +407,7 @@ weft_status wf_comm_build(weft_world *world, weft_comm *parent,
     if (st != WEFT_OK) {
         if (b.comm != NULL) {
             wf_ids_close(b.comm);
-            wf_coll_hooks.detach(b.comm);
+            b.comm->world->parts->hooks->detach(b.comm);
             comm_free(b.comm);
         }
         return st;
@@ -472,7 +473,7 @@ void wf_comm_close(weft_comm *comm)
     wf_comm_broken_by(comm, WEFT_ERR_CLOSED, why);
     wf_ids_close(comm);
     comms_remove(comm);
-    wf_coll_hooks.detach(comm);
+    comm->world->parts->hooks->detach(comm);
     wf_comm_release(comm);
 }
 

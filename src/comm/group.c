@@ -42,7 +42,7 @@ static weft_status begin_create(weft_comm *comm, uint32_t *sequence)
 {
     wf_call call = {.kind = WF_CALL_CREATE};
 
-    return wf_coll_hooks.agree(comm, &call, sequence);
+    return comm->world->parts->hooks->agree(comm, &call, sequence);
 }
 
 static uint64_t salt_of(const weft_comm *comm, uint32_t sequence)

@@ -19,7 +19,4 @@ typedef struct wf_comm_hooks {
                          uint32_t *sequence);
 } wf_comm_hooks;
 
-/* Defined in src/coll. */
-extern const wf_comm_hooks wf_coll_hooks;
-
 #endif

@@ -232,7 +232,8 @@ static void tell_ports(weft_world *world)
 
         if (i != host->self && !world->told[i] && state != WF_BOARD_HERE) {
             world->told[i] = true;
-            world->transport.shm->gone(world->shm_port, host->rank_of[i]);
+            world->parts->transport.shm->gone(world->shm_port,
+                                              host->rank_of[i]);
         }
     }
 }
@@ -242,10 +243,10 @@ static bool drive_ports(weft_world *world)
     unsigned events = 0;
 
     if (world->self_port != NULL) {
-        events += world->transport.self->progress(world->self_port);
+        events += world->parts->transport.self->progress(world->self_port);
     }
     if (world->shm_port != NULL) {
-        events += world->transport.shm->progress(world->shm_port);
+        events += world->parts->transport.shm->progress(world->shm_port);
         tell_ports(world);
     }
     world->news += events;

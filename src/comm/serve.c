@@ -34,8 +34,8 @@ static bool is_stuck(weft_world *world)
     bool stuck;
 
     pthread_mutex_lock(&world->drive);
-    stuck =
-        world->shm_port != NULL && world->transport.shm->busy(world->shm_port);
+    stuck = world->shm_port != NULL &&
+            world->parts->transport.shm->busy(world->shm_port);
     pthread_mutex_unlock(&world->drive);
     return stuck;
 }

@@ -25,8 +25,6 @@
 #define CROWDED_YIELD_NS (2 * WF_MS)
 #define POLL_MASK 63u
 
-wf_transports wf_world_transports = {&wf_transport_self, &wf_transport_shm};
-
 static void choose_waiting(weft_world *world)
 {
     const wf_settings *s = &world->settings;
@@ -52,12 +50,12 @@ static void choose_waiting(weft_world *world)
 
 static weft_status open_ports(weft_world *world)
 {
-    weft_status st = world->transport.self->open(world->host, &world->settings,
-                                                 &world->self_port);
+    weft_status st = world->parts->transport.self->open(
+        world->host, &world->settings, &world->self_port);
 
     if (st == WEFT_OK && world->host->count > 1) {
-        st = world->transport.shm->open(world->host, &world->settings,
-                                        &world->shm_port);
+        st = world->parts->transport.shm->open(world->host, &world->settings,
+                                               &world->shm_port);
     }
     return st;
 }
@@ -67,8 +65,8 @@ const wf_transport *wf_world_port(weft_world *world, uint32_t index,
 {
     *port = index == 0 ? world->self_port : world->shm_port;
     return *port == NULL ? NULL
-           : index == 0  ? world->transport.self
-                         : world->transport.shm;
+           : index == 0  ? world->parts->transport.self
+                         : world->parts->transport.shm;
 }
 
 const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
@@ -77,7 +75,7 @@ const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
     bool self = rank == world->host->rank;
 
     *port = self ? world->self_port : world->shm_port;
-    return self ? world->transport.self : world->transport.shm;
+    return self ? world->parts->transport.self : world->parts->transport.shm;
 }
 
 static weft_status make_world_comm(weft_world *world)
@@ -147,10 +145,10 @@ static void world_leave(weft_world *world)
     world->progress = NULL;
     if (world->host != NULL) {
         if (world->shm_port != NULL) {
-            world->transport.shm->close(world->shm_port);
+            world->parts->transport.shm->close(world->shm_port);
         }
         if (world->self_port != NULL) {
-            world->transport.self->close(world->self_port);
+            world->parts->transport.self->close(world->self_port);
         }
     }
     world->shm_port = NULL;
@@ -163,7 +161,7 @@ static void world_leave(weft_world *world)
 }
 
 static weft_status world_alloc(const weft_world_options *options,
-                               weft_world **out)
+                               const wf_parts *parts, weft_world **out)
 {
     weft_world *world = wf_zalloc(sizeof(*world));
     weft_status st;
@@ -180,7 +178,7 @@ static weft_status world_alloc(const weft_world_options *options,
     wf_settings_warn_unknown();
     world->interrupted = options->interrupted;
     world->interrupted_ctx = options->ctx;
-    world->transport = wf_world_transports;
+    world->parts = parts;
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
     pthread_mutex_init(&world->drive, NULL);
@@ -208,8 +206,8 @@ static weft_status decline(const weft_boot *boot, weft_status st)
     return wf_fail(st, "%s", why);
 }
 
-weft_status weft_world_create(const weft_world_options *options,
-                              weft_world **out)
+weft_status wf_world_create(const weft_world_options *options,
+                            const wf_parts *parts, weft_world **out)
 {
     const weft_boot *boot = NULL;
     weft_boot *own_boot = NULL;
@@ -223,7 +221,7 @@ weft_status weft_world_create(const weft_world_options *options,
     }
     st = wf_options_read(options, "weft_world_options", &o, sizeof(o));
     if (st == WEFT_OK) {
-        st = world_alloc(&o, &world);
+        st = world_alloc(&o, parts, &world);
     }
     if (st != WEFT_OK) {
         return decline(options != NULL ? options->boot : NULL, st);

@@ -21,9 +21,12 @@ typedef struct wf_transports {
     const wf_transport *shm;
 } wf_transports;
 
-/* Those of every world that is made from here on. Only tests change it, before
- * they make one. */
-extern wf_transports wf_world_transports;
+/* What a world is put together from. src/comm does not know who fills it in:
+ * src/weft.c does, above all layers. */
+typedef struct wf_parts {
+    wf_transports transport;
+    const struct wf_comm_hooks *hooks; /* of the layer above */
+} wf_parts;
 
 /* Ids for the communicators that this rank leads, see ids.h. */
 typedef struct wf_ids {
@@ -40,6 +43,7 @@ struct weft_world {
     wf_host *host;
     wf_boot_seat *seat; /* NULL: the caller's table says who this is */
     wf_settings settings;
+    const wf_parts *parts;
     weft_comm *comm;        /* of all ranks */
     _Atomic uint32_t users; /* the caller and each communicator */
     wf_fork_calls on_fork;  /* orphan.c */
@@ -59,7 +63,6 @@ struct weft_world {
 
     /* Ports and queues are touched by the holder of this lock only. */
     pthread_mutex_t drive;
-    wf_transports transport;
     wf_port *self_port;
     wf_port *shm_port; /* NULL if this rank is alone on its host */
     weft_comm *open[WF_WORLD_BUCKETS]; /* by id, see ids.h */
@@ -76,6 +79,10 @@ struct weft_world {
     /* What others may ask for; one allocation, made by src/region. */
     void *remote;
 };
+
+/* weft_world_create, from these parts, which the world goes on using. */
+weft_status wf_world_create(const weft_world_options *options,
+                            const wf_parts *parts, weft_world **out);
 
 void wf_world_acquire(weft_world *world);
 void wf_world_release(weft_world *world);

@@ -14,7 +14,7 @@
 #include <weft/coll.h>
 
 #include "coll/shm/area.h"
-#include "comm/hooks.h"
+#include "coll/choose.h"
 #include "stage.h"
 
 enum {

@@ -213,6 +213,8 @@ static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
 void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
                 script *input)
 {
+    static const wf_parts parts = {
+        .transport = {&stage_transport, &stage_transport}};
     static const char small[] =
         "SHM_RING_BYTES=4K FLAT_BYTES=64 CHUNK_BYTES=4K";
     weft_world *world = &s->world;
@@ -224,8 +226,7 @@ void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
     world->host = &s->host;
     world->told = s->told;
     world->spin_ns = UINT64_MAX / 2; /* never sleep */
-    world->transport =
-        (wf_transports){.self = &stage_transport, .shm = &stage_transport};
+    world->parts = &parts;
     world->shm_port = calloc(1, sizeof(*world->shm_port));
     must(world->shm_port != NULL);
     world->shm_port->input = input;

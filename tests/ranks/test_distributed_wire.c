@@ -20,7 +20,7 @@ static void post(weft_world *world, uint32_t to, uint32_t number,
                  size_t payload_bytes)
 {
     pthread_mutex_lock(&world->drive);
-    WT_OK(world->transport.shm->am(world->shm_port, to, number, header,
+    WT_OK(world->parts->transport.shm->am(world->shm_port, to, number, header,
                                    header_bytes, payload, payload_bytes));
     pthread_mutex_unlock(&world->drive);
 }

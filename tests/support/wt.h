@@ -108,6 +108,10 @@ void wt_job_name(unsigned round, char *text, size_t room);
 /* Make a world over weft_boot_open_local, with the run's name for `round`. */
 weft_status wt_join(const char *settings, unsigned round, weft_world **out);
 
+/* What wt_join puts worlds together from; NULL: what the library does. Set
+ * before the ranks are forked. */
+extern const struct wf_parts *wt_parts;
+
 /* The table that wt_join uses. All ranks call this, and have reached rank 0
  * when it returns: of one that comes when rank 0 has gone, nobody can know. */
 weft_boot *wt_boot(unsigned round);

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "comm/world.h"
 #include "wt.h"
 #include "wt_board.h"
 #include "wt_data.h"
@@ -230,6 +231,8 @@ void wt_job_name(unsigned round, char *text, size_t room)
     snprintf(text, room, "%s-%u", wt_the_board->name, round);
 }
 
+const wf_parts *wt_parts;
+
 weft_status wt_join(const char *settings, unsigned round, weft_world **out)
 {
     weft_world_options options = {.size = sizeof(options),
@@ -244,7 +247,8 @@ weft_status wt_join(const char *settings, unsigned round, weft_world **out)
         return st;
     }
     options.boot = boot;
-    st = weft_world_create(&options, out);
+    st = wt_parts != NULL ? wf_world_create(&options, wt_parts, out)
+                          : weft_world_create(&options, out);
     weft_boot_close(boot);
     return st;
 }
