@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators from communicators: split, dup, subset. */
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +213,7 @@ static weft_status split(weft_comm *comm, splitting *s, weft_comm **out)
         return st;
     }
     *out = NULL;
+    assert(s->all != NULL && s->members != NULL); /* or all were told */
     n = pick(comm, s->all, s->own.colour, s->members);
     return s->own.colour < 0 ? WEFT_OK
                              : wf_comm_build(comm->world, comm, s->members, n,

@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 #include <weft/coll.h>
 
-#include "coll/shm/area.h"
 #include "coll/choose.h"
+#include "coll/shm/area.h"
 #include "stage.h"
 
 enum {

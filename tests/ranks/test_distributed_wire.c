@@ -21,7 +21,8 @@ static void post(weft_world *world, uint32_t to, uint32_t number,
 {
     pthread_mutex_lock(&world->drive);
     WT_OK(world->parts->transport.shm->am(world->shm_port, to, number, header,
-                                   header_bytes, payload, payload_bytes));
+                                          header_bytes, payload,
+                                          payload_bytes));
     pthread_mutex_unlock(&world->drive);
 }
 
