@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "backend.hpp"
-#include "mpi_module.hpp"
+#include "mpi/bind.hpp"
 #include "work.hpp"
 
 namespace

@@ -4,7 +4,7 @@
 The operations are weft::traced_*, which take and give the communicator's token:
 with it, the order of communications and what the backward pass has to run is
 part of the values that a compiler sees. They, and their derivatives, are in
-python/ext/torch/mpi_trace.cpp.
+python/ext/torch/mpi/trace.cpp.
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,8 @@ def identity() -> str:
     """What a build is good for: torch, Python, and what it came from."""
     digest = hashlib.sha256()
     headers = (PACKAGE / "include" / "weft").glob("*.h")
-    for path in [pathlib.Path(__file__), *sorted(SOURCES.iterdir()), *sorted(headers)]:
+    sources = SOURCES.rglob("*.[ch]pp")
+    for path in [pathlib.Path(__file__), *sorted(sources), *sorted(headers)]:
         digest.update(path.name.encode() + path.read_bytes())
     torch = torch_version().replace("+", "_").replace(".", "_")
     python = sysconfig.get_config_var("SOABI").replace("-", "_")
@@ -67,7 +68,7 @@ def build(verbose: bool = False) -> pathlib.Path:
         raise BuildError("there is no C++ compiler: install g++, or name one in CXX")
     target = _writable() / (identity() + ".so")
     # One compilation, because nearly all of its time goes into torch's headers.
-    units = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.glob("*.cpp")))
+    units = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.rglob("*.cpp")))
     with tempfile.TemporaryDirectory() as scratch:
         output = pathlib.Path(scratch, target.name)
         options = [*_options(), *shlex.split(os.environ.get("CXXFLAGS", ""))]

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_trace.hpp"
+#include "mpi/trace.hpp"
 
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/library.h>
 
-#include "mpi_calls.hpp"
-#include "mpi_message.hpp"
-#include "mpi_token.hpp"
+#include "mpi/calls.hpp"
+#include "mpi/message.hpp"
+#include "mpi/token.hpp"
 
 namespace weft_torch::mpi
 {

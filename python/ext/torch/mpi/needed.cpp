@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_needed.hpp"
+#include "mpi/needed.hpp"
 
 #include <limits>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>

@@ -16,7 +16,7 @@ namespace weft_torch::mpi
 /* What is known of the message that this thread has sent or received last, for
  * those who called the operation. */
 struct LastMessage {
-    int64_t numbers = 0; /* see mpi_message.hpp */
+    int64_t numbers = 0; /* see mpi/message.hpp */
     int64_t mark = 0;    /* with which it was sent to us */
     int64_t peer = 0;    /* by whom */
     bool moved = false;  /* since whoever called the operation unset it */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_record.hpp"
+#include "mpi/record.hpp"
 
-#include "mpi_autograd.hpp"
-#include "mpi_message.hpp"
-#include "mpi_scope.hpp"
+#include "mpi/autograd.hpp"
+#include "mpi/message.hpp"
+#include "mpi/scope.hpp"
 
 namespace weft_torch::mpi
 {

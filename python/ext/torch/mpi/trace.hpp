@@ -4,7 +4,7 @@
  *   weft::traced_NAME(Tensor x, Tensor? token, Tensor? of, int comm, int mark,
  *                     SymInt[] args) -> (Tensor, Tensor)
  *
- * They take and give the communicator's token (mpi_token.hpp), which is never
+ * They take and give the communicator's token (mpi/token.hpp), which is never
  * read: an operation that takes what another gives cannot be moved before it,
  * and that is the only order every compiler keeps. The backward pass does the
  * same with the token's gradient.
@@ -17,8 +17,8 @@
  * ranks but for the shapes of results must not be taken for the same. */
 #pragma once
 
-#include "mpi_autograd.hpp"
-#include "mpi_module.hpp"
+#include "mpi/autograd.hpp"
+#include "mpi/bind.hpp"
 
 namespace weft_torch::mpi
 {

@@ -8,7 +8,7 @@
  *         +-----+----------------+------+      "high" slices, the rank above
  *            ^    |            |    ^          our last "low" ones
  *      from below  to below  to above  from above */
-#include "mpi.hpp"
+#include "mpi/group.hpp"
 
 namespace weft_torch::mpi
 {

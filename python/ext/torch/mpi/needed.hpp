@@ -7,7 +7,7 @@
  * are needed, and with them all that their gradients come from. */
 #pragma once
 
-#include "mpi_graph.hpp"
+#include "mpi/graph.hpp"
 
 namespace weft_torch::mpi
 {

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* MPI with gradients: what its parts know of each other.
  *
- *   mpi_module    what Python sees
- *   mpi_calls     the calls as users make them; checks arguments
- *   mpi_autograd  the dispatcher's operations weft::*, and their derivatives
- *   mpi_ops       what each operation is: its result, its adjoint
- *   mpi_job       one collective: tensors to memory, the library's call, back
- *   mpi_halo      the exchange of halos
- *   mpi_message   sends and receives, which carry a header
- *   mpi_kept      messages whose results a dispatch mode gives again
- *   mpi_handle    operations that are started now and waited for later
- *   mpi_record    what is kept of an operation for its backward
- *   mpi_graph     the order of the backward pass
- *   mpi_needed    the same where gradients of chosen inputs are asked for
- *   mpi_scope     the same inside of transforms and checkpoints
- *   mpi_token     compiled code in that order
- *   mpi_trace     the operations as compiled code has them
- *   mpi_memory    memory for results
+ *   bind        what Python sees
+ *   calls       the calls as users make them; checks arguments
+ *   autograd    the dispatcher's operations weft::*, and their derivatives
+ *   ops         what each operation is: its result, its adjoint
+ *   collective  one collective: tensors to memory, the library's call, back
+ *   halo        the exchange of halos
+ *   message     sends and receives, which carry a header
+ *   kept        messages whose results a dispatch mode gives again
+ *   handle      operations that are started now and waited for later
+ *   record      what is kept of an operation for its backward
+ *   graph       the order of the backward pass
+ *   needed      the same where gradients of chosen inputs are asked for
+ *   scope       the same inside of transforms and checkpoints
+ *   token       compiled code in that order
+ *   trace       the operations as compiled code has them
+ *   memory      memory for results
  *
  * Every operation is a function of one tensor and of numbers, so that one
  * schema serves all: (Tensor x, int comm, int mark, int[] args) -> Tensor. What
@@ -28,9 +28,9 @@
 #include <map>
 
 #include "backend.hpp"
-#include "mpi_graph.hpp"
-#include "mpi_kept.hpp"
-#include "mpi_memory.hpp"
+#include "mpi/graph.hpp"
+#include "mpi/kept.hpp"
+#include "mpi/memory.hpp"
 
 namespace weft_torch::mpi
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_graph.hpp"
+#include "mpi/graph.hpp"
 
 #include <ATen/SavedTensorHooks.h>
 
-#include "mpi_scope.hpp"
-#include "mpi_token.hpp"
+#include "mpi/scope.hpp"
+#include "mpi/token.hpp"
 
 namespace weft_torch::mpi
 {

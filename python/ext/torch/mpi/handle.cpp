@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_handle.hpp"
+#include "mpi/handle.hpp"
 
-#include "mpi_job.hpp"
-#include "mpi_message.hpp"
+#include "mpi/collective.hpp"
+#include "mpi/message.hpp"
 
 namespace weft_torch::mpi
 {
@@ -241,7 +241,7 @@ std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
     return handle;
 }
 
-/* In a recorded backward pass all ranks record, see mpi_autograd.cpp. A receive
+/* In a recorded backward pass all ranks record, see mpi/autograd.cpp. A receive
  * may turn out not to. */
 bool Handle::records(const Tensor &x) const
 {

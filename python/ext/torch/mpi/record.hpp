@@ -2,7 +2,7 @@
 /* What is kept of an operation for its backward. */
 #pragma once
 
-#include "mpi.hpp"
+#include "mpi/group.hpp"
 
 namespace weft_torch::mpi
 {

@@ -2,7 +2,7 @@
 /* Derivatives of communications. */
 #pragma once
 
-#include "mpi_record.hpp"
+#include "mpi/record.hpp"
 
 namespace weft_torch::mpi
 {
@@ -21,7 +21,7 @@ void set_node(const Tensor &y, const NodePtr &node, Group &group,
 void append_node(const NodePtr &node, Group &group, int64_t mark);
 
 /* Is this a forward operation in the midst of a backward pass, of a checkpoint
- * say? Its own backward is then part of that pass; see mpi_graph.hpp. */
+ * say? Its own backward is then part of that pass; see mpi/graph.hpp. */
 bool is_computed_again(int64_t mark);
 
 /* Throws while torch.jit.trace records: it would take the result, which comes

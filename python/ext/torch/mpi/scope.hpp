@@ -7,7 +7,7 @@
 
 #include <list>
 
-#include "mpi.hpp"
+#include "mpi/group.hpp"
 
 namespace weft_torch::mpi
 {

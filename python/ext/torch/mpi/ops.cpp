@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each operation is: its name, its result, its adjoint. The rules are
  * written once for numbers and for lengths that a compiler leaves open. */
-#include "mpi.hpp"
+#include "mpi/group.hpp"
 
 #include <numeric>
 
-#include "mpi_job.hpp"
-#include "mpi_message.hpp"
-#include "mpi_trace.hpp"
+#include "mpi/collective.hpp"
+#include "mpi/message.hpp"
+#include "mpi/trace.hpp"
 
 namespace weft_torch::mpi
 {

@@ -26,9 +26,9 @@
  *     when there are too many of them.
  *  5. Nodes made while a graph is traced are not linked: the effect of the
  *     operations keeps their order there, and the code takes its place in the
- *     list when it runs (mpi_token.hpp). Nodes made inside a transform
+ *     list when it runs (mpi/token.hpp). Nodes made inside a transform
  *     (torch.func), or by what a backward pass computes again (a checkpoint),
- *     have their backward there and a list of their own (mpi_scope.hpp).
+ *     have their backward there and a list of their own (mpi/scope.hpp).
  *  6. A checkpoint computes again up to the last thing that was saved. So a
  * node saves something whenever somebody looks at what is saved, or ranks would
  *     differ in what they communicate again. */
@@ -84,7 +84,7 @@ class Chain : public std::enable_shared_from_this<Chain>
   public:
     Chain();
     ~Chain();
-    /* Compiled code's part in the order; see mpi_token.hpp. */
+    /* Compiled code's part in the order; see mpi/token.hpp. */
     const std::shared_ptr<Token> &token();
     bool ends_with(const NodePtr &node);
     /* Put `node` at the end of this list, or of the one of a scope. Its other

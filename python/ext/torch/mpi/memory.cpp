@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_memory.hpp"
+#include "mpi/memory.hpp"
 
 #include <ATen/EmptyTensor.h>
 #include <algorithm>

@@ -9,7 +9,7 @@
  * so that what overlapped in the forward pass overlaps again. */
 #pragma once
 
-#include "mpi_autograd.hpp"
+#include "mpi/autograd.hpp"
 
 namespace weft_torch::mpi
 {

@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "mpi.hpp"
+#include "mpi/group.hpp"
 
 namespace weft_torch::mpi
 {

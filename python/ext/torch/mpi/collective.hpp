@@ -2,7 +2,7 @@
 /* One collective operation: from a tensor to memory, and to its result. */
 #pragma once
 
-#include "mpi.hpp"
+#include "mpi/group.hpp"
 
 namespace weft_torch::mpi
 {

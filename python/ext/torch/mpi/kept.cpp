@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_kept.hpp"
+#include "mpi/kept.hpp"
 
 namespace weft_torch::mpi
 {

@@ -4,11 +4,11 @@
  * It is a plain CPython attribute with a getter. torch.compile reads such a one
  * like any other, and does so again whenever compiled code is about to run: so
  * the getter can put the code in its place. */
-#include "mpi_token.hpp"
+#include "mpi/token.hpp"
 
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "mpi_trace.hpp"
+#include "mpi/trace.hpp"
 
 namespace weft_torch::mpi
 {

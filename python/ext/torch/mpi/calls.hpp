@@ -3,7 +3,7 @@
  * ranks know are asked for, and the operations that do it are called. */
 #pragma once
 
-#include "mpi_handle.hpp"
+#include "mpi/handle.hpp"
 
 namespace weft_torch::mpi
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_job.hpp"
+#include "mpi/collective.hpp"
 
 #include <cstring>
 #include <numeric>

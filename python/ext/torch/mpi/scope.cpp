@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_scope.hpp"
+#include "mpi/scope.hpp"
 
 #include <ATen/SavedTensorHooks.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include "mpi_autograd.hpp"
+#include "mpi/autograd.hpp"
 
 namespace at::functorch
 {

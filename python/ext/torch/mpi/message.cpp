@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_message.hpp"
+#include "mpi/message.hpp"
 
 #include <cstring>
 #include <regex>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_calls.hpp"
+#include "mpi/calls.hpp"
 
 #include <numeric>
 
-#include "mpi_message.hpp"
+#include "mpi/message.hpp"
 
 namespace weft_torch::mpi
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What Python sees. The class behind weft.mpi.Comm; its methods have the names
  * of MPI's functions and are described in python/weft/mpi/_comm.py. */
-#include "mpi_module.hpp"
+#include "mpi/bind.hpp"
 
 #include <cctype>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "mpi_calls.hpp"
-#include "mpi_trace.hpp"
+#include "mpi/calls.hpp"
+#include "mpi/trace.hpp"
 
 namespace weft_torch::mpi
 {

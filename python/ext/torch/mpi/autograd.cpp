@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations weft::*, as torch's dispatcher knows them: with gradients and
  * tangents. The rules for vmap and the fake kernels are in python/weft/mpi. */
-#include "mpi_autograd.hpp"
+#include "mpi/autograd.hpp"
 
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -10,9 +10,9 @@
 #include <torch/csrc/jit/frontend/tracer.h>
 #include <torch/library.h>
 
-#include "mpi_message.hpp"
-#include "mpi_needed.hpp"
-#include "mpi_scope.hpp"
+#include "mpi/message.hpp"
+#include "mpi/needed.hpp"
+#include "mpi/scope.hpp"
 
 namespace weft_torch::mpi
 {

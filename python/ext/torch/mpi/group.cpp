@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators, and how their failures are told. */
-#include "mpi_message.hpp"
+#include "mpi/message.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -20,10 +20,10 @@
  * list.
  *
  * The numbers in a token are what the backward pass must know of an operation:
- * see mpi_trace.cpp. */
+ * see mpi/trace.cpp. */
 #pragma once
 
-#include "mpi_graph.hpp"
+#include "mpi/graph.hpp"
 
 namespace weft_torch::mpi
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "mpi_token.hpp"
+#include "mpi/token.hpp"
 
 #include <torch/csrc/autograd/graph_task.h>
 
-#include "mpi_autograd.hpp"
+#include "mpi/autograd.hpp"
 
 namespace weft_torch::mpi
 {
