@@ -31,7 +31,7 @@ WIDTHS = (1, 3, 4, 5, 9, 16, 25, 32, 125, 128, 1000, 9001)
 
 def load_calls():
     """cuda_calls.py without the package around it, which may not be installed."""
-    path = ROOT / "python" / "weft" / "bench" / "cuda_calls.py"
+    path = ROOT / "python" / "weft" / "bench" / "gather" / "cuda_calls.py"
     spec = importlib.util.spec_from_file_location("cuda_calls", path)
     module = importlib.util.module_from_spec(spec)
     sys.modules["cuda_calls"] = module

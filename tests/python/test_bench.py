@@ -9,9 +9,10 @@ import sys
 import unittest.mock
 
 import pytest
-from weft.bench import gloo_rank, htmlpage, marks, plots, report, results
+from weft.bench import htmlpage, marks, plots, report, results
 from weft.bench.build import SOURCES, BuildError, find_library
-from weft.bench.collectives import (
+from weft.bench.collectives import gloo_rank
+from weft.bench.collectives.run import (
     QUICK_SECONDS,
     Options,
     Runner,

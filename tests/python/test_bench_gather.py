@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 
 import pytest
-from weft.bench import gather, gather_gpu, gather_gpu_marks, gather_marks, gather_report
-from weft.bench.collectives import Options
-from weft.bench.gather import FEW_ROWS, MUCH, OPERATIONS, SHARED, SHARED_SIZES
+from weft.bench.collectives.run import Options
+from weft.bench.gather import gpu, gpu_marks
+from weft.bench.gather import marks as gather_marks
+from weft.bench.gather import report as gather_report
+from weft.bench.gather import run as gather
+from weft.bench.gather.run import FEW_ROWS, MUCH, OPERATIONS, SHARED, SHARED_SIZES
 from weft.bench.results import Block, Case
 from weft.cli import bench as command
 
@@ -117,7 +119,7 @@ def test_scatters_are_measured_last_in_fewer_sizes_and_have_no_mark():
 @pytest.mark.parametrize("call", ["gather", "scatter", "scatter_add"])
 def test_a_call_that_does_nothing_or_another_thing_is_wrong(call):
     import torch
-    from weft.bench.gather_rank import Rank
+    from weft.bench.gather.rank import Rank
 
     class Library:
         """One that gathers, whatever it is asked for."""
@@ -138,7 +140,7 @@ def test_a_call_that_does_nothing_or_another_thing_is_wrong(call):
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 def test_a_process_has_a_thread_for_each_core_and_says_that_it_is_at_work():
     import torch
-    from weft.bench import gather_rank
+    from weft.bench.gather import rank as gather_rank
 
     said = []
     rank = gather_rank.Rank(lambda: said.append("at work"))
@@ -183,18 +185,18 @@ def test_figures_and_rows_tell_rates():
     assert row["gb_per_s"] == pytest.approx(6.4)
 
 
-def gpu_marks(weft: float, update: float) -> dict[str, dict]:
+def marks_of_gpu(weft: float, update: float) -> dict[str, dict]:
     near = {size: {"weft": weft, "copy": 1.0, "torch": 12.0} for size in (20, 32, 64, 128, 512)}
     far = {size: {"weft sorted": weft, "weft unsorted": 3.0} for size in (64, 512)}
     ratios = {("adam", 512): update, ("lazy_adam", 512): 9.0}
-    return {row["mark"]: row for row in gather_gpu_marks.marks_of(near, far, ratios)}
+    return {row["mark"]: row for row in gpu_marks.marks_of(near, far, ratios)}
 
 
 def test_marks_of_a_gpu_are_those_of_the_worst_case():
-    found = gpu_marks(1.0, 1.2)
+    found = marks_of_gpu(1.0, 1.2)
     assert all(row["met"] for row in found.values())
     assert found["G5"]["ratio"] == 1.2, "lazy Adam has no mark"
-    found = gpu_marks(1.2, 1.4)
+    found = marks_of_gpu(1.2, 1.4)
     assert [name for name, row in found.items() if row["met"]] == []
     assert found["G3a"]["case"] == "gather 512 B"
     assert found["G3b"]["case"] == "gather 64 B"
@@ -202,24 +204,16 @@ def test_marks_of_a_gpu_are_those_of_the_worst_case():
 
 
 def test_what_a_gpu_was_not_asked_is_not_judged():
-    rows = gather_gpu_marks.marks_of({}, {}, {})
-    assert [row["mark"] for row in rows] == list(gather_gpu_marks.MARKS)
+    rows = gpu_marks.marks_of({}, {}, {})
+    assert [row["mark"] for row in rows] == list(gpu_marks.MARKS)
     assert all(row["met"] is None and row["reason"] == "not measured" for row in rows)
 
 
-@pytest.mark.skipif(gather_gpu.unavailable() is None, reason="there is a GPU")
+@pytest.mark.skipif(gpu.unavailable() is None, reason="there is a GPU")
 def test_without_a_gpu_its_marks_say_why():
-    rows = gather_gpu.run(quick=True)
-    assert [row["mark"] for row in rows] == list(gather_gpu_marks.MARKS)
-    assert {row["reason"] for row in rows} == {gather_gpu.unavailable()}
-
-
-@pytest.mark.skipif(gather_gpu.unavailable() is None, reason="there is a GPU")
-def test_the_gpu_part_starts_by_its_path_without_the_package():
-    start = [sys.executable, "-ES", gather_gpu.__file__, "--quick"]
-    said = subprocess.run(start, capture_output=True, text=True, check=False)
-    assert said.returncode == 0, said.stderr
-    assert "G5: not judged no torch" in said.stdout
+    rows = gpu.run(quick=True)
+    assert [row["mark"] for row in rows] == list(gpu_marks.MARKS)
+    assert {row["reason"] for row in rows} == {gpu.unavailable()}
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")

@@ -4,10 +4,12 @@
 import os
 
 import pytest
-from weft.bench import mpi_marks, mpi_report, mpi_run
-from weft.bench.collectives import Options
+from weft.bench.collectives.run import Options
 from weft.bench.in_turn import takes_turn
-from weft.bench.mpi_marks import GOALS, judge, mark_rows
+from weft.bench.mpi import marks as mpi_marks
+from weft.bench.mpi import report as mpi_report
+from weft.bench.mpi import run as mpi_run
+from weft.bench.mpi.marks import GOALS, judge, mark_rows
 from weft.bench.results import Block, Case
 
 MIB = 1 << 20

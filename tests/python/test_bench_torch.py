@@ -9,14 +9,15 @@ import unittest.mock
 from dataclasses import replace
 
 import pytest
-from weft.bench import torch_marks, torch_report
-from weft.bench.collectives import Options
+from weft.bench.collectives.run import Options
 from weft.bench.in_turn import takes_turn
 from weft.bench.operations import TORCH_OPERATIONS
 from weft.bench.results import Block, Case
 from weft.bench.systems import find_tools
-from weft.bench.torch_marks import GOALS, judge, judge_alone, mark_rows
-from weft.bench.torch_run import GLOOS, NAMES, SYSTEMS, plan, takes_case
+from weft.bench.torch import marks as torch_marks
+from weft.bench.torch import report as torch_report
+from weft.bench.torch.marks import GOALS, judge, judge_alone, mark_rows
+from weft.bench.torch.run import GLOOS, NAMES, SYSTEMS, plan, takes_case
 from weft.cli import bench as command
 
 ONE = Case("all_reduce", 4, 2, 2)
@@ -171,7 +172,7 @@ def test_what_another_program_has_is_refused(arguments, capsys):
 )
 def test_a_backend_that_does_nothing_does_not_pass_the_checks(op):
     torch = pytest.importorskip("torch")
-    from weft.bench.torch_rank import TorchRank
+    from weft.bench.torch.rank import TorchRank
 
     rank = TorchRank(torch, None, 0, 2)
     rank._dist = unittest.mock.Mock()

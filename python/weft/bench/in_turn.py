@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from .collectives import Options, Runner, Setup
+from .collectives.run import Options, Runner, Setup
 from .job import Job
 from .marks import MIN_PAIRS
 from .results import Case

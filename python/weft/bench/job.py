@@ -109,8 +109,8 @@ class Job:
         # -P: neither the script's folder nor this one is a place to import from.
         start = [sys.executable, "-P"]
         if family == "gloo":
-            return [*start, str(Path(__file__).with_name("gloo_rank.py"))]
-        return [*start, "-m", "weft.bench.torch_rank", family.removeprefix("torch-")]
+            return [*start, str(Path(__file__).parent / "collectives" / "gloo_rank.py")]
+        return [*start, "-m", "weft.bench.torch.rank", family.removeprefix("torch-")]
 
     def _failed(self, what: str, kind: type[JobError] = JobError) -> JobError:
         try:

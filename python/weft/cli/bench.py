@@ -10,27 +10,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..bench import (
-    collectives,
-    gather,
-    gather_marks,
-    gather_report,
-    htmlpage,
-    marks,
-    mpi_marks,
-    mpi_report,
-    mpi_run,
-    plots,
-    report,
-    results,
-    torch_marks,
-    torch_report,
-    torch_run,
-)
-from ..bench.collectives import Options, Outcome, cores_here, machine
+from ..bench import htmlpage, marks, plots, report, results
+from ..bench.collectives import run as collectives
+from ..bench.collectives.run import Options, Outcome, cores_here, machine
+from ..bench.gather import marks as gather_marks
+from ..bench.gather import report as gather_report
+from ..bench.gather import run as gather
+from ..bench.mpi import marks as mpi_marks
+from ..bench.mpi import report as mpi_report
+from ..bench.mpi import run as mpi_run
 from ..bench.operations import OPERATIONS, TORCH_OPERATIONS
 from ..bench.results import Block
 from ..bench.systems import FAMILIES
+from ..bench.torch import marks as torch_marks
+from ..bench.torch import report as torch_report
+from ..bench.torch import run as torch_run
 from ..bench.units import parse_size
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of `weft bench torch`: what gloo_rank.py does, over any backend of torch.distributed.
 
-    python -m weft.bench.torch_rank BACKEND PAGE_LIBRARY STORE --serve SOCKET PAGE CORES
+    python -m weft.bench.torch.rank BACKEND PAGE_LIBRARY STORE --serve SOCKET PAGE CORES
 
 The backend "noop" is torch's own "fake": a c10d::Backend in C++ that is reached by the same path as
 weft and gloo, makes a Work for each call and does nothing else. It needs no compiler, and nobody
@@ -15,7 +15,7 @@ import sys
 import warnings
 from typing import Any
 
-from .gloo_rank import Page, Rank, serve
+from ..collectives.gloo_rank import Page, Rank, serve
 
 _NAMES = {
     "all_reduce": "allreduce",
@@ -48,7 +48,7 @@ class TorchRank(Rank):
 
     def _model(self, op: str) -> Any:
         if op not in self._models:
-            from .torch_models import MAKERS
+            from .models import MAKERS
 
             self._models[op] = MAKERS[op]()
         return self._models[op]

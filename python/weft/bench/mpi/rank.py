@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of `weft bench mpi`.
 
-    python -m weft.bench.mpi_rank SYSTEM PAGE_LIBRARY STORE --serve SOCKET PAGE CORES
+    python -m weft.bench.mpi.rank SYSTEM PAGE_LIBRARY STORE --serve SOCKET PAGE CORES
 
 A system is a class with a method for each operation, which returns what is to be timed and what it
 leaves: the results to be checked. All have the same numbers to work on.
@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .gloo_rank import Page, serve
+from ..collectives.gloo_rank import Page, serve
 
 Once = Callable[[], Any]
 # A reading of the clock costs tens of ns, so short calls are timed in groups.

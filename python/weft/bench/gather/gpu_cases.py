@@ -13,12 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-try:
-    from . import cuda_calls
-    from . import gather_gpu_timing as timing
-except ImportError:  # started by its path, without the package around it
-    import cuda_calls  # type: ignore[import-not-found, no-redef]
-    import gather_gpu_timing as timing  # type: ignore[import-not-found, no-redef]
+from . import cuda_calls
+from . import gpu_timing as timing
 
 SIZES = (16, 20, 32, 36, 48, 64, 100, 112, 128, 256, 500, 512, 1024, 2048, 4096)
 HOST_SIZES = (64, 128, 256, 512, 1024)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import statistics
 
-from .gather import NAMES, OPERATIONS, SHARED, SYSTEMS, rows_per_call
-from .gather_marks import sharing
-from .report import table
-from .results import Block, Case, paired_ratios, rows_of
+from ..report import table
+from ..results import Block, Case, paired_ratios, rows_of
+from .marks import sharing
+from .run import NAMES, OPERATIONS, SHARED, SYSTEMS, rows_per_call
 
 
 def _ns(case: Case, us: float) -> float:

@@ -11,10 +11,10 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .marks import MIN_PAIRS, Verdict, badness, row_of
-from .operations import TORCH_OPERATIONS
-from .results import Block, Case, case_name
-from .torch_run import GLOOS, MANY_CORES, MANY_RANKS, SMALL
+from ..marks import MIN_PAIRS, Verdict, badness, row_of
+from ..operations import TORCH_OPERATIONS
+from ..results import Block, Case, case_name
+from .run import GLOOS, MANY_CORES, MANY_RANKS, SMALL
 
 _KIB, _MIB = 1 << 10, 1 << 20
 

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from .mpi_marks import goal_lines, scaled
-from .mpi_run import ABOUT, NAMES, OPERATIONS
-from .report import by_ranks, cell, table
-from .results import Block, case_name, rows_of
-from .units import format_time
+from ..report import by_ranks, cell, table
+from ..results import Block, case_name, rows_of
+from ..units import format_time
+from .marks import goal_lines, scaled
+from .run import ABOUT, NAMES, OPERATIONS
 
 # What mpi4torch 0.1.3 took on 2 cores of an AMD EPYC with Open MPI 4.1.4, in us: it does not run
 # with the torch of today, so nobody can measure it beside the others.

@@ -6,10 +6,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from .operations import TORCH_OPERATIONS
-from .report import by_ranks, cell, table
-from .results import Block, Case, case_name, rows_of
-from .torch_run import GLOOS, NAMES
+from ..operations import TORCH_OPERATIONS
+from ..report import by_ranks, cell, table
+from ..results import Block, Case, case_name, rows_of
+from .run import GLOOS, NAMES
 
 TOKENS = ("llm_token", "llm_token_dtensor")
 

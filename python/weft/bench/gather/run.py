@@ -4,8 +4,8 @@
 weft is measured against torch and against a copy of the same bytes.
 
 One process measures at a time, with the table, ids and output that all systems share
-(`gather_rank`); they take turns, row size by row size and round by round. Two more processes read
-one region, alone and at once. What a GPU does is in `gather_gpu`, whose rows join these here.
+(`rank`); they take turns, row size by row size and round by round. Two more processes read
+one region, alone and at once. What a GPU does is in `gpu`, whose rows join these here.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from . import gather_gpu
-from .build import BuildError, find_library
-from .collectives import (
+from ..build import BuildError, find_library
+from ..collectives.run import (
     Options,
     Outcome,
     _available_memory,
@@ -34,7 +33,8 @@ from .collectives import (
     cores_here,
     interruptible,
 )
-from .results import Block, Case
+from ..results import Block, Case
+from . import gpu
 
 _MIB, _GIB = 1 << 20, 1 << 30
 SYSTEMS = ("weft", "torch", "embedding", "copy")
@@ -91,7 +91,7 @@ def rows_per_call(op: str, row: int) -> int:
     return MUCH // row if op in OPERATIONS and OPERATIONS[op].much else FEW_ROWS
 
 
-_COMMAND = (sys.executable, "-m", "weft.bench.gather_rank")
+_COMMAND = (sys.executable, "-m", "weft.bench.gather.rank")
 PATIENCE = 120.0  # seconds without a word from a process
 
 
@@ -327,5 +327,5 @@ def measure(options: Options) -> Outcome:
         except BuildError as error:
             runner.outcome.missing["weft"] = str(error)
     if options.ops is None and not runner.outcome.interrupted:
-        runner.outcome.ready = gather_gpu.run(options.quick)
+        runner.outcome.ready = gpu.run(options.quick)
     return runner.outcome

@@ -2,7 +2,7 @@
 """Gather, scatter and sparse optimizers on a GPU against torch and a device copy.
 
 `run(quick)` gives the rows of `weft bench gather` that need a GPU, and the marks G3a to G5. As a
-program of its own: python3 gather_gpu.py [--quick] [--build DIR] [--json FILE].
+program of its own: python3 -m weft.bench.gather.gpu [--quick] [--build DIR] [--json FILE].
 """
 
 from __future__ import annotations
@@ -13,18 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-try:
-    from . import cuda_calls
-    from . import gather_gpu_cases as cases
-    from . import gather_gpu_marks as goals
-    from . import gather_gpu_timing as timing
-    from . import gather_gpu_updates as optimizers
-except ImportError:  # started by its path, without the package around it
-    import cuda_calls  # type: ignore[import-not-found, no-redef]
-    import gather_gpu_cases as cases  # type: ignore[import-not-found, no-redef]
-    import gather_gpu_marks as goals  # type: ignore[import-not-found, no-redef]
-    import gather_gpu_timing as timing  # type: ignore[import-not-found, no-redef]
-    import gather_gpu_updates as optimizers  # type: ignore[import-not-found, no-redef]
+from . import cuda_calls
+from . import gpu_cases as cases
+from . import gpu_marks as goals
+from . import gpu_timing as timing
+from . import gpu_updates as optimizers
 
 LIBRARY = "libweft_cuda.so"
 
@@ -42,7 +35,7 @@ def unavailable() -> str | None:
 
 def find_library(build: Path | None = None) -> Path | None:
     """The kernels: in a build folder, or beside the installed package's libweft."""
-    folders = [build] if build else [Path(__file__).resolve().parents[1]]
+    folders = [build] if build else [Path(__file__).resolve().parents[2]]
     return next((f / LIBRARY for f in folders if (f / LIBRARY).is_file()), None)
 
 

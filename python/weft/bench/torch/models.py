@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 
-from .torch_run import HEADS
+from .run import HEADS
 
 _LAYERS, _WIDTH, _BATCH = 16, 128, 8
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .collectives import Options, Outcome, Setup, cores_here, run_setups
-from .in_turn import CheckedInTurn
-from .operations import TORCH_OPERATIONS
-from .results import Case
-from .systems import System, find_tools
+from ..collectives.run import Options, Outcome, Setup, cores_here, run_setups
+from ..in_turn import CheckedInTurn
+from ..operations import TORCH_OPERATIONS
+from ..results import Case
+from ..systems import System, find_tools
 
 _MIB = 1 << 20
 SMALL = _MIB  # up to here torch's own share of the time is of interest
@@ -30,7 +30,7 @@ NAMES = tuple(system.name for system in SYSTEMS)
 GLOOS = ("gloo", "gloo-free")
 # T4c: a crowd that has cores to spare.
 MANY_RANKS, MANY_CORES = 8, 16
-HEADS = 8  # of the transformer in torch_models
+HEADS = 8  # of the transformer in `models`
 MANY_CASES = (("all_reduce", 4), ("all_reduce", 64 << 10))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The marks of `weft bench gather`; those of a GPU are in `gather_gpu`.
+"""The marks of `weft bench gather`; those of a GPU are in `gpu`.
 
 G1a and G1b compare weft's time with that of `index_select(out=)`, round by round. G2 compares what
 two processes read of one region at once with what one reads alone; where they do not reach that,
@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .gather import OPERATIONS, SHARED, SHARED_SIZES
-from .marks import MIN_PAIRS, Verdict, row_of
-from .results import Block, Case, paired_ratios
+from ..marks import MIN_PAIRS, Verdict, row_of
+from ..results import Block, Case, paired_ratios
+from .run import OPERATIONS, SHARED, SHARED_SIZES
 
 # On so many cores memory is the limit, and the goal is not to be slower.
 MANY_CORES = 16

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from .gather_calls import Library, Region
+from .calls import Library, Region
 
 _HUGE_PAGE = 2 << 20
 # Ids of one row size: at 64 B they reach more memory than caches hold.

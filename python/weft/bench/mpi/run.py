@@ -14,11 +14,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from .collectives import Options, Outcome, Setup, cores_here, run_setups
-from .in_turn import CheckedInTurn
-from .job import Job, Program
-from .results import Case
-from .systems import System, Tools, _find, find_tools, launch_command
+from ..collectives.run import Options, Outcome, Setup, cores_here, run_setups
+from ..in_turn import CheckedInTurn
+from ..job import Job, Program
+from ..results import Case
+from ..systems import System, Tools, _find, find_tools, launch_command
 
 _MIB = 1 << 20
 RANKS = 2
@@ -100,7 +100,7 @@ class MpiJob(Job):
             return
         name = self.system.family.removeprefix("torch-mpi-")
         meeting = str(folder / f"{self.system.job}.store")
-        command = [sys.executable, "-P", "-m", "weft.bench.mpi_rank", name]
+        command = [sys.executable, "-P", "-m", "weft.bench.mpi.rank", name]
         command += [str(program.path), meeting, *serve]
         base = os.environ | self.system.env
         if program.tools.launcher is not None:

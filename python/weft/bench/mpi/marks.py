@@ -11,9 +11,9 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .marks import MIN_PAIRS, Verdict, row_of
-from .mpi_run import CALLS_OF_CORE, GLOOS, RANKS
-from .results import Block, Case, case_name
+from ..marks import MIN_PAIRS, Verdict, row_of
+from ..results import Block, Case, case_name
+from .run import CALLS_OF_CORE, GLOOS, RANKS
 
 _MIB = 1 << 20
 # Which nodes a recorded ring has: two that start, two that wait.

@@ -9,13 +9,10 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-try:
-    from . import cuda_calls
-except ImportError:  # started by its path, without the package around it
-    import cuda_calls  # type: ignore[import-not-found, no-redef]
+from . import cuda_calls
 
 if TYPE_CHECKING:
-    from .gather_gpu_timing import Bench
+    from .gpu_timing import Bench
 
 UPDATE_SIZES = (128, 256, 512)
 

@@ -21,12 +21,12 @@ from pathlib import Path
 
 from weft import _core
 
-from .build import BuildError, build
-from .job import Job, JobError, JobTimeout, Program
-from .marks import MIN_PAIRS
-from .operations import OPERATIONS, SIZES, operation_named
-from .results import Block, Case, block_from, case_name
-from .systems import FAMILIES, System, Tools, find_tools, taking_part
+from ..build import BuildError, build
+from ..job import Job, JobError, JobTimeout, Program
+from ..marks import MIN_PAIRS
+from ..operations import OPERATIONS, SIZES, operation_named
+from ..results import Block, Case, block_from, case_name
+from ..systems import FAMILIES, System, Tools, find_tools, taking_part
 
 _KIB, _MIB = 1 << 10, 1 << 20
 CROWDED_SIZES = (4, 64 * _KIB, 4 * _MIB)
