@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public collectives: check the arguments, describe the call, hand it to
  * the communicator's engine, and run it now or behind a request. The most used
- * ones are here; the others are in reduce.c and move.c. */
+ * ones are here; the others are in calls_reduce.c and calls_move.c. */
 #include <string.h>
 
 #include "coll/agree.h"

@@ -13,7 +13,7 @@
 #include <weft/coll.h>
 
 #include "base/types.h"
-#include "coll/kernel/reduce.h"
+#include "coll/kernel/reducer.h"
 #include "comm/comm.h"
 #include "comm/op.h"
 #include "transport/transport.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/cpu.h"
-#include "coll/kernel/reduce.h"
+#include "coll/kernel/reducer.h"
 #include "coll/kernel/table.h"
 #include "kernel_reference.h"
 #include "wt_cmocka.h"

@@ -4,7 +4,7 @@
 #include <weft/log.h>
 
 #include "base/cpu.h"
-#include "coll/kernel/reduce.h"
+#include "coll/kernel/reducer.h"
 #include "coll/kernel/table.h"
 #include "wt_cmocka.h"
 

@@ -10,7 +10,7 @@
 #define WF_COLL_KERNEL_LANES_H
 
 #include "coll/kernel/half_lanes.h"
-#include "coll/kernel/reduce.h"
+#include "coll/kernel/reducer.h"
 #include "coll/kernel/vector.h"
 
 #define LANE u8

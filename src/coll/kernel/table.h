@@ -6,7 +6,7 @@
 
 #include "base/cpu.h"
 #include "base/types.h"
-#include "coll/kernel/reduce.h"
+#include "coll/kernel/reducer.h"
 
 /* NULL where the operation is not defined on the type. */
 typedef struct wf_kernels {

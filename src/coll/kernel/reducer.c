@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Choose a kernel: by the CPU, the type and the operation. */
-#include "coll/kernel/reduce.h"
+#include "coll/kernel/reducer.h"
 
 #include "base/cpu.h"
 #include "base/status.h"

@@ -6,8 +6,8 @@
  * on nothing else: not on alignment, on n, on where a range is cut, nor on the
  * vector unit. So a rank may reduce any sub-range and get the bytes that every
  * other rank would get there. */
-#ifndef WF_COLL_KERNEL_REDUCE_H
-#define WF_COLL_KERNEL_REDUCE_H
+#ifndef WF_COLL_KERNEL_REDUCER_H
+#define WF_COLL_KERNEL_REDUCER_H
 
 #include <weft/status.h>
 #include <weft/types.h>
