@@ -1,7 +1,82 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls that move blocks about: allgather, gather, scatter,
- * alltoall, plain and with parts. */
+/* The public calls that meet, or move data: barrier, broadcast, allgather,
+ * gather, scatter, alltoall, plain and with parts. */
+#include "coll/agree.h"
 #include "coll/args.h"
+
+static weft_status barrier(weft_comm *comm, const wf_call *call,
+                           weft_request **out, uint32_t *sequence)
+{
+    wf_coll_op op;
+
+    if (comm == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
+    }
+    op.op.comm = comm;
+    op.op.call = *call;
+    op.src = NULL;
+    op.dst = NULL;
+    op.bytes = 0;
+    if (sequence != NULL) {
+        *sequence = comm->sequence; /* the number it is about to take */
+    }
+    return wf_coll_finish_block(&op, out);
+}
+
+weft_status weft_barrier(weft_comm *comm)
+{
+    wf_call call = {.kind = WF_CALL_BARRIER};
+
+    return barrier(comm, &call, NULL, NULL);
+}
+
+weft_status weft_ibarrier(weft_comm *comm, weft_request **out)
+{
+    wf_call call = {.kind = WF_CALL_BARRIER};
+
+    return out == NULL ? wf_args_no_out() : barrier(comm, &call, out, NULL);
+}
+
+weft_status wf_coll_agree(weft_comm *comm, const wf_call *call,
+                          uint32_t *sequence)
+{
+    return barrier(comm, call, NULL, sequence);
+}
+
+static weft_status broadcast(weft_comm *comm, void *buf, size_t n,
+                             weft_dtype type, uint32_t root, weft_request **out)
+{
+    wf_coll_op op;
+    weft_status st = wf_args_buffer(comm, buf, n, type, &op.bytes);
+
+    if (st == WEFT_OK) {
+        st = wf_args_root(comm, root);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    op.op.comm = comm;
+    op.op.call = (wf_call){.kind = WF_CALL_BROADCAST,
+                           .type = (uint8_t)type,
+                           .root = root,
+                           .count = n};
+    op.src = buf;
+    op.dst = buf;
+    return wf_coll_finish_block(&op, out);
+}
+
+weft_status weft_broadcast(weft_comm *comm, void *buf, size_t n,
+                           weft_dtype type, uint32_t root)
+{
+    return broadcast(comm, buf, n, type, root, NULL);
+}
+
+weft_status weft_ibroadcast(weft_comm *comm, void *buf, size_t n,
+                            weft_dtype type, uint32_t root, weft_request **out)
+{
+    return out == NULL ? wf_args_no_out()
+                       : broadcast(comm, buf, n, type, root, out);
+}
 
 static weft_status need_comm(const weft_comm *comm)
 {

@@ -1,6 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls that reduce, save for allreduce. */
+/* The public calls that reduce. */
 #include "coll/args.h"
+
+static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
+                             size_t n, weft_dtype type, weft_op how,
+                             weft_request **out)
+{
+    wf_coll_op op;
+    weft_status st = wf_args_buffer(comm, src, n, type, &op.bytes);
+
+    if (st == WEFT_OK && dst == NULL && n > 0) {
+        st = wf_fail(WEFT_ERR_INVALID, "rank %u: dst is NULL", comm->rank);
+    }
+    if (st == WEFT_OK && wf_args_overlap_in_part(src, dst, op.bytes)) {
+        st = wf_fail(WEFT_ERR_INVALID, "rank %u: src and dst overlap in part",
+                     comm->rank);
+    }
+    if (st == WEFT_OK) {
+        st = wf_args_op(comm, type, how);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    op.op.comm = comm;
+    op.op.call = wf_args_reduction(WF_CALL_ALLREDUCE, n, type, how);
+    op.src = src;
+    op.dst = dst;
+    return wf_coll_finish_block(&op, out);
+}
+
+weft_status weft_allreduce(weft_comm *comm, const void *src, void *dst,
+                           size_t n, weft_dtype type, weft_op op)
+{
+    return allreduce(comm, src, dst, n, type, op, NULL);
+}
+
+weft_status weft_iallreduce(weft_comm *comm, const void *src, void *dst,
+                            size_t n, weft_dtype type, weft_op op,
+                            weft_request **out)
+{
+    return out == NULL ? wf_args_no_out()
+                       : allreduce(comm, src, dst, n, type, op, out);
+}
 
 /* Reductions of one block into one. */
 static weft_status one_block(weft_comm *comm, wf_call_kind kind,

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public collectives: check the arguments, describe the call, hand it to
- * the communicator's engine, and run it now or behind a request. The most used
- * ones are here; the others are in calls_reduce.c and calls_move.c. */
+/* The runner: hands a collective, whose arguments are checked (calls_*.c), to
+ * the communicator's engine, and runs it now or behind a request. */
 #include <string.h>
 
-#include "coll/agree.h"
-#include "coll/args.h"
+#include "coll/engine.h"
 #include "comm/request.h"
 #include "comm/wait.h"
 
@@ -141,127 +139,4 @@ weft_status wf_coll_finish(wf_coll_op *op, weft_request **out)
         op->op.call.mark = op->op.comm->mark;
     }
     return out == NULL ? run(op) : submit(op, out);
-}
-
-/* As wf_coll_finish, for those whose data is one block. */
-static weft_status finish(wf_coll_op *op, weft_request **out)
-{
-    op->src_part = NULL;
-    op->dst_part = NULL;
-    return wf_coll_finish(op, out);
-}
-
-static weft_status barrier(weft_comm *comm, const wf_call *call,
-                           weft_request **out, uint32_t *sequence)
-{
-    wf_coll_op op;
-
-    if (comm == NULL) {
-        return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
-    }
-    op.op.comm = comm;
-    op.op.call = *call;
-    op.src = NULL;
-    op.dst = NULL;
-    op.bytes = 0;
-    if (sequence != NULL) {
-        *sequence = comm->sequence; /* the number it is about to take */
-    }
-    return finish(&op, out);
-}
-
-weft_status weft_barrier(weft_comm *comm)
-{
-    wf_call call = {.kind = WF_CALL_BARRIER};
-
-    return barrier(comm, &call, NULL, NULL);
-}
-
-weft_status weft_ibarrier(weft_comm *comm, weft_request **out)
-{
-    wf_call call = {.kind = WF_CALL_BARRIER};
-
-    return out == NULL ? wf_args_no_out() : barrier(comm, &call, out, NULL);
-}
-
-weft_status wf_coll_agree(weft_comm *comm, const wf_call *call,
-                          uint32_t *sequence)
-{
-    return barrier(comm, call, NULL, sequence);
-}
-
-static weft_status broadcast(weft_comm *comm, void *buf, size_t n,
-                             weft_dtype type, uint32_t root, weft_request **out)
-{
-    wf_coll_op op;
-    weft_status st = wf_args_buffer(comm, buf, n, type, &op.bytes);
-
-    if (st == WEFT_OK) {
-        st = wf_args_root(comm, root);
-    }
-    if (st != WEFT_OK) {
-        return st;
-    }
-    op.op.comm = comm;
-    op.op.call = (wf_call){.kind = WF_CALL_BROADCAST,
-                           .type = (uint8_t)type,
-                           .root = root,
-                           .count = n};
-    op.src = buf;
-    op.dst = buf;
-    return finish(&op, out);
-}
-
-weft_status weft_broadcast(weft_comm *comm, void *buf, size_t n,
-                           weft_dtype type, uint32_t root)
-{
-    return broadcast(comm, buf, n, type, root, NULL);
-}
-
-weft_status weft_ibroadcast(weft_comm *comm, void *buf, size_t n,
-                            weft_dtype type, uint32_t root, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : broadcast(comm, buf, n, type, root, out);
-}
-
-static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
-                             size_t n, weft_dtype type, weft_op how,
-                             weft_request **out)
-{
-    wf_coll_op op;
-    weft_status st = wf_args_buffer(comm, src, n, type, &op.bytes);
-
-    if (st == WEFT_OK && dst == NULL && n > 0) {
-        st = wf_fail(WEFT_ERR_INVALID, "rank %u: dst is NULL", comm->rank);
-    }
-    if (st == WEFT_OK && wf_args_overlap_in_part(src, dst, op.bytes)) {
-        st = wf_fail(WEFT_ERR_INVALID, "rank %u: src and dst overlap in part",
-                     comm->rank);
-    }
-    if (st == WEFT_OK) {
-        st = wf_args_op(comm, type, how);
-    }
-    if (st != WEFT_OK) {
-        return st;
-    }
-    op.op.comm = comm;
-    op.op.call = wf_args_reduction(WF_CALL_ALLREDUCE, n, type, how);
-    op.src = src;
-    op.dst = dst;
-    return finish(&op, out);
-}
-
-weft_status weft_allreduce(weft_comm *comm, const void *src, void *dst,
-                           size_t n, weft_dtype type, weft_op op)
-{
-    return allreduce(comm, src, dst, n, type, op, NULL);
-}
-
-weft_status weft_iallreduce(weft_comm *comm, const void *src, void *dst,
-                            size_t n, weft_dtype type, weft_op op,
-                            weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : allreduce(comm, src, dst, n, type, op, out);
 }

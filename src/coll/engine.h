@@ -167,6 +167,15 @@ static inline void *wf_coll_state(const weft_comm *comm)
  * end if `out` is NULL, else behind a request. */
 weft_status wf_coll_finish(wf_coll_op *op, weft_request **out);
 
+/* Like wf_coll_finish, for those whose data is one block. */
+static inline weft_status wf_coll_finish_block(wf_coll_op *op,
+                                               weft_request **out)
+{
+    op->src_part = NULL;
+    op->dst_part = NULL;
+    return wf_coll_finish(op, out);
+}
+
 /* The error for two members that made different calls. */
 weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,
                              const wf_call *theirs);
