@@ -12,6 +12,7 @@
 #include "mem/fork.h"
 #include "mem/join.h"
 #include "mem/link.h"
+#include "mem/mailbox.h"
 #include "mem/mesh.h"
 #include "mem/watch.h"
 
@@ -117,6 +118,7 @@ static weft_status host_alloc(const weft_boot *boot, wf_host **out)
 static void host_free(wf_host *h)
 {
     wf_watch_destroy(h->watch);
+    wf_mailbox_destroy(h->mailbox);
     for (uint32_t i = 0; i < h->count; i++) {
         if (h->link[i] >= 0) {
             close(h->link[i]);
@@ -360,7 +362,10 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
         return st;
     }
     wf_segment_close_fd(&h->control);
-    st = wf_watch_create(h, &h->watch);
+    st = wf_mailbox_create(h, &h->mailbox);
+    if (st == WEFT_OK) {
+        st = wf_watch_create(h, &h->watch);
+    }
     if (st == WEFT_OK && h->count > 1) {
         st = wf_watch_start(h->watch);
     }

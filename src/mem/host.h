@@ -42,7 +42,7 @@ typedef struct wf_peer {
     uint32_t local; /* index on this host, or WF_NOT_HERE */
 } wf_peer;
 
-typedef struct wf_mail wf_mail;
+typedef struct wf_mailbox wf_mailbox;
 typedef struct wf_watch wf_watch;
 
 typedef struct wf_host {
@@ -60,6 +60,7 @@ typedef struct wf_host {
     uint64_t job;           /* random, the same on all ranks */
     _Atomic bool orphan;    /* we are a forked child: hands off */
     wf_interrupt interrupt; /* of those who wait for other ranks */
+    wf_mailbox *mailbox;
     wf_watch *watch;
     struct wf_host *next_host; /* these two: src/mem/fork.c */
     const struct wf_fork_calls *on_fork;

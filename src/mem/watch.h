@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The thread that watches the other ranks of this host and collects mail. It
- * sleeps in the kernel until a peer sends something or goes away. */
+/* The thread that watches the other ranks of this host. It sleeps in the kernel
+ * until a peer sends mail, which it brings to the mailbox, or goes away. */
 #ifndef WF_MEM_WATCH_H
 #define WF_MEM_WATCH_H
 
 #include "mem/host.h"
 
-/* The mailbox exists at once; the thread runs from wf_watch_start on. */
+/* The thread runs from wf_watch_start on. */
 weft_status wf_watch_create(wf_host *host, wf_watch **out);
 weft_status wf_watch_start(wf_watch *w);
-/* Stop the thread and throw away the mail. In a forked child there is no
- * thread to stop. */
+/* Stop the thread. In a forked child there is none to stop. */
 void wf_watch_destroy(wf_watch *w);
 
 /* Keep a pidfd of each linked peer, where the kernel gives one. */

@@ -21,6 +21,7 @@
 #include "coll/shm/shared.h"
 #include "comm/mail.h"
 #include "mem/link.h"
+#include "mem/mailbox.h"
 #include "mem/watch.h"
 #include "region/region.h"
 #include "stage.h"
@@ -387,10 +388,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     stage_init(&m.s, STAGE_RANKS, choices / 2 % STAGE_RANKS,
                !builds || (choices & APART) != 0, NULL);
     links_open(&m);
+    must(wf_mailbox_create(&m.s.host, &m.s.host.mailbox) == WEFT_OK);
     must(wf_watch_create(&m.s.host, &m.s.host.watch) == WEFT_OK);
     must(wf_watch_start(m.s.host.watch) == WEFT_OK);
     make_call(&m, &in, call);
     wf_watch_destroy(m.s.host.watch);
+    wf_mailbox_destroy(m.s.host.mailbox);
     links_close(&m);
     stage_fini(&m.s);
     must(open_files() == files);
