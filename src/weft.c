@@ -5,8 +5,14 @@
 #include "coll/choose.h"
 #include "comm/world.h"
 
+static const wf_transport *const transports[] = {
+    &wf_transport_self,
+    &wf_transport_shm,
+    NULL,
+};
+
 static const wf_parts parts = {
-    .transport = {&wf_transport_self, &wf_transport_shm},
+    .transports = transports,
     .hooks = &wf_coll_hooks,
 };
 

@@ -56,13 +56,10 @@ static bool is_wanted(void *ctx, uint64_t tag)
 
 void wf_ids_watch(weft_world *world)
 {
-    for (uint32_t i = 0; i < WF_WORLD_PORTS; i++) {
-        wf_port *port;
-        const wf_transport *transport = wf_world_port(world, i, &port);
+    for (uint32_t i = 0; i < world->ports.count; i++) {
+        const wf_route *r = &world->ports.route[i];
 
-        if (transport != NULL) {
-            transport->ask(port, is_wanted, world);
-        }
+        r->transport->ask(r->port, is_wanted, world);
     }
 }
 
@@ -104,14 +101,13 @@ void wf_ids_open(weft_comm *comm)
 
 static void forget_messages(const weft_comm *comm)
 {
-    for (uint32_t i = 0; i < WF_WORLD_PORTS; i++) {
-        wf_port *port;
-        const wf_transport *transport = wf_world_port(comm->world, i, &port);
+    const wf_ports *ports = &comm->world->ports;
 
-        if (transport != NULL) {
-            transport->forget(port, (uint64_t)comm->id << 32,
-                              (uint64_t)~1u << 32);
-        }
+    for (uint32_t i = 0; i < ports->count; i++) {
+        const wf_route *r = &ports->route[i];
+
+        r->transport->forget(r->port, (uint64_t)comm->id << 32,
+                             (uint64_t)~1u << 32);
     }
 }
 

@@ -26,11 +26,10 @@ static bool overlap(const wf_want *a, const wf_want *b)
 
 static bool member_lost(const weft_comm *comm, uint32_t member)
 {
-    wf_port *port;
-    const wf_transport *t =
-        wf_world_route(comm->world, comm->member[member], &port);
+    uint32_t rank = comm->member[member];
+    const wf_route *to = wf_world_route(comm->world, rank);
 
-    return t->lost(port, comm->member[member]);
+    return to->transport->lost(to->port, rank);
 }
 
 /* The transport knows that it went, the board how. */
@@ -91,55 +90,51 @@ bool wf_want_awaits(const weft_comm *comm, const wf_want *want, uint32_t member)
 
 /* --- looking at the ports ------------------------------------------------ */
 
-/* Where a message was found. */
-typedef struct place {
-    const wf_transport *transport;
-    wf_port *port;
-    uint32_t index; /* of the port, if any rank was looked for */
-} place;
-
 /* Ports take turns: the one after that which was last taken from is the first
  * to be looked at. */
-static bool find_any(const weft_comm *comm, const wf_want *want, place *at,
-                     wf_msg *found)
+static const wf_route *find_any(const weft_comm *comm, const wf_want *want,
+                                wf_msg *found)
 {
-    for (uint32_t i = 0; i < WF_WORLD_PORTS; i++) {
-        at->index = (comm->turn + i) % WF_WORLD_PORTS;
-        at->transport = wf_world_port(comm->world, at->index, &at->port);
-        if (at->transport != NULL &&
-            at->transport->peek(at->port, WF_FROM_ANY, want->tag, want->mask,
+    const wf_ports *ports = &comm->world->ports;
+
+    for (uint32_t i = 0; i < ports->count; i++) {
+        const wf_route *at = &ports->route[(comm->turn + i) % ports->count];
+
+        if (at->transport->peek(at->port, WF_FROM_ANY, want->tag, want->mask,
                                 found)) {
-            return true;
+            return at;
         }
     }
-    return false;
+    return NULL;
 }
 
-static bool find(const weft_comm *comm, const wf_want *want, place *at,
-                 wf_msg *found)
+/* Where such a message has arrived, or NULL. */
+static const wf_route *find(const weft_comm *comm, const wf_want *want,
+                            wf_msg *found)
 {
+    const wf_route *at;
     uint32_t rank;
 
     if (want->from == WEFT_ANY_SOURCE) {
-        return find_any(comm, want, at, found);
+        return find_any(comm, want, found);
     }
     rank = comm->member[want->from];
-    at->index = comm->turn;
-    at->transport = wf_world_route(comm->world, rank, &at->port);
-    return at->transport->peek(at->port, rank, want->tag, want->mask, found);
+    at = wf_world_route(comm->world, rank);
+    return at->transport->peek(at->port, rank, want->tag, want->mask, found)
+               ? at
+               : NULL;
 }
 
 /* --- the line ------------------------------------------------------------ */
 
-static weft_status post(wf_receive *r, const place *at, uint32_t rank,
+static weft_status post(wf_receive *r, const wf_route *at, uint32_t rank,
                         uint64_t tag, uint64_t mask)
 {
     weft_status st = at->transport->recv(at->port, rank, tag, mask, r->buf,
                                          r->room, &r->msg);
 
     if (st == WEFT_OK) {
-        r->transport = at->transport;
-        r->port = at->port;
+        r->route = at;
     }
     return st;
 }
@@ -148,17 +143,17 @@ static weft_status post(wf_receive *r, const place *at, uint32_t rank,
  * oldest one of its sender and tag, so naming these two gets it. */
 static bool serve(weft_comm *comm, wf_receive *r)
 {
-    place at;
     wf_msg found;
+    const wf_route *at = find(comm, &r->want, &found);
     weft_status st;
 
-    if (!find(comm, &r->want, &at, &found)) {
+    if (at == NULL) {
         return false;
     }
     if (r->want.from == WEFT_ANY_SOURCE) {
-        comm->turn = at.index + 1;
+        comm->turn = (uint32_t)(at - comm->world->ports.route) + 1;
     }
-    st = post(r, &at, found.from, found.tag, WF_TAG_EXACT);
+    st = post(r, at, found.from, found.tag, WF_TAG_EXACT);
     if (st != WEFT_OK) {
         r->msg = (wf_msg){.done = true, .status = st, .from = found.from};
     }
@@ -191,10 +186,8 @@ static void line_serve(weft_comm *comm)
 
 bool wf_line_peek(weft_comm *comm, const wf_want *want, wf_msg *found)
 {
-    place at;
-
     line_serve(comm);
-    return find(comm, want, &at, found);
+    return find(comm, want, found) != NULL;
 }
 
 /* --- receives ------------------------------------------------------------ */
@@ -202,11 +195,9 @@ bool wf_line_peek(weft_comm *comm, const wf_want *want, wf_msg *found)
 static weft_status post_directly(weft_comm *comm, wf_receive *r)
 {
     uint32_t rank = comm->member[r->want.from];
-    place at = {.index = 0};
-    weft_status st;
+    weft_status st = post(r, wf_world_route(comm->world, rank), rank,
+                          r->want.tag, r->want.mask);
 
-    at.transport = wf_world_route(comm->world, rank, &at.port);
-    st = post(r, &at, rank, r->want.tag, r->want.mask);
     return st == WEFT_ERR_PEER ? wf_peer_lost(comm, r->want.from) : st;
 }
 
@@ -248,8 +239,8 @@ void wf_receive_drop(weft_comm *comm, wf_receive *r)
         }
         *at = r->next;
         r->in_line = false;
-    } else if (r->transport != NULL && !r->msg.done) {
-        r->transport->drop(r->port, &r->msg);
+    } else if (r->route != NULL && !r->msg.done) {
+        r->route->transport->drop(r->route->port, &r->msg);
     }
 }
 

@@ -42,9 +42,8 @@ typedef struct wf_receive {
     void *buf;
     size_t room;
     bool in_line;
-    const wf_transport *transport; /* NULL until it is posted */
-    wf_port *port;
-    wf_msg msg; /* once it is posted */
+    const wf_route *route; /* NULL until it is posted */
+    wf_msg msg;            /* once it is posted */
 } wf_receive;
 
 /* Tags on a port: the communicator's id in the upper half, the caller's tag in

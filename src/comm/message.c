@@ -9,8 +9,7 @@
 #include "comm/wait.h"
 
 typedef struct message_send {
-    const wf_transport *transport;
-    wf_port *port;
+    const wf_route *route;
     uint32_t to; /* rank here */
     uint64_t tag;
     const void *buf;
@@ -37,8 +36,8 @@ static weft_status send_begin(weft_comm *comm, message_send *s)
 {
     weft_world *world = comm->world;
     uint32_t rank = comm->member[s->to];
-    weft_status st =
-        s->transport->send(s->port, rank, s->tag, s->buf, s->n, &s->msg);
+    weft_status st = s->route->transport->send(s->route->port, rank, s->tag,
+                                               s->buf, s->n, &s->msg);
 
     if (st != WEFT_OK) {
         return st == WEFT_ERR_PEER ? wf_peer_lost(comm, s->to) : st;
@@ -165,7 +164,7 @@ static void message_drop(wf_op *op)
 
     wf_receive_drop(op->comm, &m->in);
     if (m->out.posted && !m->out.msg.done) {
-        m->out.transport->drop(m->out.port, &m->out.msg);
+        m->out.route->transport->drop(m->out.route->port, &m->out.msg);
     }
 }
 
@@ -219,10 +218,12 @@ static weft_status message_to(message_op *m, const void *buf, size_t n,
     }
     m->sends = true;
     m->op.sequence = tag;
-    m->out = (message_send){
-        .to = to, .tag = wf_port_tag(comm, tag), .buf = buf, .n = n};
-    m->out.transport =
-        wf_world_route(comm->world, comm->member[to], &m->out.port);
+    m->out =
+        (message_send){.route = wf_world_route(comm->world, comm->member[to]),
+                       .to = to,
+                       .tag = wf_port_tag(comm, tag),
+                       .buf = buf,
+                       .n = n};
     return WEFT_OK;
 }
 

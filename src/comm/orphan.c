@@ -15,18 +15,6 @@ static void before_fork(void *ctx)
     pthread_mutex_lock(&world->comms_lock);
 }
 
-static void orphan_ports(weft_world *world)
-{
-    for (uint32_t i = 0; i < WF_WORLD_PORTS; i++) {
-        wf_port *port;
-        const wf_transport *transport = wf_world_port(world, i, &port);
-
-        if (transport != NULL && transport->orphan != NULL) {
-            transport->orphan(port);
-        }
-    }
-}
-
 static void orphan_comm(weft_comm *comm)
 {
     comm->line = NULL;
@@ -37,7 +25,7 @@ static void orphan_comm(weft_comm *comm)
 
 static void orphan_world(weft_world *world)
 {
-    orphan_ports(world);
+    wf_ports_orphan(world);
     for (weft_comm *c = world->comms; c != NULL; c = c->next) {
         orphan_comm(c);
     }

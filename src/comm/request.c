@@ -216,43 +216,6 @@ static void drive_loose(weft_comm *comm, sweep *w)
     }
 }
 
-/* Let the ports know who died or left. */
-static void tell_ports(weft_world *world)
-{
-    wf_host *host = world->host;
-    uint32_t alarm =
-        atomic_load_explicit(&host->board->alarm, memory_order_acquire);
-
-    if (alarm == world->seen_alarm) {
-        return;
-    }
-    world->seen_alarm = alarm;
-    for (uint32_t i = 0; i < host->count; i++) {
-        uint32_t state = atomic_load(&host->board->rank[i].state);
-
-        if (i != host->self && !world->told[i] && state != WF_BOARD_HERE) {
-            world->told[i] = true;
-            world->parts->transport.shm->gone(world->shm_port,
-                                              host->rank_of[i]);
-        }
-    }
-}
-
-static bool drive_ports(weft_world *world)
-{
-    unsigned events = 0;
-
-    if (world->self_port != NULL) {
-        events += world->parts->transport.self->progress(world->self_port);
-    }
-    if (world->shm_port != NULL) {
-        events += world->parts->transport.shm->progress(world->shm_port);
-        tell_ports(world);
-    }
-    world->news += events;
-    return events > 0;
-}
-
 /* Whether an operation can still end is asked now and then only: with thousands
  * of them pending that would be most of the work. */
 static bool asking_is_due(weft_world *world, uint64_t now)
@@ -278,7 +241,7 @@ static bool drive_and_unlock(weft_world *world)
         pthread_mutex_unlock(&world->drive);
         return false;
     }
-    w.moved = drive_ports(world);
+    w.moved = wf_ports_progress(world);
     if (world->busy != NULL) {
         w.now_ns = wf_now_ns();
         w.asks = asking_is_due(world, w.now_ns);

@@ -18,13 +18,10 @@ struct wf_server {
 
 void wf_serve_handle(weft_world *world, uint32_t number, wf_am_fn *fn)
 {
-    for (uint32_t i = 0; i < WF_WORLD_PORTS; i++) {
-        wf_port *port;
-        const wf_transport *transport = wf_world_port(world, i, &port);
+    for (uint32_t i = 0; i < world->ports.count; i++) {
+        const wf_route *r = &world->ports.route[i];
 
-        if (transport != NULL) {
-            transport->handle(port, number, fn, world);
-        }
+        r->transport->handle(r->port, number, fn, world);
     }
 }
 
@@ -34,8 +31,7 @@ static bool is_stuck(weft_world *world)
     bool stuck;
 
     pthread_mutex_lock(&world->drive);
-    stuck = world->shm_port != NULL &&
-            world->parts->transport.shm->busy(world->shm_port);
+    stuck = wf_ports_busy(world);
     pthread_mutex_unlock(&world->drive);
     return stuck;
 }

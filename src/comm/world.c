@@ -48,36 +48,6 @@ static void choose_waiting(weft_world *world)
     }
 }
 
-static weft_status open_ports(weft_world *world)
-{
-    weft_status st = world->parts->transport.self->open(
-        world->host, &world->settings, &world->self_port);
-
-    if (st == WEFT_OK && world->host->count > 1) {
-        st = world->parts->transport.shm->open(world->host, &world->settings,
-                                               &world->shm_port);
-    }
-    return st;
-}
-
-const wf_transport *wf_world_port(weft_world *world, uint32_t index,
-                                  wf_port **port)
-{
-    *port = index == 0 ? world->self_port : world->shm_port;
-    return *port == NULL ? NULL
-           : index == 0  ? world->parts->transport.self
-                         : world->parts->transport.shm;
-}
-
-const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
-                                   wf_port **port)
-{
-    bool self = rank == world->host->rank;
-
-    *port = self ? world->self_port : world->shm_port;
-    return self ? world->parts->transport.self : world->parts->transport.shm;
-}
-
 static weft_status make_world_comm(weft_world *world)
 {
     uint32_t n = world->host->ranks;
@@ -119,12 +89,8 @@ static weft_status world_join(weft_world *world, const weft_boot *boot)
     }
     wf_world_watch_forks(world);
     choose_waiting(world);
-    world->told = wf_zalloc(world->host->count * sizeof(*world->told));
-    if (world->told == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a job of %u ranks", boot->ranks);
-    }
     wf_mail_listen(world);
-    st = open_ports(world);
+    st = wf_ports_open(world);
     wf_ids_watch(world);
     if (st == WEFT_OK) {
         st = wf_progress_create(world, &world->progress);
@@ -143,16 +109,7 @@ static void world_leave(weft_world *world)
     world->server = NULL;
     wf_progress_destroy(world->progress);
     world->progress = NULL;
-    if (world->host != NULL) {
-        if (world->shm_port != NULL) {
-            world->parts->transport.shm->close(world->shm_port);
-        }
-        if (world->self_port != NULL) {
-            world->parts->transport.self->close(world->self_port);
-        }
-    }
-    world->shm_port = NULL;
-    world->self_port = NULL;
+    wf_ports_close(world);
     if (world->host != NULL) {
         wf_host_goodbye(world->host);
     }
@@ -292,7 +249,7 @@ void wf_world_release(weft_world *world)
     pthread_mutex_destroy(&world->comms_lock);
     pthread_mutex_destroy(&world->drive);
     wf_ids_fini(world);
-    wf_free(world->told);
+    wf_ports_fini(world);
     wf_free(world->remote);
     wf_free(world);
 }

@@ -8,24 +8,18 @@
 
 #include "base/settings.h"
 #include "boot/seat.h"
+#include "comm/ports.h"
 #include "mem/fork.h"
 #include "mem/host.h"
-#include "transport/transport.h"
 
 typedef struct wf_progress wf_progress;
 typedef struct wf_server wf_server;
 
-/* What leads a rank to itself and to the others of its host. */
-typedef struct wf_transports {
-    const wf_transport *self;
-    const wf_transport *shm;
-} wf_transports;
-
 /* What a world is put together from. src/comm does not know who fills it in:
  * src/weft.c does, above all layers. */
 typedef struct wf_parts {
-    wf_transports transport;
-    const struct wf_comm_hooks *hooks; /* of the layer above */
+    const wf_transport *const *transports; /* best first; ends with NULL */
+    const struct wf_comm_hooks *hooks;     /* of the layer above */
 } wf_parts;
 
 /* Ids for the communicators that this rank leads, see ids.h. */
@@ -63,16 +57,13 @@ struct weft_world {
 
     /* Ports and queues are touched by the holder of this lock only. */
     pthread_mutex_t drive;
-    wf_port *self_port;
-    wf_port *shm_port; /* NULL if this rank is alone on its host */
+    wf_ports ports;
     weft_comm *open[WF_WORLD_BUCKETS]; /* by id, see ids.h */
     uint64_t news; /* counts what may have brought messages, see line.h */
-    uint32_t seen_alarm;
     uint64_t
         asked_ns; /* when pending requests were last asked, see request.c */
     uint32_t asked_alarm;
-    bool *told;      /* by local index: the ports know that it is gone */
-    weft_comm *busy; /* communicators with requests */
+    weft_comm *busy;          /* communicators with requests */
     _Atomic uint32_t pending; /* requests that are not over */
     wf_progress *progress;
     wf_server *server; /* NULL: nothing here is asked for, see serve.h */
@@ -90,14 +81,11 @@ void wf_world_release(weft_world *world);
 /* See to what becomes of it in children that are forked from here on. */
 void wf_world_watch_forks(weft_world *world);
 
-/* The ports of this rank by number, for those who look at all of them; NULL
- * where there is none. */
-#define WF_WORLD_PORTS 2u
-const wf_transport *wf_world_port(weft_world *world, uint32_t index,
-                                  wf_port **port);
-
 /* The transport and port that lead to a rank of the job. */
-const wf_transport *wf_world_route(weft_world *world, uint32_t rank,
-                                   wf_port **port);
+static inline const wf_route *wf_world_route(const weft_world *world,
+                                             uint32_t rank)
+{
+    return &world->ports.route[world->ports.to[rank]];
+}
 
 #endif

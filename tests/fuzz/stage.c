@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <weft/log.h>
 
+#include "coll/choose.h"
 #include "comm/ids.h"
 #include "transport/msg.h"
 
@@ -213,8 +214,7 @@ static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
 void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
                 script *input)
 {
-    static const wf_parts parts = {
-        .transport = {&stage_transport, &stage_transport}};
+    static const wf_parts parts = {.hooks = &wf_coll_hooks};
     static const char small[] =
         "SHM_RING_BYTES=4K FLAT_BYTES=64 CHUNK_BYTES=4K";
     weft_world *world = &s->world;
@@ -224,12 +224,13 @@ void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
     host_init(s, ranks, rank, apart);
     must(wf_settings_load(small, &world->settings) == WEFT_OK);
     world->host = &s->host;
-    world->told = s->told;
     world->spin_ns = UINT64_MAX / 2; /* never sleep */
     world->parts = &parts;
-    world->shm_port = calloc(1, sizeof(*world->shm_port));
-    must(world->shm_port != NULL);
-    world->shm_port->input = input;
+    s->route = (wf_route){&stage_transport, calloc(1, sizeof(wf_port))};
+    must(s->route.port != NULL);
+    s->route.port->input = input;
+    world->ports = (wf_ports){
+        .count = 1, .route = &s->route, .to = s->to, .told = s->told};
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
     pthread_mutex_init(&world->drive, NULL);
@@ -243,6 +244,6 @@ void stage_fini(stage *s)
     pthread_mutex_destroy(&s->world.comms_lock);
     pthread_mutex_destroy(&s->world.drive);
     wf_ids_fini(&s->world);
-    free(s->world.shm_port);
+    free(s->route.port);
     free(s->board);
 }

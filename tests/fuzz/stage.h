@@ -32,6 +32,8 @@ typedef struct stage {
     wf_peer peers[STAGE_RANKS];
     uint32_t rank_of[STAGE_RANKS];
     int link[STAGE_RANKS];
+    wf_route route;
+    uint8_t to[STAGE_RANKS];
     bool told[STAGE_RANKS];
     wf_board *board;
 } stage;

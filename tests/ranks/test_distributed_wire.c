@@ -19,10 +19,11 @@ static void post(weft_world *world, uint32_t to, uint32_t number,
                  const void *header, size_t header_bytes, const void *payload,
                  size_t payload_bytes)
 {
+    const wf_route *r = wf_world_route(world, to);
+
     pthread_mutex_lock(&world->drive);
-    WT_OK(world->parts->transport.shm->am(world->shm_port, to, number, header,
-                                          header_bytes, payload,
-                                          payload_bytes));
+    WT_OK(r->transport->am(r->port, to, number, header, header_bytes, payload,
+                           payload_bytes));
     pthread_mutex_unlock(&world->drive);
 }
 

@@ -178,8 +178,10 @@ static void every_algorithm_gives_the_reference(void **state)
 /* Whoever waits must poll there, so it yields for ever. */
 static void every_algorithm_works_over_a_transport_that_delays(void **state)
 {
+    static const wf_transport *const transports[] = {&wf_double_self,
+                                                     &wf_double_shm, NULL};
     static const wf_parts delaying = {
-        .transport = {&wf_double_self, &wf_double_shm},
+        .transports = transports,
         .hooks = &wf_coll_hooks,
     };
 

@@ -14,11 +14,10 @@ weft_status wf_wire_send(const wf_coll_op *op, uint32_t to, const void *buf,
                          size_t n, wf_wire *wire)
 {
     weft_comm *comm = op->op.comm;
-    wf_port *port;
-    const wf_transport *t =
-        wf_world_route(comm->world, comm->member[to], &port);
+    uint32_t rank = comm->member[to];
+    const wf_route *r = wf_world_route(comm->world, rank);
     weft_status st =
-        t->send(port, comm->member[to], tag_of(op), buf, n, &wire->msg);
+        r->transport->send(r->port, rank, tag_of(op), buf, n, &wire->msg);
 
     wire->open = st == WEFT_OK;
     wire->member = to;
@@ -29,11 +28,10 @@ weft_status wf_wire_recv(const wf_coll_op *op, uint32_t from, void *buf,
                          size_t n, wf_wire *wire)
 {
     weft_comm *comm = op->op.comm;
-    wf_port *port;
-    const wf_transport *t =
-        wf_world_route(comm->world, comm->member[from], &port);
-    weft_status st = t->recv(port, comm->member[from], tag_of(op), WF_TAG_EXACT,
-                             buf, n, &wire->msg);
+    uint32_t rank = comm->member[from];
+    const wf_route *r = wf_world_route(comm->world, rank);
+    weft_status st = r->transport->recv(r->port, rank, tag_of(op), WF_TAG_EXACT,
+                                        buf, n, &wire->msg);
 
     wire->open = st == WEFT_OK;
     wire->member = from;
@@ -61,14 +59,10 @@ weft_status wf_wire_status(const wf_coll_op *op, const wf_wire *wire)
 void wf_wire_drop(const wf_coll_op *op, wf_wire *wire)
 {
     weft_comm *comm = op->op.comm;
-    wf_port *port;
-    const wf_transport *t;
+    const wf_route *r = wf_world_route(comm->world, comm->member[wire->member]);
 
-    if (wire->open && !wire->msg.done) {
-        t = wf_world_route(comm->world, comm->member[wire->member], &port);
-        if (port != NULL) {
-            t->drop(port, &wire->msg);
-        }
+    if (wire->open && !wire->msg.done && r->port != NULL) {
+        r->transport->drop(r->port, &wire->msg);
     }
     wire->open = false;
 }

@@ -20,11 +20,10 @@ typedef struct question {
 static weft_status answer(const question *q, const wf_rows_answer *header,
                           const void *payload, size_t n)
 {
-    wf_port *port;
-    const wf_transport *transport = wf_world_route(q->world, q->from, &port);
+    const wf_route *r = wf_world_route(q->world, q->from);
 
-    return transport->am(port, q->from, WF_AM_ROWS_ANSWER, header,
-                         sizeof(*header), payload, n);
+    return r->transport->am(r->port, q->from, WF_AM_ROWS_ANSWER, header,
+                            sizeof(*header), payload, n);
 }
 
 /* A caller that gets no answer at all waits until its deadline. */

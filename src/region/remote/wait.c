@@ -35,11 +35,10 @@ static bool is_due(const wf_rows_target *t)
 static weft_status check_target(const waiting *w, const wf_rows_target *t)
 {
     uint32_t rank = w->region->member[t->rank];
-    wf_port *port;
-    const wf_transport *transport = wf_world_route(w->world, rank, &port);
+    const wf_route *r = wf_world_route(w->world, rank);
     weft_status st = WEFT_OK;
 
-    if (is_due(t) && transport->lost(port, rank)) {
+    if (is_due(t) && r->transport->lost(r->port, rank)) {
         st = wf_host_check(w->world->host, rank);
         if (st == WEFT_OK) {
             st = wf_fail(WEFT_ERR_PROTOCOL,
