@@ -18,6 +18,14 @@ static inline uint64_t wf_now_ns(void)
     return (uint64_t)t.tv_sec * WF_SEC + (uint64_t)t.tv_nsec;
 }
 
+/* What is left until `deadline`; 1 if it has passed. */
+static inline uint64_t wf_ns_until(uint64_t deadline)
+{
+    uint64_t now = wf_now_ns();
+
+    return deadline > now ? deadline - now : 1;
+}
+
 /* What is left until `deadline` in ms, rounded up, for poll(); at most 1 h. */
 static inline int wf_ms_until(uint64_t deadline)
 {

@@ -118,102 +118,11 @@ void weft_comm_abort(weft_comm *comm, const char *why)
     wf_board_wake(comm->own);
 }
 
-/* "it was last in allreduce of 4 f32, sum, number 7 on communicator 2" */
-static void last_act(const weft_comm *comm, uint32_t member, char *text,
-                     size_t room)
+weft_status wf_comm_give_up(weft_comm *comm, weft_status why)
 {
-    const wf_board_rank *e = comm->entry[member];
-    char shown[192];
-
-    if (!wf_comm_shown_text(e, shown, sizeof(shown))) {
-        snprintf(text, room, "it has called nothing yet");
-        return;
+    if (why == WEFT_ERR_ABORTED) {
+        weft_comm_abort(comm, "interrupted");
+        return wf_comm_check(comm);
     }
-    snprintf(text, room, "%s %s",
-             atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0
-                 ? "it is in"
-                 : "it was last in",
-             shown);
-}
-
-static bool finished(const weft_comm *comm, uint32_t member, const wf_op *op)
-{
-    uint32_t count =
-        atomic_load_explicit(&comm->done[member].count, memory_order_acquire);
-
-    return (int32_t)(count - op->sequence) > 0;
-}
-
-/* Has it closed the communicator, so that it will never join in `op`? */
-static weft_status check_closed(weft_comm *comm, uint32_t member,
-                                const wf_op *op)
-{
-    const wf_peer *peer = &comm->world->host->peer[comm->member[member]];
-
-    /* In this order: what it finished, it finished before it closed. */
-    if (atomic_load(&comm->done[member].closed) == 0 ||
-        finished(comm, member, op)) {
-        return WEFT_OK;
-    }
-    return wf_fail(WEFT_ERR_PEER,
-                   "rank %u (pid %d on %s) has closed communicator %u", member,
-                   peer->pid, peer->host, comm->id);
-}
-
-weft_status wf_comm_check_members(weft_comm *comm, const wf_op *op)
-{
-    char text[WF_DETAIL_MAX];
-    char last[256];
-
-    if (comm->done == NULL || wf_call_is(op->call.kind, WF_MESSAGE)) {
-        return WEFT_OK; /* the transport tells of those who went */
-    }
-    for (uint32_t r = 0; r < comm->size; r++) {
-        weft_status st = r != comm->rank ? check_closed(comm, r, op) : WEFT_OK;
-
-        /* Of deaths the transport tells those who use it. */
-        if (st == WEFT_OK && !op->driven) {
-            st = wf_host_check(comm->world->host, comm->member[r]);
-        }
-        if (st != WEFT_OK && !finished(comm, r, op)) {
-            last_act(comm, r, last, sizeof(last));
-            snprintf(text, sizeof(text), "%.600s; %s", weft_error_detail(),
-                     last);
-            return wf_comm_break(comm, st, text);
-        }
-    }
-    return WEFT_OK;
-}
-
-weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
-                              uint64_t waited_ns)
-{
-    char text[WF_DETAIL_MAX];
-    char name[128];
-    char number[64];
-    unsigned named = 0;
-    size_t n;
-
-    wf_call_text(&op->call, name, sizeof(name));
-    wf_call_number_text(op->call.kind, op->sequence, comm->id, number,
-                        sizeof(number));
-    n = (size_t)snprintf(text, sizeof(text),
-                         "rank %u: no progress for %.3g s in %s (%s), waiting "
-                         "for",
-                         comm->rank, (double)waited_ns / 1e9, name, number);
-    for (uint32_t r = 0; r < comm->size && n < sizeof(text) - 200; r++) {
-        const wf_peer *p = &comm->world->host->peer[comm->member[r]];
-        /* A rank that is stopped may keep us waiting through others. */
-        bool stopped = wf_host_stopped(comm->world->host, comm->member[r]);
-
-        if (r != comm->rank &&
-            (stopped || (op->awaits != NULL && op->awaits(op, r)))) {
-            last_act(comm, r, name, sizeof(name));
-            n += (size_t)snprintf(text + n, sizeof(text) - n,
-                                  "%s rank %u (pid %d on %s%s; %s)",
-                                  named++ > 0 ? "," : "", r, p->pid, p->host,
-                                  stopped ? ", stopped" : "", name);
-        }
-    }
-    return wf_comm_break(comm, WEFT_ERR_TIMEOUT, text);
+    return wf_comm_break(comm, why, weft_error_detail());
 }

@@ -457,8 +457,7 @@ static void tell_closed(weft_comm *comm)
 {
     if (comm->done != NULL) {
         atomic_store(&comm->done[comm->rank].closed, 1);
-        atomic_fetch_add(&comm->world->host->board->alarm, 1);
-        wf_comm_ring(comm);
+        wf_host_alarm(comm->world->host);
     }
 }
 

@@ -114,12 +114,9 @@ static inline weft_status wf_comm_check(weft_comm *comm)
 weft_status wf_comm_break(weft_comm *comm, weft_status status,
                           const char *text);
 
-/* Has a member died or left that `op` needs? Then break it and say so. */
-weft_status wf_comm_check_members(weft_comm *comm, const wf_op *op);
-
-/* Break it because the deadline of `op` passed; names those who are late. */
-weft_status wf_comm_timed_out(weft_comm *comm, const wf_op *op,
-                              uint64_t waited_ns);
+/* Break it because this rank's wait failed, for this reason, which is the
+ * detail; WEFT_ERR_ABORTED means that the caller was interrupted. */
+weft_status wf_comm_give_up(weft_comm *comm, weft_status why);
 
 /* Show on the board what this rank does. */
 static inline void wf_comm_show(weft_comm *comm, const wf_op *op)

@@ -36,14 +36,7 @@ wf_mail_group wf_mail_group_of(weft_comm *comm)
 
 weft_status wf_mail_give_up(const wf_mail_group *g, weft_status st)
 {
-    if (g->comm == NULL) {
-        return st;
-    }
-    if (st == WEFT_ERR_ABORTED) {
-        weft_comm_abort(g->comm, "interrupted");
-        return wf_comm_check(g->comm);
-    }
-    return wf_comm_break(g->comm, st, weft_error_detail());
+    return g->comm == NULL ? st : wf_comm_give_up(g->comm, st);
 }
 
 weft_status wf_mail_post(const wf_mail_group *g, uint32_t to, uint64_t key,

@@ -54,4 +54,14 @@ static inline void wf_op_init(wf_op *op)
     op->lazy = false;
 }
 
+/* Step an operation until it is over. A failure breaks the communicator. */
+weft_status wf_op_run(wf_op *op);
+
+/* Take one step of it, with all that had come when this was called; it may be
+ * left at WF_PENDING. */
+weft_status wf_op_try(wf_op *op);
+
+/* The operation as what is waited for (comm/wait.h). */
+struct wf_goal wf_op_goal(wf_op *op);
+
 #endif

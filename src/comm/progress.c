@@ -2,7 +2,6 @@
 /* The thread that moves non-blocking operations on while nobody waits. It is
  * started by the first operation that needs it, and sleeps unless something is
  * pending and no caller is driving. */
-#include <errno.h>
 #include <stdbool.h>
 
 #include "base/alloc.h"
@@ -11,8 +10,7 @@
 #include "comm/request.h"
 
 /* The program is computing meanwhile: poll briefly, then leave it the core. */
-#define POLL_NS 5000u
-#define NAP_NS (100 * WF_MS)
+static const wf_pace pace = {.spin_ns = 5000, .nap_ns = 100 * WF_MS};
 
 struct wf_progress {
     weft_world *world;
@@ -45,8 +43,9 @@ static bool called_for(const wf_progress *p)
     return p->wanted && p->waiters == 0;
 }
 
-static bool look_again(wf_progress *p)
+static weft_status look(wf_wait *w)
 {
+    wf_progress *p = w->goal.ctx;
     bool on;
 
     pthread_mutex_lock(&p->lock);
@@ -55,35 +54,20 @@ static bool look_again(wf_progress *p)
     }
     on = called_for(p) && !p->stop;
     pthread_mutex_unlock(&p->lock);
-    return on;
-}
-
-/* Sleep on this rank's bell, having looked once more after saying so. */
-static void nap(weft_world *world)
-{
-    wf_board *board = world->host->board;
-    wf_board_rank *own = wf_host_own(world->host);
-    uint32_t bell = wf_board_drowse(board, own);
-
-    if (!wf_world_drive_now(world) && atomic_load(&world->pending) != 0) {
-        wf_board_sleep(board, own, bell, wf_now_ns() + NAP_NS);
+    if (on) {
+        wf_wait_drive(w);
     }
-    wf_board_awake(own);
+    return on ? WF_PENDING : WEFT_OK;
 }
 
 static void work(wf_progress *p)
 {
-    uint64_t last = wf_now_ns();
+    wf_goal goal = wf_goal_none(p->world, p);
+    wf_wait w;
 
-    while (look_again(p)) {
-        if (wf_world_drive(p->world)) {
-            last = wf_now_ns();
-        } else if (wf_now_ns() - last > POLL_NS) {
-            nap(p->world);
-        } else {
-            wf_cpu_relax();
-        }
-    }
+    wf_wait_begin(&w, &goal, true);
+    wf_wait_pace(&w, &pace);
+    wf_wait_run(&w, look);
     /* A caller may have gone to sleep because we were driving. */
     wf_board_ring(wf_host_own(p->world->host));
 }

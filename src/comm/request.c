@@ -138,22 +138,13 @@ static bool has_deadline(weft_request *r)
 /* Is there a reason to stop waiting for it? */
 static weft_status check_pending(weft_request *r, uint64_t now)
 {
-    weft_comm *comm = r->comm;
-    uint32_t alarm = atomic_load_explicit(&comm->world->host->board->alarm,
-                                          memory_order_acquire);
-    weft_status st = wf_comm_check(comm);
+    wf_goal goal = wf_op_goal(r->op);
+    weft_status st;
 
-    if (r->since_ns == 0 || r->op->moved != r->moved || !has_deadline(r)) {
-        r->since_ns = now;
-        r->moved = r->op->moved;
+    if (!has_deadline(r)) {
+        r->stall.since_ns = now;
     }
-    if (st == WEFT_OK && r->alarm != alarm + 1ull) {
-        r->alarm = alarm + 1ull; /* 0 means: never looked */
-        st = wf_comm_check_members(comm, r->op);
-    }
-    if (st == WEFT_OK && now - r->since_ns > comm->timeout_ns) {
-        st = wf_comm_timed_out(comm, r->op, now - r->since_ns);
-    }
+    st = wf_goal_check(&goal, &r->stall, now);
     return st == WEFT_OK ? WF_PENDING : st;
 }
 
@@ -387,29 +378,52 @@ weft_status weft_request_test(weft_request *r, int *done)
     return *done ? request_status(r) : WEFT_OK;
 }
 
-static weft_status wait_until(weft_request *r, uint64_t until_ns)
+static weft_status request_look(wf_wait *w)
 {
-    weft_world *world = r->comm->world;
-    weft_status st = WEFT_OK;
+    const weft_request *r = w->goal.ctx;
+
+    if (!request_done(r)) {
+        wf_wait_drive(w);
+    }
+    return request_done(r) ? WEFT_OK : WF_PENDING;
+}
+
+static void request_name(const wf_goal *g, char *text, size_t room)
+{
+    (void)g;
+    snprintf(text, room, "a request");
+}
+
+/* Whoever drives sees to the deadline of the operation. This wait ends before
+ * it at the caller's own bound, which breaks nothing. If the caller was
+ * interrupted, the request fails with the communicator. */
+static weft_status request_fail(const wf_goal *g, weft_status why)
+{
+    const weft_request *r = g->ctx;
+
+    if (why == WEFT_ERR_TIMEOUT) {
+        return wf_fail(why, "the request is not over yet");
+    }
+    weft_comm_abort(r->comm, "interrupted");
+    return WEFT_OK;
+}
+
+static weft_status wait_for(weft_request *r, double seconds)
+{
+    static const wf_goal_kind kind = {.name = request_name,
+                                      .fail = request_fail};
+    wf_goal goal = wf_op_goal(r->op);
+    bool bounded = seconds > 0 && seconds < 1e9;
+    _Atomic uint64_t bound_ns = bounded ? (uint64_t)(seconds * 1e9) : 0;
     wf_wait w;
 
-    wf_wait_begin(&w, r->comm, NULL);
-    w.until_ns = until_ns;
-    while (!request_done(r) && st == WEFT_OK) {
-        /* As in op_step: the last look before a sleep is our own. */
-        if (w.drowsy ? wf_world_drive_now(world) : wf_world_drive(world)) {
-            wf_wait_end(&w);
-            w.since_ns = 0;
-            continue;
-        }
-        if (until_ns != 0 && wf_now_ns() >= until_ns) {
-            st = wf_fail(WEFT_ERR_TIMEOUT, "the request is not over yet");
-            break;
-        }
-        st = wf_wait_pause(&w);
-    }
-    wf_wait_end(&w);
-    return st;
+    goal.kind = &kind;
+    goal.ctx = r;
+    /* Who set a bound comes back soon enough by itself. */
+    goal.timeout_ns = bounded ? &bound_ns : NULL;
+    goal.interrupt = bounded ? NULL : goal.interrupt;
+    wf_wait_begin(&w, &goal, true);
+    return wf_wait_run(&w, request_look);
 }
 
 weft_status weft_request_wait(weft_request *r, double seconds)
@@ -426,9 +440,7 @@ weft_status weft_request_wait(weft_request *r, double seconds)
         wf_comm_show(r->comm, r->op);
         wf_comm_show_waiting(r->comm, true);
         wf_progress_wait_begin(world->progress);
-        st = wait_until(r, seconds > 0 && seconds < 1e9
-                               ? wf_now_ns() + (uint64_t)(seconds * 1e9)
-                               : 0);
+        st = wait_for(r, seconds);
         wf_progress_wait_end(world->progress);
         wf_comm_show_waiting(r->comm, false);
         atomic_fetch_sub(&r->waiters, 1);

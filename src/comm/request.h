@@ -12,6 +12,7 @@
 
 #include "comm/comm.h"
 #include "comm/op.h"
+#include "comm/wait.h"
 
 struct weft_request {
     weft_request *next;
@@ -25,9 +26,7 @@ struct weft_request {
     weft_request_fn *fn;
     void *ctx;
     _Atomic uint32_t waiters; /* threads in weft_request_wait */
-    uint64_t moved;
-    uint64_t since_ns; /* when it last moved */
-    uint64_t alarm; /* of the board, plus 1, when we last looked at members */
+    wf_stall stall;
     bool ordered;
     wf_op *op; /* behind this struct, in one allocation */
 };
@@ -44,7 +43,7 @@ void wf_request_submit(weft_request *request, bool ordered);
 /* Step everything that is pending, if no other thread is doing so. Returns
  * whether something happened. */
 bool wf_world_drive(weft_world *world);
-/* The same, after another thread that is doing so: what had come when this was
+/* Like wf_world_drive, but waits for the lock: what had come when this was
  * called is seen. */
 bool wf_world_drive_now(weft_world *world);
 

@@ -4,14 +4,11 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "base/time.h"
 #include "comm/request.h"
-
-/* It is rung for whatever concerns it; this is for what nobody thought of. */
-#define NAP_NS WF_SEC
 
 struct wf_server {
     weft_world *world;
+    wf_pace pace;
     pthread_t thread;
     _Atomic bool stop;
 };
@@ -25,71 +22,46 @@ void wf_serve_handle(weft_world *world, uint32_t number, wf_am_fn *fn)
     }
 }
 
-/* Do answers wait for room? The peer that makes room rings the first bell. */
-static bool is_stuck(weft_world *world)
+/* Its bell is the second one, unless answers wait for room: the peer that makes
+ * room rings the first. */
+static bool listens(weft_world *world)
 {
     bool stuck;
 
     pthread_mutex_lock(&world->drive);
     stuck = wf_ports_busy(world);
     pthread_mutex_unlock(&world->drive);
-    return stuck;
+    return !stuck;
 }
 
-/* Both kinds of sleep look once more after they are announced. */
-static void sleep_for_room(const wf_server *s)
+/* A caller that waits for answers itself stands in for the server. */
+static weft_status look(wf_wait *w)
 {
-    wf_board *board = s->world->host->board;
-    wf_board_rank *own = wf_host_own(s->world->host);
-    uint32_t bell = wf_board_drowse(board, own);
+    const wf_server *s = w->goal.ctx;
+    const wf_board_rank *own = wf_host_own(s->world->host);
 
-    if (!wf_world_drive_now(s->world) && !atomic_load(&s->stop)) {
-        wf_board_sleep(board, own, bell, wf_now_ns() + NAP_NS);
+    if (atomic_load(&s->stop)) {
+        return WEFT_OK;
     }
-    wf_board_awake(own);
-}
-
-static void sleep_listening(const wf_server *s)
-{
-    wf_board_rank *own = wf_host_own(s->world->host);
-    uint32_t bell = wf_board_listen(own);
-
-    if (!wf_world_drive_now(s->world) && !atomic_load(&s->stop) &&
-        !is_stuck(s->world)) {
-        wf_board_sleep_listening(own, bell, NAP_NS);
+    if (w->drowsy ||
+        atomic_load_explicit(&own->listening, memory_order_relaxed) >= 0) {
+        wf_wait_drive(w);
+    } else {
+        wf_wait_tire(w);
     }
-    wf_board_unlisten(own);
-}
-
-/* One question is often followed by the next. */
-static void poll_for_more(const wf_server *s)
-{
-    wf_board_rank *own = wf_host_own(s->world->host);
-    uint64_t last = wf_now_ns();
-
-    while (!atomic_load(&s->stop) &&
-           atomic_load_explicit(&own->listening, memory_order_relaxed) >= 0 &&
-           wf_now_ns() - last < s->world->spin_ns) {
-        if (wf_world_drive(s->world)) {
-            last = wf_now_ns();
-        } else {
-            wf_cpu_relax();
-        }
-    }
+    return WF_PENDING;
 }
 
 static void *server_main(void *arg)
 {
-    const wf_server *s = arg;
+    wf_server *s = arg;
+    wf_goal goal = wf_goal_none(s->world, s);
+    wf_wait w;
 
-    while (!atomic_load(&s->stop)) {
-        if (is_stuck(s->world)) {
-            sleep_for_room(s);
-        } else {
-            sleep_listening(s);
-        }
-        poll_for_more(s);
-    }
+    wf_wait_begin(&w, &goal, true);
+    wf_wait_pace(&w, &s->pace);
+    w.listens = listens;
+    wf_wait_run(&w, look);
     return NULL;
 }
 
@@ -106,6 +78,9 @@ weft_status wf_serve(weft_world *world)
         return wf_fail(WEFT_ERR_NOMEM, "the thread that answers other ranks");
     }
     s->world = world;
+    /* One question is often followed by the next. The bell rings for whatever
+     * concerns it; the nap is for what nobody thought of. */
+    s->pace = (wf_pace){.spin_ns = world->pace.spin_ns, .nap_ns = WF_SEC};
     st = wf_thread_start("the thread that answers other ranks", server_main, s,
                          &s->thread);
     if (st != WEFT_OK) {

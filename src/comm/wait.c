@@ -2,187 +2,269 @@
 #include "comm/wait.h"
 
 #include <sched.h>
+#include <stdio.h>
 
+#include "comm/comm.h"
 #include "comm/request.h"
 
-/* A sleeper looks around by itself now and then, for its own deadline. */
-#define LONGEST_NAP_NS (100 * WF_MS)
+/* --- peers, in words ------------------------------------------------------ */
+
+/* "it was last in allreduce of 4 f32, sum, number 7 on communicator 2" */
+static void last_act(const wf_goal *g, uint32_t rank, char *text, size_t room)
+{
+    const wf_board_rank *e = wf_host_entry(g->world->host, g->member[rank]);
+    char shown[192];
+
+    if (!wf_comm_shown_text(e, shown, sizeof(shown))) {
+        snprintf(text, room, "it has called nothing yet");
+        return;
+    }
+    snprintf(text, room, "%s %s",
+             atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0
+                 ? "it is in"
+                 : "it was last in",
+             shown);
+}
+
+static weft_status timed_out(const wf_goal *g, uint64_t waited_ns)
+{
+    const wf_host *host = g->world->host;
+    char text[WF_DETAIL_MAX];
+    char name[256] = "";
+    const char *before = ", waiting for";
+    size_t n;
+
+    g->kind->name(g, name, sizeof(name));
+    n = (size_t)snprintf(text, sizeof(text),
+                         "rank %u: no progress for %.3g s in %s", g->rank,
+                         (double)waited_ns / 1e9, name);
+    for (uint32_t r = 0;
+         g->kind->awaits != NULL && r < g->ranks && n < sizeof(text) - 300;
+         r++) {
+        const wf_peer *p = &host->peer[g->member[r]];
+        /* A rank that is stopped may keep us waiting through others. */
+        bool stopped = wf_host_stopped(host, g->member[r]);
+
+        if (r != g->rank && (stopped || g->kind->awaits(g, r))) {
+            last_act(g, r, name, sizeof(name));
+            n += (size_t)snprintf(
+                text + n, sizeof(text) - n, "%s rank %u (pid %d on %s%s; %s)",
+                before, r, p->pid, p->host, stopped ? ", stopped" : "", name);
+            before = ",";
+        }
+    }
+    return wf_fail(WEFT_ERR_TIMEOUT, "%s", text);
+}
+
+/* --- the goal ------------------------------------------------------------- */
+
+static weft_status goal_fail(const wf_goal *g, weft_status why)
+{
+    return g->kind->fail != NULL ? g->kind->fail(g, why) : why;
+}
+
+static uint64_t goal_moved(const wf_goal *g)
+{
+    return g->kind->moved != NULL ? g->kind->moved(g) : 0;
+}
+
+static weft_status goal_ask(const wf_goal *g)
+{
+    return g->kind->check != NULL ? g->kind->check(g) : WEFT_OK;
+}
+
+weft_status wf_goal_check_peers(const wf_goal *g)
+{
+    weft_status st = WEFT_OK;
+    char last[256];
+
+    for (uint32_t r = 0; g->kind->gone != NULL && r < g->ranks; r++) {
+        weft_status one = r != g->rank ? g->kind->gone(g, r) : WEFT_OK;
+
+        if (one == WF_PENDING) {
+            st = one;
+        } else if (one != WEFT_OK) {
+            last_act(g, r, last, sizeof(last));
+            return wf_fail(one, "%.600s; %s", weft_error_detail(), last);
+        }
+    }
+    return st;
+}
+
+static uint32_t last_alarm(const wf_goal *g)
+{
+    return atomic_load_explicit(&g->world->host->board->alarm,
+                                memory_order_acquire);
+}
+
+/* Rule 3. */
+static weft_status check_alarm(const wf_goal *g, wf_stall *s)
+{
+    uint32_t alarm = last_alarm(g);
+    weft_status st = WEFT_OK;
+
+    if (!s->has_looked || s->alarm != alarm) {
+        st = wf_goal_check_peers(g);
+        s->has_looked = st != WF_PENDING;
+        s->alarm = alarm;
+    }
+    return st == WF_PENDING ? WEFT_OK : st;
+}
+
+weft_status wf_goal_check(const wf_goal *g, wf_stall *s, uint64_t now)
+{
+    uint64_t moved = goal_moved(g);
+    weft_status st = goal_ask(g);
+
+    if (s->since_ns == 0 || moved != s->moved) {
+        s->since_ns = now;
+        s->moved = moved;
+    }
+    if (st == WEFT_OK) {
+        st = check_alarm(g, s);
+    }
+    if (st == WEFT_OK && g->timeout_ns != NULL &&
+        now - s->since_ns > atomic_load(g->timeout_ns)) {
+        st = timed_out(g, now - s->since_ns);
+    }
+    return st == WEFT_OK ? st : goal_fail(g, st);
+}
+
+/* --- the wait ------------------------------------------------------------- */
+
+bool wf_wait_drive(wf_wait *w)
+{
+    weft_world *world = w->goal.world;
+    bool moved = w->drowsy ? wf_world_drive_now(world) : wf_world_drive(world);
+
+    w->stirred = w->stirred || moved;
+    return moved;
+}
+
+/* Announce that this thread will sleep; the next look is the last before. */
+static void wait_drowse(wf_wait *w)
+{
+    const wf_goal *g = &w->goal;
+    wf_board_rank *own = wf_host_own(g->world->host);
+
+    if (g->ranks > 0) {
+        atomic_store_explicit(&own->since_ns, w->stall.since_ns,
+                              memory_order_relaxed);
+    }
+    w->listening = w->listens != NULL && w->listens(g->world);
+    w->bell = w->listening ? wf_board_listen(own)
+                           : wf_board_drowse(g->world->host->board, own);
+    w->drowsy = true;
+    w->polls = w->mask;
+}
+
+void wf_wait_rouse(wf_wait *w)
+{
+    wf_board_rank *own = wf_host_own(w->goal.world->host);
+
+    if (w->drowsy && w->listening) {
+        wf_board_unlisten(own);
+    } else if (w->drowsy) {
+        wf_board_awake(own);
+    }
+    w->drowsy = false;
+}
+
+/* Is there a reason not to sleep after all? What happened may happen again;
+ * what was posted before the announcement rang no bell; and what this thread
+ * listens for may come by the other one. */
+static bool is_roused(const wf_wait *w)
+{
+    const wf_goal *g = &w->goal;
+
+    return w->stirred || goal_moved(g) != w->stall.moved ||
+           last_alarm(g) != w->stall.alarm || goal_ask(g) != WEFT_OK ||
+           (w->listening && !w->listens(g->world));
+}
 
 static void wait_sleep(wf_wait *w)
 {
-    uint64_t until = wf_now_ns() + LONGEST_NAP_NS;
-    uint64_t deadline = w->since_ns + w->comm->timeout_ns + 1;
+    const wf_goal *g = &w->goal;
+    wf_host *host = g->world->host;
+    uint64_t until = wf_now_ns() + w->pace->nap_ns;
 
-    if (w->op != NULL && deadline < until) {
-        until = deadline;
+    if (g->timeout_ns != NULL) {
+        uint64_t end = w->stall.since_ns + atomic_load(g->timeout_ns) + 1;
+
+        until = end < until ? end : until;
     }
-    if (w->until_ns != 0 && w->until_ns < until) {
-        until = w->until_ns;
+    if (is_roused(w) || (w->drives && !wf_ports_arm(g->world))) {
+        w->stirred = true;
+    } else if (w->listening) {
+        wf_board_sleep_listening(wf_host_own(host), w->bell, until);
+    } else {
+        wf_board_sleep(host->board, wf_host_own(host), w->bell, until);
     }
-    wf_board_sleep(w->comm->world->host->board, w->comm->own, w->bell, until);
-    wf_wait_end(w);
+    wf_wait_rouse(w);
 }
 
-/* Does the caller want to give up? Others can then not rely on this rank any
- * more, and are told. Who set a bound comes back soon enough by itself. */
-static void wait_ask(wf_wait *w, uint64_t now)
+/* Rule 4. */
+static weft_status wait_ask(wf_wait *w, uint64_t now)
 {
-    const weft_world *world = w->comm->world;
+    const wf_goal *g = &w->goal;
+    char name[256];
 
-    if (world->interrupted == NULL || w->until_ns != 0) {
-        return;
+    if (g->interrupt == NULL || now - w->asked_ns < WF_SLICE_NS) {
+        return WEFT_OK;
     }
-    if (w->asked_ns == 0) {
-        w->asked_ns = now;
+    w->asked_ns = now;
+    if (wf_interrupt_check(g->interrupt) == WEFT_OK) {
+        return WEFT_OK;
     }
-    if (now - w->asked_ns >= LONGEST_NAP_NS) {
-        w->asked_ns = now;
-        if (world->interrupted(world->interrupted_ctx) != 0) {
-            weft_comm_abort(w->comm, "interrupted");
-        }
-    }
+    g->kind->name(g, name, sizeof(name));
+    return goal_fail(g, wf_fail(WEFT_ERR_ABORTED, "rank %u: interrupted in %s",
+                                g->rank, name));
 }
 
-/* Can the operation still end? */
-static weft_status wait_check(wf_wait *w, uint64_t now)
+/* Leave the core to others the more, the longer nothing has happened. */
+static void wait_rest(wf_wait *w, uint64_t quiet_ns)
 {
-    weft_comm *comm = w->comm;
-    uint32_t alarm = atomic_load_explicit(&comm->world->host->board->alarm,
-                                          memory_order_acquire);
-    weft_status st = wf_comm_check(comm);
+    const wf_pace *pace = w->pace;
 
-    if (st != WEFT_OK || w->op == NULL) {
-        return w->op == NULL ? WEFT_OK : st;
+    if (quiet_ns < pace->spin_ns) {
+        wf_cpu_relax();
+    } else if (quiet_ns < pace->spin_ns + pace->yield_ns) {
+        sched_yield();
+    } else {
+        wait_drowse(w);
     }
-    if (!w->looked || alarm != w->alarm) {
-        w->looked = true;
-        w->alarm = alarm;
-        st = wf_comm_check_members(comm, w->op);
-    }
-    if (st == WEFT_OK && now - w->since_ns > comm->timeout_ns) {
-        st = wf_comm_timed_out(comm, w->op, now - w->since_ns);
-    }
-    return st;
 }
 
 weft_status wf_wait_slow(wf_wait *w)
 {
-    weft_world *world = w->comm->world;
-    uint64_t quiet;
+    weft_world *world = w->goal.world;
+    bool slept = w->drowsy;
+    uint64_t since;
     uint64_t now;
     weft_status st;
 
-    if (w->drowsy && w->op != NULL && w->op->moved != w->moved) {
-        wf_wait_end(w); /* the second look found something to do, maybe more */
-    } else if (w->drowsy) {
+    if (slept) {
         wait_sleep(w);
     }
-    if (atomic_load_explicit(&world->pending, memory_order_relaxed) != 0) {
+    if (!w->drives &&
+        atomic_load_explicit(&world->pending, memory_order_relaxed) != 0) {
         wf_world_drive(world);
     }
     now = wf_now_ns();
-    if (w->since_ns == 0 || (w->op != NULL && w->op->moved != w->moved)) {
-        w->since_ns = now;
-        w->moved = w->op != NULL ? w->op->moved : 0;
+    if (w->asked_ns == 0) {
+        w->asked_ns = now;
     }
-    wait_ask(w, now);
-    st = wait_check(w, now);
-    if (st != WEFT_OK) {
-        return st;
+    if (w->stirred) {
+        w->stirred = false;
+        w->awake_ns = now;
     }
-    quiet = now - w->since_ns;
-    if (quiet < world->spin_ns) {
-        wf_cpu_relax();
-    } else if (quiet < world->spin_ns + world->yield_ns) {
-        sched_yield();
-    } else {
-        atomic_store_explicit(&w->comm->own->since_ns, w->since_ns,
-                              memory_order_relaxed);
-        w->bell = wf_board_drowse(world->host->board, w->comm->own);
-        w->drowsy = true;
-    }
-    return WEFT_OK;
-}
-
-/* One step, under the lock of the ports where the operation needs them. */
-static weft_status op_step_alone(wf_op *op)
-{
-    weft_world *world = op->comm->world;
-    weft_status st;
-
-    if (!op->driven) {
-        return op->step(op);
-    }
-    pthread_mutex_lock(&world->drive);
-    st = op->step(op);
-    pthread_mutex_unlock(&world->drive);
-    return st;
-}
-
-/* One step, having moved on what it may depend on. The last look before a sleep
- * must not be left to a thread that is driving, and may have looked earlier. */
-static weft_status op_step(wf_op *op, bool last_look)
-{
-    weft_world *world = op->comm->world;
-
-    if (op->driven &&
-        (last_look ? wf_world_drive_now(world) : wf_world_drive(world))) {
-        op->moved++; /* bytes of ours may have moved: do not go to sleep */
-    }
-    return op_step_alone(op);
-}
-
-static void op_drop(wf_op *op)
-{
-    weft_world *world = op->comm->world;
-
-    if (op->drop == NULL) {
-        return;
-    }
-    if (op->driven) {
-        pthread_mutex_lock(&world->drive);
-    }
-    op->drop(op);
-    if (op->driven) {
-        pthread_mutex_unlock(&world->drive);
-    }
-}
-
-static weft_status op_fail(wf_op *op, weft_status st)
-{
-    if (!op->private_failure) {
-        st = wf_comm_break(op->comm, st, weft_error_detail());
-    }
-    op_drop(op);
-    return st;
-}
-
-weft_status wf_op_try(wf_op *op)
-{
-    weft_status st;
-
-    wf_world_drive_now(op->comm->world);
-    st = op_step_alone(op);
-    return st == WEFT_OK || st == WF_PENDING ? st : op_fail(op, st);
-}
-
-weft_status wf_op_run(wf_op *op)
-{
-    wf_wait w;
-    weft_status st = op_step(op, false);
-
+    st = wait_ask(w, now);
     if (st == WEFT_OK) {
-        return st;
+        st = wf_goal_check(&w->goal, &w->stall, now);
     }
-    wf_wait_begin(&w, op->comm, op);
-    wf_comm_show_waiting(op->comm, true);
-    while (st == WF_PENDING) {
-        st = wf_wait_pause(&w);
-        if (st == WEFT_OK) {
-            st = op_step(op, w.drowsy);
-        }
+    since = w->awake_ns > w->stall.since_ns ? w->awake_ns : w->stall.since_ns;
+    if (st == WEFT_OK && !slept) {
+        wait_rest(w, now - since);
     }
-    wf_wait_end(&w);
-    wf_comm_show_waiting(op->comm, false);
-    return st == WEFT_OK ? st : op_fail(op, st);
+    return st;
 }

@@ -1,45 +1,124 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting politely: poll for a while, then yield the core, then sleep until a
- * peer rings. How long depends on whether ranks outnumber cores.
+/* The one way to wait: poll for a while, yield the core, then sleep until a
+ * peer rings. How long each takes depends on whether ranks outnumber cores.
  *
  *     wf_wait w;
- *     wf_wait_begin(&w, comm, op);
- *     while ((st = op->step(op)) == WF_PENDING) {
- *         st = wf_wait_pause(&w);
- *         if (st != WEFT_OK) break;
- *     }
- *     wf_wait_end(&w);
+ *     wf_wait_begin(&w, &goal, drives);
+ *     st = wf_wait_run(&w, look);
  *
- * Before it sleeps, a wait announces it and has the loop look once more; so
- * nothing that was posted in between is slept through (see mem/board.h). */
+ * A goal says what is waited for: whom it needs, whether it has moved, what it
+ * is called. `look` tells whether it is reached, and does on the way what this
+ * rank can do for it. The rules:
+ *
+ *   1. Before it sleeps, a wait announces it and looks once more; so nothing
+ *      that was posted in between is slept through (see mem/board.h). That look
+ *      does not leave the driving to another thread, which may have looked
+ *      earlier. Then it arms the ports that have descriptors (comm/ports.h):
+ * the bell is all that it sleeps on.
+ *   2. The deadline counts from the last time that the goal moved. Whatever
+ *      else happened keeps the wait from sleeping, but not from failing.
+ *   3. Whether a peer is gone is looked at after each alarm of the board.
+ *   4. The caller is asked about ten times a second whether it gives up. */
 #ifndef WF_COMM_WAIT_H
 #define WF_COMM_WAIT_H
 
+#include "base/patience.h"
 #include "base/time.h"
-#include "comm/comm.h"
+#include "comm/op.h"
+#include "comm/world.h"
+
+typedef struct wf_goal wf_goal;
+
+/* Each of these is optional, and none is called while a wait only polls. */
+typedef struct wf_goal_kind {
+    /* What it is called: "a barrier of a region". */
+    void (*name)(const wf_goal *goal, char *text, size_t room);
+    /* Counts up whenever something happened for it. */
+    uint64_t (*moved)(const wf_goal *goal);
+    /* Can it still be reached? WEFT_OK, or why not. */
+    weft_status (*check)(const wf_goal *goal);
+    /* Is `rank` gone, though it is needed? WEFT_OK, or how it went; WF_PENDING
+     * if that has to be looked at again without a further alarm. */
+    weft_status (*gone)(const wf_goal *goal, uint32_t rank);
+    /* Is it `rank` that is late? Asked when the deadline has passed. */
+    bool (*awaits)(const wf_goal *goal, uint32_t rank);
+    /* It is not reached, for this reason, which is the detail: what the wait
+     * fails with, or WEFT_OK to go on. */
+    weft_status (*fail)(const wf_goal *goal, weft_status why);
+} wf_goal_kind;
+
+struct wf_goal {
+    const wf_goal_kind *kind;
+    void *ctx;
+    weft_world *world;
+    /* Who takes part, as a communicator or a region numbers them. */
+    uint32_t rank; /* this one */
+    uint32_t ranks;
+    const uint32_t *member;             /* rank -> rank in the job */
+    const _Atomic uint64_t *timeout_ns; /* NULL: there is no deadline */
+    const wf_interrupt *interrupt;      /* NULL: nobody is asked */
+};
+
+/* The goal of a thread that only drives: it never fails. */
+static inline wf_goal wf_goal_none(weft_world *world, void *ctx)
+{
+    static const wf_goal_kind kind = {0};
+
+    return (wf_goal){.kind = &kind, .ctx = ctx, .world = world};
+}
+
+/* How long a goal has not moved. Zero: it was not looked at yet. */
+typedef struct wf_stall {
+    uint64_t moved;
+    uint64_t since_ns;
+    uint32_t alarm;  /* of the board, at the last look at the peers */
+    bool has_looked; /* and need not look before the next alarm */
+} wf_stall;
+
+/* Can it still be reached? By rules 2 and 3; fails as the kind says. */
+weft_status wf_goal_check(const wf_goal *goal, wf_stall *stall, uint64_t now);
+
+/* Is one of the ranks gone that it needs? */
+weft_status wf_goal_check_peers(const wf_goal *goal);
 
 typedef struct wf_wait {
-    weft_comm *comm;
-    const wf_op *op; /* NULL: others see to its deadline */
+    wf_goal goal;
+    wf_stall stall;
+    const wf_pace *pace;
+    /* Which bell to sleep on: the second one, for active messages, while this
+     * says so; NULL: always the first. */
+    bool (*listens)(weft_world *world);
     uint32_t polls;
     uint32_t mask;
     uint32_t bell;
-    bool drowsy;
-    bool looked; /* at the members, when the board's alarm was `alarm` */
-    uint32_t alarm;
-    uint64_t moved;    /* op->moved when it last changed */
-    uint64_t since_ns; /* when that was; 0: the clock was not read yet */
-    uint64_t until_ns; /* the caller wants to look again then; 0: never */
-    uint64_t asked_ns; /* when it was last asked whether to give up */
+    bool drives;       /* `look` drives the world, by wf_wait_drive */
+    bool stirred;      /* it did something */
+    bool drowsy;       /* it has announced that it will sleep */
+    bool listening;    /* on the second bell */
+    uint64_t awake_ns; /* when it last did something */
+    uint64_t asked_ns; /* when the caller was last asked */
 } wf_wait;
 
-static inline void wf_wait_begin(wf_wait *w, weft_comm *comm, const wf_op *op)
+static inline void wf_wait_begin(wf_wait *w, const wf_goal *goal, bool drives)
 {
-    *w = (wf_wait){.comm = comm, .op = op, .mask = comm->world->poll_mask};
+    *w = (wf_wait){.goal = *goal,
+                   .pace = &goal->world->pace,
+                   .mask = goal->world->pace.poll_mask,
+                   .drives = drives};
+}
+
+/* Wait at a pace of its own, which outlives the wait. */
+static inline void wf_wait_pace(wf_wait *w, const wf_pace *pace)
+{
+    w->pace = pace;
+    w->mask = pace->poll_mask;
 }
 
 /* The rare part: clock, peers, other work, yielding, sleeping. */
 weft_status wf_wait_slow(wf_wait *w);
+
+/* Sleep no more, if it was about to. */
+void wf_wait_rouse(wf_wait *w);
 
 static inline weft_status wf_wait_pause(wf_wait *w)
 {
@@ -50,19 +129,32 @@ static inline weft_status wf_wait_pause(wf_wait *w)
     return wf_wait_slow(w);
 }
 
-static inline void wf_wait_end(wf_wait *w)
+/* Look until it says WEFT_OK or a failure, or until the goal fails. */
+static inline weft_status wf_wait_run(wf_wait *w,
+                                      weft_status (*look)(wf_wait *w))
 {
-    if (w->drowsy) {
-        wf_board_awake(w->comm->own);
-        w->drowsy = false;
+    weft_status st = look(w);
+
+    while (st == WF_PENDING) {
+        st = wf_wait_pause(w);
+        if (st == WEFT_OK) {
+            st = look(w);
+        }
     }
+    wf_wait_rouse(w);
+    return st;
 }
 
-/* Step an operation until it is over. A failure breaks the communicator. */
-weft_status wf_op_run(wf_op *op);
+/* --- for looks ------------------------------------------------------------ */
 
-/* Take one step of it, with all that had come when this was called; it may be
- * left at WF_PENDING. */
-weft_status wf_op_try(wf_op *op);
+/* Drive the world. Did something happen? */
+bool wf_wait_drive(wf_wait *w);
+
+/* Another thread does the driving: sleep at once. */
+static inline void wf_wait_tire(wf_wait *w)
+{
+    w->awake_ns = 0;
+    w->polls = w->mask;
+}
 
 #endif

@@ -29,22 +29,24 @@ static void choose_waiting(weft_world *world)
 {
     const wf_settings *s = &world->settings;
     bool crowded = world->host->count > world->host->cpus;
+    wf_pace *pace = &world->pace;
 
-    world->spin_ns = s->spin_ns != UINT64_MAX ? s->spin_ns
-                     : crowded                ? 0
-                                              : SPIN_NS;
-    world->yield_ns = s->yield_ns != UINT64_MAX        ? s->yield_ns
-                      : crowded && world->host->yields ? CROWDED_YIELD_NS
-                      : crowded                        ? 0
-                                                       : YIELD_NS;
-    world->poll_mask = world->spin_ns == 0 ? 0 : POLL_MASK;
+    pace->spin_ns = s->spin_ns != UINT64_MAX ? s->spin_ns
+                    : crowded                ? 0
+                                             : SPIN_NS;
+    pace->yield_ns = s->yield_ns != UINT64_MAX        ? s->yield_ns
+                     : crowded && world->host->yields ? CROWDED_YIELD_NS
+                     : crowded                        ? 0
+                                                      : YIELD_NS;
+    pace->nap_ns = WF_SLICE_NS;
+    pace->poll_mask = pace->spin_ns == 0 ? 0 : POLL_MASK;
     if (world->host->rank == 0) {
         wf_log(WEFT_LOG_INFO,
                "%u ranks here on %u cores: polling for %llu us, "
                "yielding for %llu us, then sleeping",
                world->host->count, world->host->cpus,
-               (unsigned long long)(world->spin_ns / 1000),
-               (unsigned long long)(world->yield_ns / 1000));
+               (unsigned long long)(pace->spin_ns / 1000),
+               (unsigned long long)(pace->yield_ns / 1000));
     }
 }
 
@@ -69,7 +71,8 @@ static weft_status make_world_comm(weft_world *world)
     return st;
 }
 
-static weft_status world_join(weft_world *world, const weft_boot *boot)
+static weft_status world_join(weft_world *world, const weft_boot *boot,
+                              wf_interrupt interrupt)
 {
     weft_status st;
 
@@ -80,10 +83,7 @@ static weft_status world_join(weft_world *world, const weft_boot *boot)
                        "functions",
                        boot->rank, boot->ranks);
     }
-    st =
-        wf_host_join(boot, &world->settings,
-                     (wf_interrupt){world->interrupted, world->interrupted_ctx},
-                     &world->host);
+    st = wf_host_join(boot, &world->settings, interrupt, &world->host);
     if (st != WEFT_OK) {
         return st;
     }
@@ -133,8 +133,6 @@ static weft_status world_alloc(const weft_world_options *options,
     }
     wf_log_default_level((weft_log_level)world->settings.log);
     wf_settings_warn_unknown();
-    world->interrupted = options->interrupted;
-    world->interrupted_ctx = options->ctx;
     world->parts = parts;
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
@@ -195,7 +193,7 @@ weft_status wf_world_create(const weft_world_options *options,
         st = wf_options_read(boot, "weft_boot", &table, sizeof(table));
     }
     if (st == WEFT_OK) {
-        st = world_join(world, &table);
+        st = world_join(world, &table, (wf_interrupt){o.interrupted, o.ctx});
     }
     if (st == WEFT_OK && table.done != NULL) {
         table.done(table.ctx);

@@ -22,6 +22,15 @@ typedef struct wf_parts {
     const struct wf_comm_hooks *hooks;     /* of the layer above */
 } wf_parts;
 
+/* How a wait behaves while nothing happens: it polls, then yields the core,
+ * then sleeps, and looks around by itself now and then. */
+typedef struct wf_pace {
+    uint64_t spin_ns;
+    uint64_t yield_ns;
+    uint64_t nap_ns;
+    uint32_t poll_mask; /* look at the clock once in so many polls, less 1 */
+} wf_pace;
+
 /* Ids for the communicators that this rank leads, see ids.h. */
 typedef struct wf_ids {
     pthread_mutex_t lock;
@@ -42,12 +51,7 @@ struct weft_world {
     _Atomic uint32_t users; /* the caller and each communicator */
     wf_fork_calls on_fork;  /* orphan.c */
 
-    /* How waits behave here, see wait.h. */
-    uint64_t spin_ns;
-    uint64_t yield_ns;
-    uint32_t poll_mask; /* look at the clock once in so many polls, less 1 */
-    int (*interrupted)(void *ctx); /* NULL: waits are not interrupted */
-    void *interrupted_ctx;
+    wf_pace pace; /* of waits, see wait.h */
 
     /* All communicators, for news that comes by mail. */
     pthread_mutex_t comms_lock;

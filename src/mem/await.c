@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "mem/await.h"
 
+#include <string.h>
+
 #include "base/patience.h"
 
 /* How long a lack of memory may last before a wait for mail fails of it. */
@@ -42,8 +44,8 @@ static weft_status await_check(const wf_await *a, uint64_t began)
     return st == WEFT_OK ? check_memory(a, began) : st;
 }
 
-weft_status wf_await_mail(const wf_await *a, uint32_t from, uint64_t key,
-                          void *data, size_t *n, int *fd)
+static weft_status await_mail(const wf_await *a, uint32_t from, uint64_t key,
+                              void *data, size_t *n, int *fd)
 {
     const wf_peer *sender = &a->host->peer[from];
     size_t room = *n;
@@ -73,4 +75,17 @@ weft_status wf_await_mail(const wf_await *a, uint32_t from, uint64_t key,
                : wf_fail(WEFT_ERR_TIMEOUT,
                          "rank %u (pid %d on %s) did not answer in time", from,
                          sender->pid, sender->host);
+}
+
+weft_status wf_await_mail(const wf_await *a, uint32_t from, uint64_t key,
+                          void *data, size_t *n, int *fd)
+{
+    char before[WF_DETAIL_MAX];
+    weft_status st;
+
+    memcpy(before, weft_error_detail(), sizeof(before));
+    st = await_mail(a, from, key, data, n, fd);
+    /* A slice that passed without mail is no failure that anybody shall hear
+     * of. */
+    return st == WEFT_OK ? wf_fail(st, "%s", before) : st;
 }

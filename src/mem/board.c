@@ -45,25 +45,28 @@ uint32_t wf_board_drowse(wf_board *board, wf_board_rank *self)
     return bell;
 }
 
+/* Sleep while the word has this value, until it is woken or `until_ns`. */
+static void sleep_on(_Atomic uint32_t *word, uint32_t value, uint64_t until_ns)
+{
+    uint64_t now = wf_now_ns();
+    uint64_t nap = until_ns > now ? until_ns - now : 0;
+    struct timespec t = {(time_t)(nap / WF_SEC), (long)(nap % WF_SEC)};
+
+    if (nap > 0) {
+        futex(word, FUTEX_WAIT, value, &t);
+    }
+}
+
 void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
                     uint64_t until_ns)
 {
-    uint64_t now = wf_now_ns();
-    uint64_t nap;
-    struct timespec t;
-
-    if (now >= until_ns) {
-        return;
-    }
-    nap = until_ns - now;
     if (self->fence == 0 &&
-        atomic_load_explicit(&board->unfenced, memory_order_relaxed) != 0 &&
-        nap > UNFENCED_NAP_NS) {
-        nap = UNFENCED_NAP_NS;
+        atomic_load_explicit(&board->unfenced, memory_order_relaxed) != 0) {
+        uint64_t end = wf_now_ns() + UNFENCED_NAP_NS;
+
+        until_ns = end < until_ns ? end : until_ns;
     }
-    t.tv_sec = (time_t)(nap / WF_SEC);
-    t.tv_nsec = (long)(nap % WF_SEC);
-    futex(&self->bell, FUTEX_WAIT, bell, &t);
+    sleep_on(&self->bell, bell, until_ns);
 }
 
 void wf_board_awake(wf_board_rank *self)
@@ -90,11 +93,9 @@ uint32_t wf_board_listen(wf_board_rank *self)
 }
 
 void wf_board_sleep_listening(wf_board_rank *self, uint32_t bell,
-                              uint64_t nap_ns)
+                              uint64_t until_ns)
 {
-    struct timespec t = {(time_t)(nap_ns / WF_SEC), (long)(nap_ns % WF_SEC)};
-
-    futex(&self->second_bell, FUTEX_WAIT, bell, &t);
+    sleep_on(&self->second_bell, bell, until_ns);
 }
 
 void wf_board_unlisten(wf_board_rank *self)

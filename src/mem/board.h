@@ -73,7 +73,8 @@ typedef struct wf_board {
     uint32_t version;
     uint32_t ranks;
     _Atomic uint32_t unfenced; /* 1: somebody here has no membarrier */
-    /* Bumped whenever a rank dies or leaves; waits look at it. */
+    /* Counts up whenever a rank dies or leaves, or gives something up that it
+     * shares with others; waits look at it. */
     alignas(64) _Atomic uint32_t alarm;
     alignas(64) wf_board_rank rank[];
 } wf_board;
@@ -129,7 +130,7 @@ static inline void wf_board_ring_listener(wf_board_rank *r)
  * returned; sleep on it, after a second look; end it. */
 uint32_t wf_board_listen(wf_board_rank *self);
 void wf_board_sleep_listening(wf_board_rank *self, uint32_t bell,
-                              uint64_t nap_ns);
+                              uint64_t until_ns);
 void wf_board_unlisten(wf_board_rank *self);
 /* The caller looks for active messages itself, or does so no more; then it
  * looks once again. */

@@ -425,6 +425,15 @@ weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
     return WEFT_OK;
 }
 
+void wf_host_alarm(wf_host *h)
+{
+    /* Publishes what was stored before; pairs with the loads of `alarm`. */
+    atomic_fetch_add_explicit(&h->board->alarm, 1, memory_order_release);
+    for (uint32_t i = 0; i < h->count; i++) {
+        wf_board_ring(&h->board->rank[i]);
+    }
+}
+
 void wf_host_goodbye(wf_host *h)
 {
     wf_board_rank *own = wf_host_own(h);
@@ -433,11 +442,8 @@ void wf_host_goodbye(wf_host *h)
         atomic_exchange(&own->state, WF_BOARD_LEFT) == WF_BOARD_LEFT) {
         return;
     }
-    /* Publishes the goodbye before the sockets say the same less kindly. */
-    atomic_fetch_add_explicit(&h->board->alarm, 1, memory_order_release);
-    for (uint32_t i = 0; i < h->count; i++) {
-        wf_board_wake(&h->board->rank[i]);
-    }
+    /* The sockets say the same later, and less kindly. */
+    wf_host_alarm(h);
 }
 
 void wf_host_leave(wf_host *h)

@@ -87,6 +87,10 @@ static inline wf_board_rank *wf_host_own(const wf_host *host)
     return &host->board->rank[host->self];
 }
 
+/* All waits on this host shall look whether somebody is gone. Called after that
+ * was stored where they look. */
+void wf_host_alarm(wf_host *host);
+
 /* WEFT_OK, or WEFT_ERR_PEER with rank, pid, host and how it went. */
 weft_status wf_host_check(const wf_host *host, uint32_t rank);
 

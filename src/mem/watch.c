@@ -69,16 +69,6 @@ weft_status wf_watch_create(wf_host *host, wf_watch **out)
     return WEFT_OK;
 }
 
-/* Everybody who sleeps in this job on this host shall look at the board. */
-static void raise_alarm(wf_host *host)
-{
-    /* Publishes the state stored before; pairs with the load in waits. */
-    atomic_fetch_add_explicit(&host->board->alarm, 1, memory_order_release);
-    for (uint32_t i = 0; i < host->count; i++) {
-        wf_board_wake(&host->board->rank[i]);
-    }
-}
-
 static void peer_gone(wf_watch *w, uint32_t local, bool ended)
 {
     wf_board_rank *r = &w->host->board->rank[local];
@@ -87,7 +77,7 @@ static void peer_gone(wf_watch *w, uint32_t local, bool ended)
     if (atomic_compare_exchange_strong(&r->state, &here, WF_BOARD_DEAD)) {
         wf_log(WEFT_LOG_INFO, "rank %u (pid %d) died", r->rank, r->pid);
     }
-    raise_alarm(w->host);
+    wf_host_alarm(w->host);
     wf_mailbox_gone(w->host->mailbox, local, ended);
 }
 

@@ -22,46 +22,26 @@ static void ring_all(weft_region *region)
     }
 }
 
-static bool has_come(const wf_region_wait *w, uint32_t rank)
-{
-    return atomic_load_explicit(&w->region->control->rank[rank].arrived,
-                                memory_order_acquire) >= w->value;
-}
-
-static bool has_come_inside(const wf_region_wait *w, uint32_t rank)
-{
-    return atomic_load_explicit(&w->region->control->rank[rank].arrived_inside,
-                                memory_order_acquire) >= w->value;
-}
-
 static bool misses(const wf_region_wait *w, uint32_t rank)
 {
-    return !has_come(w, rank);
+    return atomic_load_explicit(&w->region->control->rank[rank].arrived,
+                                memory_order_acquire) < w->value;
 }
 
 static bool misses_inside(const wf_region_wait *w, uint32_t rank)
 {
-    return !has_come_inside(w, rank);
+    return atomic_load_explicit(&w->region->control->rank[rank].arrived_inside,
+                                memory_order_acquire) < w->value;
 }
 
 static bool all_have_come(const wf_region_wait *w)
 {
-    for (uint32_t r = 0; r < w->region->ranks; r++) {
-        if (!has_come(w, r)) {
-            return false;
-        }
-    }
-    return true;
-}
+    uint32_t r = 0;
 
-static bool all_have_come_inside(const wf_region_wait *w)
-{
-    for (uint32_t r = 0; r < w->region->ranks; r++) {
-        if (!has_come_inside(w, r)) {
-            return false;
-        }
+    while (r < w->region->ranks && !w->needs(w, r)) {
+        r++;
     }
-    return true;
+    return r == w->region->ranks;
 }
 
 static weft_status barrier_here(weft_region *region, uint64_t deadline)
@@ -70,16 +50,15 @@ static weft_status barrier_here(weft_region *region, uint64_t deadline)
                         .done = all_have_come,
                         .needs = misses,
                         .what = "a barrier of a region",
-                        .value = region->barriers + 1,
-                        .deadline_ns = deadline};
+                        .value = region->barriers + 1};
     weft_status st;
 
-    /* Publishes what this rank wrote before; pairs with the load in has_come.
+    /* Publishes what this rank wrote before; pairs with the load in misses.
      * One that timed out is taken up again by the next call. */
     atomic_store_explicit(&region->control->rank[region->rank].arrived, w.value,
                           memory_order_release);
     ring_all(region);
-    st = wf_region_await(&w);
+    st = wf_region_await(&w, deadline);
     if (st == WEFT_OK) {
         region->barriers = w.value;
     }
@@ -88,9 +67,7 @@ static weft_status barrier_here(weft_region *region, uint64_t deadline)
 
 static weft_status barrier_between(weft_region *region, uint64_t deadline)
 {
-    uint64_t now = wf_now_ns();
-
-    region->comm->timeout_ns = deadline > now ? deadline - now : 1;
+    region->comm->timeout_ns = wf_ns_until(deadline);
     return weft_barrier(region->comm);
 }
 
@@ -120,26 +97,34 @@ static weft_status tell_by_comm(weft_comm *comm, const void *in, size_t n,
                                 void *out, uint64_t deadline)
 {
     uint64_t usual = comm->timeout_ns;
-    uint64_t now = wf_now_ns();
     weft_status st;
 
-    comm->timeout_ns = deadline > now ? deadline - now : 1;
+    comm->timeout_ns = wf_ns_until(deadline);
     st = weft_allgather(comm, in, out, n, WEFT_U8);
     comm->timeout_ns = usual;
     return st;
 }
 
-static weft_status fail_stuck(void)
+static weft_status check_control(void *ctx)
 {
-    return wf_fail(WEFT_ERR_ABORTED, "a resize or sync of this region was not "
-                                     "finished by all ranks");
+    const weft_region *region = ctx;
+
+    return atomic_load(&region->control->stuck) == 0
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_ABORTED, "a resize or sync of this region "
+                                           "was not finished by all ranks");
 }
 
-/* One that cannot go on says so, since others may wait for it. */
-static weft_status check_stuck(const wf_region_wait *w)
+/* One that cannot go on says so, since others may wait for it; most often it
+ * cannot because of one who is gone. */
+static weft_status check_stuck(wf_region_wait *w)
 {
-    return atomic_load(&w->region->control->stuck) == 0 ? WEFT_OK
-                                                        : fail_stuck();
+    weft_status st = WEFT_OK;
+
+    if (check_control(w->region) != WEFT_OK) {
+        st = wf_region_check_peers(w);
+    }
+    return st == WEFT_OK ? check_control(w->region) : st;
 }
 
 /* Show `in` to all ranks, and return when all have shown theirs. */
@@ -149,25 +134,22 @@ static weft_status tell_here(weft_region *region, const void *in, size_t n,
     wf_region_control *c = region->control;
     wf_region_rank *own = &c->rank[region->rank];
     wf_region_wait w = {.region = region,
-                        .done = all_have_come_inside,
+                        .done = all_have_come,
                         .needs = misses_inside,
                         .what = "a resize or sync of a region",
                         .value = region->barriers_inside + 1,
-                        .deadline_ns = deadline,
                         .check = check_stuck};
-    weft_status st;
+    weft_status st = check_stuck(&w);
 
-    if (atomic_load(&c->stuck) != 0) {
-        /* Most often because of one who is gone. */
-        st = wf_region_check_peers(&w);
-        return st != WEFT_OK ? st : fail_stuck();
+    if (st != WEFT_OK) {
+        return st;
     }
     /* Whoever reads this half does so before it comes to the next comparison,
      * which all have come to when the one after that begins. */
     memcpy(own->slot[w.value % 2], in, n);
     atomic_store_explicit(&own->arrived_inside, w.value, memory_order_release);
     ring_all(region);
-    st = wf_region_await(&w);
+    st = wf_region_await(&w, deadline);
     region->barriers_inside = w.value;
     if (st != WEFT_OK) {
         atomic_store(&c->stuck, 1);
@@ -216,10 +198,9 @@ static weft_status verdict_by_comm(weft_comm *comm, note *mine,
 {
     int64_t first = mine->status != WEFT_OK ? comm->rank : INT64_MAX;
     uint64_t usual = comm->timeout_ns;
-    uint64_t now = wf_now_ns();
     weft_status st;
 
-    comm->timeout_ns = deadline > now ? deadline - now : 1;
+    comm->timeout_ns = wf_ns_until(deadline);
     st = weft_allreduce(comm, &first, &first, 1, WEFT_I64, WEFT_MIN);
     if (st == WEFT_OK && first < comm->size) {
         st =
@@ -295,13 +276,6 @@ weft_status wf_region_post(weft_region *region, weft_comm *comm, uint32_t to,
     weft_status st = wf_mail_post(&group, to, key, data, n, fd);
 
     return st == WEFT_OK ? st : give_up(region, comm, st);
-}
-
-static weft_status check_control(void *ctx)
-{
-    const weft_region *region = ctx;
-
-    return atomic_load(&region->control->stuck) == 0 ? WEFT_OK : fail_stuck();
 }
 
 weft_status wf_region_take(weft_region *region, weft_comm *comm, uint32_t from,
@@ -441,7 +415,7 @@ void wf_control_close(weft_region *region)
     /* A forked child has it, too, and does not speak for the rank. */
     if (region->control != NULL && !atomic_load(&region->world->host->orphan)) {
         atomic_store(&region->control->rank[region->rank].gone, 1);
-        ring_all(region);
+        wf_host_alarm(region->world->host);
     }
     wf_segment_close(&region->control_segment);
     region->control = NULL;

@@ -36,6 +36,7 @@
 #include <weft/region.h>
 
 #include "comm/comm.h"
+#include "comm/wait.h"
 #include "region/partition.h"
 #include "region/storage.h"
 
@@ -99,9 +100,9 @@ struct weft_region {
     wf_board_rank **entry; /* rank here -> entry on the board */
     wf_board_rank *own;
     bool one_node;
-    bool mapped;         /* the parts of all ranks are mapped here */
-    uint64_t timeout_ns; /* of resize, and where a call gives none */
-    uint32_t mails;      /* exchanges of descriptors so far; all count alike */
+    bool mapped;                 /* the parts of all ranks are mapped here */
+    _Atomic uint64_t timeout_ns; /* of resize, and where a call gives none */
+    uint32_t mails; /* exchanges of descriptors so far; all count alike */
 
     /* What it is. */
     uint32_t dims;
@@ -221,22 +222,26 @@ weft_status wf_control_open(weft_region *region, weft_comm *comm,
                             uint64_t deadline_ns);
 void wf_control_close(weft_region *region);
 
-/* Sleep politely until `done` says so; PEER, TIMEOUT, CLOSED. `needs` tells
- * whether `rank` still has to do something for it: its end is an error then. */
+/* Words in the control segment that are waited for. */
 typedef struct wf_region_wait {
     weft_region *region;
     bool (*done)(const struct wf_region_wait *w);
+    /* Does `rank` still have to do something for it? Its end is an error then.
+     */
     bool (*needs)(const struct wf_region_wait *w, uint32_t rank);
     const char *what; /* "a barrier of a region" */
     uint64_t value;
     uint32_t slot;
-    uint64_t deadline_ns; /* monotonic */
     /* NULL, or: can it still end? WEFT_OK, or why not. */
-    weft_status (*check)(const struct wf_region_wait *w);
+    weft_status (*check)(struct wf_region_wait *w);
 } wf_region_wait;
-weft_status wf_region_await(const wf_region_wait *w);
+/* Wait until `done` says so; PEER, TIMEOUT, CLOSED, ABORTED. */
+weft_status wf_region_await(wf_region_wait *w, uint64_t deadline_ns);
 /* WEFT_ERR_PEER if one that is needed is gone. */
-weft_status wf_region_check_peers(const wf_region_wait *w);
+weft_status wf_region_check_peers(wf_region_wait *w);
+/* What the ranks of the region take part in, as a goal of comm/wait.h. */
+wf_goal wf_region_goal(weft_region *region, const wf_goal_kind *kind, void *ctx,
+                       const _Atomic uint64_t *timeout_ns);
 
 /* When `seconds` from now are over; 0 or less, and what is no number: by
  * `fallback_ns`. */

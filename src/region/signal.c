@@ -79,8 +79,7 @@ weft_status weft_region_wait(weft_region *region, uint32_t slot, uint64_t value,
     if (st != WEFT_OK) {
         return st;
     }
-    w.deadline_ns = wf_region_deadline(timeout, region->timeout_ns);
-    return wf_region_await(&w);
+    return wf_region_await(&w, wf_region_deadline(timeout, region->timeout_ns));
 }
 
 weft_status weft_region_signalled(const weft_region *region, uint32_t rank,

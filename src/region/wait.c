@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for words in the control segment: poll for a while, yield the core,
- * then sleep until a peer rings, as src/comm/wait.c does for operations. */
-#include <sched.h>
+/* Waiting for words in the control segment, by comm/wait.h. */
 #include <stdio.h>
 
 #include "base/time.h"
-#include "comm/request.h"
+#include "comm/wait.h"
 #include "region/region.h"
 
-/* A sleeper looks around by itself now and then, for its own deadline. */
-#define LONGEST_NAP_NS (100 * WF_MS)
 #define LONGEST_S 1e9
 
 uint64_t wf_region_deadline(double seconds, uint64_t fallback_ns)
@@ -36,130 +32,96 @@ weft_status wf_region_here(const weft_region *region)
     return WEFT_OK;
 }
 
-weft_status wf_region_check_peers(const wf_region_wait *w)
+static void wait_name(const wf_goal *g, char *text, size_t room)
 {
-    const weft_region *region = w->region;
-    const wf_host *host = region->world->host;
+    const wf_region_wait *w = g->ctx;
 
-    for (uint32_t r = 0; r < region->ranks; r++) {
-        const wf_peer *peer = &host->peer[region->member[r]];
-        weft_status st = WEFT_OK;
-
-        if (r == region->rank || !w->needs(w, r)) {
-            continue;
-        }
-        if (atomic_load(&region->control->rank[r].gone) != 0) {
-            st = wf_fail(WEFT_ERR_PEER,
-                         "rank %u (pid %d on %s) has given the region up", r,
-                         peer->pid, peer->host);
-        }
-        if (wf_host_check(host, region->member[r]) != WEFT_OK) {
-            st = WEFT_ERR_PEER;
-        }
-        /* What it did before it went counts. */
-        if (st != WEFT_OK && w->needs(w, r)) {
-            return w->done(w) ? WEFT_OK : st;
-        }
-    }
-    return WEFT_OK;
+    snprintf(text, room, "%s", w->what);
 }
 
-static weft_status timed_out(const wf_region_wait *w)
+static weft_status wait_check(const wf_goal *g)
 {
-    const weft_region *region = w->region;
-    char text[512] = "";
-    size_t n = 0;
-
-    for (uint32_t r = 0; r < region->ranks && n < sizeof(text) - 96; r++) {
-        const wf_peer *p = &region->world->host->peer[region->member[r]];
-
-        if (r != region->rank && w->needs(w, r)) {
-            n += (size_t)snprintf(text + n, sizeof(text) - n,
-                                  "%s rank %u (pid %d on %.40s)",
-                                  n > 0 ? "," : "", r, p->pid, p->host);
-        }
-    }
-    return wf_fail(WEFT_ERR_TIMEOUT, "rank %u: the time for %s is over%s%s",
-                   region->rank, w->what, n > 0 ? ", waiting for" : "", text);
-}
-
-/* Does the caller want to give up? Asked now and then: it may be slow. */
-static weft_status wait_ask(const wf_region_wait *w, uint64_t now,
-                            uint64_t *asked)
-{
-    const weft_world *world = w->region->world;
-
-    if (world->interrupted == NULL || now - *asked < LONGEST_NAP_NS) {
-        return WEFT_OK;
-    }
-    *asked = now;
-    return world->interrupted(world->interrupted_ctx) != 0
-               ? wf_fail(WEFT_ERR_ABORTED, "interrupted in %s", w->what)
-               : WEFT_OK;
-}
-
-/* Can it still end? */
-static weft_status wait_check(const wf_region_wait *w, uint64_t now)
-{
+    wf_region_wait *w = g->ctx;
     weft_status st = wf_region_here(w->region);
 
-    if (st == WEFT_OK) {
-        st = wf_region_check_peers(w);
-    }
-    if (st == WEFT_OK && w->check != NULL) {
-        st = w->check(w);
-    }
-    if (st == WEFT_OK && now >= w->deadline_ns) {
-        st = timed_out(w);
-    }
-    return st;
+    return st == WEFT_OK && w->check != NULL ? w->check(w) : st;
 }
 
-/* Announce it, look again, sleep. */
-static void wait_sleep(const wf_region_wait *w, uint64_t now)
+static weft_status wait_gone(const wf_goal *g, uint32_t rank)
 {
-    weft_region *region = w->region;
-    wf_board *board = region->world->host->board;
-    uint64_t until = now + LONGEST_NAP_NS;
-    uint32_t bell = wf_board_drowse(board, region->own);
+    const wf_region_wait *w = g->ctx;
+    const weft_region *region = w->region;
+    const wf_host *host = region->world->host;
+    const wf_peer *peer = &host->peer[region->member[rank]];
+    weft_status st = WEFT_OK;
 
-    if (!w->done(w)) {
-        wf_board_sleep(board, region->own, bell,
-                       until < w->deadline_ns ? until : w->deadline_ns);
+    if (w->needs(w, rank)) {
+        st = wf_host_check(host, region->member[rank]);
     }
-    wf_board_awake(region->own);
+    if (st == WEFT_OK && w->needs(w, rank) &&
+        atomic_load(&region->control->rank[rank].gone) != 0) {
+        st = wf_fail(WEFT_ERR_PEER,
+                     "rank %u (pid %d on %s) has given the region up", rank,
+                     peer->pid, peer->host);
+    }
+    /* What it did before it went counts. */
+    return st != WEFT_OK && w->needs(w, rank) ? st : WEFT_OK;
 }
 
-weft_status wf_region_await(const wf_region_wait *w)
+static bool wait_awaits(const wf_goal *g, uint32_t rank)
 {
-    weft_world *world = w->region->world;
-    uint64_t since = wf_now_ns();
-    uint64_t now = since;
-    uint64_t asked = since;
-    weft_status st;
+    const wf_region_wait *w = g->ctx;
 
-    for (uint32_t polls = 1; !w->done(w); polls++) {
-        if ((polls & world->poll_mask) != 0) {
-            wf_cpu_relax();
-            continue;
-        }
-        st = wait_check(w, now);
-        if (st == WEFT_OK) {
-            st = wait_ask(w, now, &asked);
-        }
-        if (st != WEFT_OK) {
-            return w->done(w) ? WEFT_OK : st;
-        }
-        if (atomic_load_explicit(&world->pending, memory_order_relaxed) != 0) {
-            wf_world_drive(world);
-        }
-        now = wf_now_ns();
-        if (now - since >= world->spin_ns + world->yield_ns) {
-            wait_sleep(w, now);
-            now = wf_now_ns();
-        } else if (now - since >= world->spin_ns) {
-            sched_yield();
-        }
-    }
-    return WEFT_OK;
+    return w->needs(w, rank);
+}
+
+/* One that has just been reached is none that failed. */
+static weft_status wait_fail(const wf_goal *g, weft_status why)
+{
+    const wf_region_wait *w = g->ctx;
+
+    return w->done(w) ? WEFT_OK : why;
+}
+
+static weft_status wait_look(wf_wait *w)
+{
+    const wf_region_wait *of = w->goal.ctx;
+
+    return of->done(of) ? WEFT_OK : WF_PENDING;
+}
+
+wf_goal wf_region_goal(weft_region *region, const wf_goal_kind *kind, void *ctx,
+                       const _Atomic uint64_t *timeout_ns)
+{
+    return (wf_goal){.kind = kind,
+                     .ctx = ctx,
+                     .world = region->world,
+                     .rank = region->rank,
+                     .ranks = region->ranks,
+                     .member = region->member,
+                     .timeout_ns = timeout_ns,
+                     .interrupt = &region->world->host->interrupt};
+}
+
+static const wf_goal_kind wait_kind = {.name = wait_name,
+                                       .check = wait_check,
+                                       .gone = wait_gone,
+                                       .awaits = wait_awaits,
+                                       .fail = wait_fail};
+
+weft_status wf_region_await(wf_region_wait *of, uint64_t deadline_ns)
+{
+    _Atomic uint64_t left_ns = wf_ns_until(deadline_ns);
+    wf_goal goal = wf_region_goal(of->region, &wait_kind, of, &left_ns);
+    wf_wait w;
+
+    wf_wait_begin(&w, &goal, false);
+    return wf_wait_run(&w, wait_look);
+}
+
+weft_status wf_region_check_peers(wf_region_wait *of)
+{
+    wf_goal goal = wf_region_goal(of->region, &wait_kind, of, NULL);
+
+    return wf_goal_check_peers(&goal);
 }

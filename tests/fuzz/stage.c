@@ -224,7 +224,7 @@ void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
     host_init(s, ranks, rank, apart);
     must(wf_settings_load(small, &world->settings) == WEFT_OK);
     world->host = &s->host;
-    world->spin_ns = UINT64_MAX / 2; /* never sleep */
+    world->pace.spin_ns = UINT64_MAX / 2; /* never sleep */
     world->parts = &parts;
     s->route = (wf_route){&stage_transport, calloc(1, sizeof(wf_port))};
     must(s->route.port != NULL);

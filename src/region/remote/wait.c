@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for answers: drive the world, politely, as src/comm/wait.c does; the
- * deadline counts from the last answer. Meanwhile the caller also answers the
- * questions of others, in place of the rank's server. */
-#include <sched.h>
+/* Waiting for answers, by comm/wait.h; the deadline counts from the last one.
+ * Meanwhile the caller also answers the questions of others, in place of the
+ * rank's server. */
 #include <stdio.h>
 
-#include "base/time.h"
 #include "comm/request.h"
 #include "region/remote/remote.h"
-
-#define LONGEST_NAP_NS (100 * WF_MS)
-
-typedef struct waiting {
-    wf_rows_block *block;
-    weft_region *region;
-    weft_world *world;
-    uint32_t moved;
-    uint64_t since_ns;
-    uint64_t asked_ns; /* when the program was asked whether to give up */
-} waiting;
 
 static bool is_over(const wf_rows_block *b)
 {
@@ -26,151 +13,102 @@ static bool is_over(const wf_rows_block *b)
            atomic_load_explicit(&b->failed, memory_order_acquire) != 0;
 }
 
-static bool is_due(const wf_rows_target *t)
+static weft_status block_look(wf_wait *w)
 {
-    return t->owed > 0 || t->next < t->end;
+    const wf_rows_block *b = w->goal.ctx;
+
+    if (!is_over(b)) {
+        wf_wait_drive(w);
+    }
+    return is_over(b) ? WEFT_OK : WF_PENDING;
+}
+
+static void block_name(const wf_goal *g, char *text, size_t room)
+{
+    (void)g;
+    snprintf(text, room, "rows of a region");
+}
+
+static uint64_t block_moved(const wf_goal *g)
+{
+    const wf_rows_block *b = g->ctx;
+
+    return atomic_load_explicit(&b->moved, memory_order_relaxed);
+}
+
+static weft_status block_check(const wf_goal *g)
+{
+    const wf_rows_block *b = g->ctx;
+
+    return wf_region_here(b->call->table.region);
+}
+
+/* Under world->drive. */
+static bool is_due(const wf_rows_block *b, uint32_t rank)
+{
+    uint32_t i = 0;
+
+    while (i < b->targets && b->target[i].rank != rank) {
+        i++;
+    }
+    return i < b->targets &&
+           (b->target[i].owed > 0 || b->target[i].next < b->target[i].end);
+}
+
+static bool block_awaits(const wf_goal *g, uint32_t rank)
+{
+    bool due;
+
+    pthread_mutex_lock(&g->world->drive);
+    due = is_due(g->ctx, rank);
+    pthread_mutex_unlock(&g->world->drive);
+    return due;
 }
 
 /* A rank that is gone answers no more, once all that it sent was read. */
-static weft_status check_target(const waiting *w, const wf_rows_target *t)
+static weft_status block_gone(const wf_goal *g, uint32_t rank)
 {
-    uint32_t rank = w->region->member[t->rank];
-    const wf_route *r = wf_world_route(w->world, rank);
-    weft_status st = WEFT_OK;
+    uint32_t number = g->member[rank];
+    const wf_route *r = wf_world_route(g->world, number);
+    bool due;
+    bool lost;
+    weft_status st;
 
-    if (is_due(t) && r->transport->lost(r->port, rank)) {
-        st = wf_host_check(w->world->host, rank);
-        if (st == WEFT_OK) {
-            st = wf_fail(WEFT_ERR_PROTOCOL,
-                         "rank %u sent something malformed before", rank);
-        }
+    pthread_mutex_lock(&g->world->drive);
+    due = is_due(g->ctx, rank);
+    lost = due && r->transport->lost(r->port, number);
+    pthread_mutex_unlock(&g->world->drive);
+    if (!lost) {
+        return due ? WF_PENDING : WEFT_OK;
     }
-    return st;
-}
-
-static void check_targets(const waiting *w)
-{
-    wf_rows_block *b = w->block;
-    weft_status st = WEFT_OK;
-
-    pthread_mutex_lock(&w->world->drive);
-    for (uint32_t i = 0; i < b->targets && st == WEFT_OK; i++) {
-        st = check_target(w, &b->target[i]);
-    }
-    if (st != WEFT_OK) {
-        wf_rows_block_fail(b, st);
-    }
-    pthread_mutex_unlock(&w->world->drive);
-}
-
-static weft_status timed_out(const waiting *w)
-{
-    const wf_rows_block *b = w->block;
-    char text[512] = "";
-    size_t n = 0;
-
-    for (uint32_t i = 0; i < b->targets && n < sizeof(text) - 96; i++) {
-        uint32_t rank = w->region->member[b->target[i].rank];
-        const wf_peer *p = &w->world->host->peer[rank];
-
-        if (is_due(&b->target[i])) {
-            n += (size_t)snprintf(
-                text + n, sizeof(text) - n, "%s rank %u (pid %d on %.40s%s)",
-                n > 0 ? "," : "", rank, p->pid, p->host,
-                wf_host_stopped(w->world->host, rank) ? ", stopped" : "");
-        }
-    }
-    return wf_fail(WEFT_ERR_TIMEOUT,
-                   "rank %u: rows of a region: no answer for %.1f s, waiting "
-                   "for%s",
-                   w->region->rank, (double)w->region->timeout_ns * 1e-9, text);
-}
-
-static void check_time(waiting *w, uint64_t now)
-{
-    weft_world *world = w->world;
-    weft_status st = wf_region_here(w->region);
-
-    if (world->interrupted != NULL && now - w->asked_ns >= LONGEST_NAP_NS) {
-        w->asked_ns = now;
-        if (world->interrupted(world->interrupted_ctx) != 0) {
-            st = wf_fail(WEFT_ERR_ABORTED, "interrupted while waiting for rows "
-                                           "of a region");
-        }
-    }
-    pthread_mutex_lock(&world->drive);
-    if (st == WEFT_OK && now - w->since_ns > w->region->timeout_ns) {
-        st = timed_out(w);
-    }
-    if (st != WEFT_OK) {
-        wf_rows_block_fail(w->block, st);
-    }
-    pthread_mutex_unlock(&world->drive);
-}
-
-/* Announce it, look again, sleep. */
-static void sleep_once(const waiting *w)
-{
-    wf_board *board = w->world->host->board;
-    wf_board_rank *own = w->region->own;
-    uint32_t bell = wf_board_drowse(board, own);
-
-    if (!wf_world_drive_now(w->world) && !is_over(w->block)) {
-        wf_board_sleep(board, own, bell, wf_now_ns() + LONGEST_NAP_NS);
-    }
-    wf_board_awake(own);
-}
-
-/* The rare part: clock, peers, yielding, sleeping. */
-static void pause_long(waiting *w)
-{
-    uint64_t now = wf_now_ns();
-    uint32_t moved =
-        atomic_load_explicit(&w->block->moved, memory_order_relaxed);
-    uint64_t quiet;
-
-    if (moved != w->moved) {
-        w->moved = moved;
-        w->since_ns = now;
-    }
-    quiet = now - w->since_ns;
-    if (quiet < w->world->spin_ns) {
-        return;
-    }
-    check_targets(w);
-    check_time(w, now);
-    if (is_over(w->block)) {
-        return;
-    }
-    if (quiet < w->world->spin_ns + w->world->yield_ns) {
-        sched_yield();
-    } else {
-        sleep_once(w);
-    }
+    st = wf_host_check(g->world->host, number);
+    return st != WEFT_OK
+               ? st
+               : wf_fail(WEFT_ERR_PROTOCOL,
+                         "rank %u sent something malformed before", number);
 }
 
 weft_status wf_rows_block_wait(wf_rows_block *b)
 {
+    static const wf_goal_kind kind = {.name = block_name,
+                                      .moved = block_moved,
+                                      .check = block_check,
+                                      .gone = block_gone,
+                                      .awaits = block_awaits};
     weft_region *region = b->call->table.region;
-    waiting w = {.block = b, .region = region, .world = region->world};
+    wf_goal goal = wf_region_goal(region, &kind, b, &region->timeout_ns);
+    wf_wait w;
+    weft_status st;
 
-    w.since_ns = wf_now_ns();
-    w.asked_ns = w.since_ns;
     wf_board_stand_in(region->own);
-    for (uint32_t polls = 1; !is_over(b); polls++) {
-        if (!wf_world_drive(w.world)) {
-            if ((polls & w.world->poll_mask) != 0) {
-                wf_cpu_relax();
-            } else {
-                pause_long(&w);
-            }
-        }
-    }
+    wf_wait_begin(&w, &goal, true);
+    st = wf_wait_run(&w, block_look);
     /* What was posted while this thread stood in, and the server slept. */
     wf_board_step_back(region->own);
-    wf_world_drive_now(w.world);
+    wf_world_drive_now(region->world);
     /* A thread of ours may have gone to sleep because this one was driving. */
     wf_board_ring(region->own);
-    return atomic_load(&b->failed) == 0 ? WEFT_OK
-                                        : wf_fail(b->status, "%s", b->text);
+    return st == WEFT_OK && atomic_load(&b->failed) != 0
+               ? wf_fail(b->status, "%s", b->text)
+               : st;
 }

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Running an operation on its caller's thread, and what it is as a goal: a
+ * failure to reach it breaks the communicator. */
+#include "comm/op.h"
+
+#include <stdio.h>
+
+#include "comm/comm.h"
+#include "comm/request.h"
+#include "comm/wait.h"
+
+/* --- as a goal ------------------------------------------------------------ */
+
+static void op_name(const wf_goal *g, char *text, size_t room)
+{
+    const wf_op *op = g->ctx;
+    char name[128];
+    char number[64];
+
+    wf_call_text(&op->call, name, sizeof(name));
+    wf_call_number_text(op->call.kind, op->sequence, op->comm->id, number,
+                        sizeof(number));
+    snprintf(text, room, "%s (%s)", name, number);
+}
+
+static uint64_t op_moved(const wf_goal *g)
+{
+    const wf_op *op = g->ctx;
+
+    return op->moved;
+}
+
+static weft_status op_check(const wf_goal *g)
+{
+    const wf_op *op = g->ctx;
+
+    return wf_comm_check(op->comm);
+}
+
+static bool finished(const wf_op *op, uint32_t member)
+{
+    uint32_t count = atomic_load_explicit(&op->comm->done[member].count,
+                                          memory_order_acquire);
+
+    return (int32_t)(count - op->sequence) > 0;
+}
+
+/* It has closed the communicator, so that it will never join in. */
+static weft_status fail_closed(const weft_comm *comm, uint32_t member)
+{
+    const wf_peer *peer = &comm->world->host->peer[comm->member[member]];
+
+    return wf_fail(WEFT_ERR_PEER,
+                   "rank %u (pid %d on %s) has closed communicator %u", member,
+                   peer->pid, peer->host, comm->id);
+}
+
+static weft_status op_gone(const wf_goal *g, uint32_t member)
+{
+    const wf_op *op = g->ctx;
+    const weft_comm *comm = op->comm;
+    weft_status st = WEFT_OK;
+
+    if (comm->done == NULL || wf_call_is(op->call.kind, WF_MESSAGE)) {
+        return WEFT_OK; /* the transport tells of those who went */
+    }
+    if (atomic_load(&comm->done[member].closed) != 0) {
+        st = fail_closed(comm, member);
+    } else if (!op->driven) {
+        /* Of deaths the transport tells those who use it. */
+        st = wf_host_check(comm->world->host, comm->member[member]);
+    }
+    /* In this order: what it finished, it finished before it went. */
+    return st == WEFT_OK || finished(op, member) ? WEFT_OK : st;
+}
+
+static bool op_awaits(const wf_goal *g, uint32_t member)
+{
+    const wf_op *op = g->ctx;
+
+    return op->awaits != NULL && op->awaits(op, member);
+}
+
+static weft_status op_give_up(const wf_goal *g, weft_status why)
+{
+    const wf_op *op = g->ctx;
+
+    return wf_comm_give_up(op->comm, why);
+}
+
+wf_goal wf_op_goal(wf_op *op)
+{
+    static const wf_goal_kind kind = {.name = op_name,
+                                      .moved = op_moved,
+                                      .check = op_check,
+                                      .gone = op_gone,
+                                      .awaits = op_awaits,
+                                      .fail = op_give_up};
+    weft_comm *comm = op->comm;
+
+    return (wf_goal){.kind = &kind,
+                     .ctx = op,
+                     .world = comm->world,
+                     .rank = comm->rank,
+                     .ranks = comm->size,
+                     .member = comm->member,
+                     .timeout_ns = &comm->timeout_ns,
+                     .interrupt = &comm->world->host->interrupt};
+}
+
+/* --- on the caller's thread ----------------------------------------------- */
+
+/* One step, under the lock of the ports where the operation needs them. */
+static weft_status op_step(wf_op *op)
+{
+    weft_world *world = op->comm->world;
+    weft_status st;
+
+    if (!op->driven) {
+        return op->step(op);
+    }
+    pthread_mutex_lock(&world->drive);
+    st = op->step(op);
+    pthread_mutex_unlock(&world->drive);
+    return st;
+}
+
+static weft_status op_look(wf_wait *w)
+{
+    wf_op *op = w->goal.ctx;
+
+    if (op->driven && wf_wait_drive(w)) {
+        op->moved++; /* bytes of ours may have moved */
+    }
+    return op_step(op);
+}
+
+static void op_drop(wf_op *op)
+{
+    weft_world *world = op->comm->world;
+
+    if (op->drop == NULL) {
+        return;
+    }
+    if (op->driven) {
+        pthread_mutex_lock(&world->drive);
+    }
+    op->drop(op);
+    if (op->driven) {
+        pthread_mutex_unlock(&world->drive);
+    }
+}
+
+static weft_status op_fail(wf_op *op, weft_status st)
+{
+    if (!op->private_failure) {
+        st = wf_comm_break(op->comm, st, weft_error_detail());
+    }
+    op_drop(op);
+    return st;
+}
+
+weft_status wf_op_try(wf_op *op)
+{
+    weft_status st;
+
+    wf_world_drive_now(op->comm->world);
+    st = op_step(op);
+    return st == WEFT_OK || st == WF_PENDING ? st : op_fail(op, st);
+}
+
+weft_status wf_op_run(wf_op *op)
+{
+    weft_world *world = op->comm->world;
+    wf_goal goal;
+    wf_wait w;
+    weft_status st;
+
+    /* Most often the first step is all there is to do. */
+    if (op->driven) {
+        wf_world_drive(world);
+    }
+    st = op_step(op);
+    if (st == WEFT_OK) {
+        return st;
+    }
+    if (st == WF_PENDING) {
+        goal = wf_op_goal(op);
+        wf_wait_begin(&w, &goal, op->driven);
+        wf_comm_show_waiting(op->comm, true);
+        st = wf_wait_run(&w, op_look);
+        wf_comm_show_waiting(op->comm, false);
+    }
+    return st == WEFT_OK ? st : op_fail(op, st);
+}
