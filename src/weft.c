@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the library is put together. This file lies above all layers and is the
- * only one that knows them all: the transports that there are, and what the
- * upper layers keep with a communicator. */
-#include "coll/choose.h"
+ * only one that knows them all: the transports and the layers that there are. A
+ * new one is a line here. */
+#include "coll/coll.h"
 #include "comm/world.h"
+#include "region/layer.h"
 
 static const wf_transport *const transports[] = {
     &wf_transport_self,
@@ -13,7 +14,12 @@ static const wf_transport *const transports[] = {
 
 static const wf_parts parts = {
     .transports = transports,
-    .hooks = &wf_coll_hooks,
+    .layers =
+        {
+            [WF_LAYER_COLL] = {&wf_coll_layer},
+            [WF_LAYER_REGION] = {&wf_region_layer},
+        },
+    .agree = wf_coll_agree,
 };
 
 weft_status weft_world_create(const weft_world_options *options,

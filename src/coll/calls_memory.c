@@ -6,14 +6,14 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "coll/agree.h"
+#include "coll/coll.h"
 #include "coll/shm/area.h"
 #include "comm/mail.h"
 #include <weft/coll.h>
 
 static bool shares(const weft_comm *comm)
 {
-    return ((const wf_coll *)comm->coll)->engine == &wf_engine_shm;
+    return wf_coll_of(comm)->engine == &wf_engine_shm;
 }
 
 /* Did everybody get its part? One who did not must not be the only one. */

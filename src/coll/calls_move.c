@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls that meet, or move data: barrier, broadcast, allgather,
  * gather, scatter, alltoall, plain and with parts. */
-#include "coll/agree.h"
 #include "coll/args.h"
+#include "coll/coll.h"
 
 static weft_status barrier(weft_comm *comm, const wf_call *call,
                            weft_request **out, uint32_t *sequence)

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
-#include "coll/agree.h"
+#include "coll/coll.h"
 #include "coll/message/table.h"
 
 const wf_engine *const wf_engines[] = {&wf_engine_alone, &wf_engine_shm,
@@ -64,7 +64,7 @@ static weft_status check_names(const wf_settings *settings)
                          : st;
 }
 
-static weft_status coll_attach(weft_comm *comm, void *area)
+static weft_status coll_attach(weft_comm *comm, void *area, void **state)
 {
     wf_coll *coll = wf_zalloc(sizeof(*coll));
     weft_status st = WEFT_OK;
@@ -89,7 +89,7 @@ static weft_status coll_attach(weft_comm *comm, void *area)
         coll->has_quick = true;
         coll->quick_bytes = coll->engine->quick_bytes(comm, coll->state);
     }
-    comm->coll = coll;
+    *state = coll;
     if (comm->rank == 0) {
         wf_log(WEFT_LOG_INFO,
                "communicator %u of %u ranks on %s: collectives by %s (%s)",
@@ -100,25 +100,21 @@ static weft_status coll_attach(weft_comm *comm, void *area)
     return WEFT_OK;
 }
 
-static void coll_detach(weft_comm *comm)
+static void coll_detach(weft_comm *comm, void *state)
 {
-    wf_coll *coll = comm->coll;
+    wf_coll *coll = state;
 
-    if (coll == NULL) {
-        return;
-    }
     if (coll->engine->detach != NULL) {
         coll->engine->detach(comm, coll->state);
     }
     wf_free(coll);
-    comm->coll = NULL;
 }
 
-const wf_comm_hooks wf_coll_hooks = {
+const wf_layer wf_coll_layer = {
+    .name = "coll",
     .area = coll_area,
     .attach = coll_attach,
     .detach = coll_detach,
-    .agree = wf_coll_agree,
 };
 
 weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,

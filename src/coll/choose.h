@@ -4,14 +4,10 @@
 #define WF_COLL_CHOOSE_H
 
 #include "coll/engine.h"
-#include "comm/hooks.h"
 
 /* The best engine for this communicator, or the one WEFT_ENGINE names if it
  * can serve it at all. Pure. */
 const wf_engine *wf_coll_choose(const weft_comm *comm);
-
-/* What src/comm calls for each communicator. */
-extern const wf_comm_hooks wf_coll_hooks;
 
 /* The table, best first, NULL at the end. */
 extern const wf_engine *const wf_engines[];

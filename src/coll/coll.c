@@ -34,7 +34,7 @@ static const weft_part *keep_parts(const weft_part *part, uint32_t size,
 static weft_status submit(const wf_coll_op *op, weft_request **out)
 {
     weft_comm *comm = op->op.comm;
-    const wf_coll *coll = comm->coll;
+    const wf_coll *coll = wf_coll_of(comm);
     size_t parts = (op->src_part != NULL) + (size_t)(op->dst_part != NULL);
     wf_coll_op *kept;
     weft_part *room;
@@ -81,7 +81,7 @@ static weft_status run_behind(wf_coll_op *op)
 static weft_status run_to_end(wf_coll_op *op, bool begun)
 {
     weft_comm *comm = op->op.comm;
-    const wf_coll *coll = comm->coll;
+    const wf_coll *coll = wf_coll_of(comm);
     bool outer; /* a callback may make blocking calls, too */
     weft_status st;
 
@@ -106,7 +106,7 @@ static weft_status run_to_end(wf_coll_op *op, bool begun)
 static weft_status run(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    const wf_coll *coll = comm->coll;
+    const wf_coll *coll = wf_coll_of(comm);
     bool begun = false;
     weft_status st = wf_comm_check(comm);
 

@@ -150,6 +150,8 @@ extern const wf_engine wf_engine_alone;
 extern const wf_engine wf_engine_shm;
 extern const wf_engine wf_engine_message;
 
+#define WF_LAYER_COLL 1u /* see comm/layer.h */
+
 /* What src/coll keeps with a communicator. */
 typedef struct wf_coll {
     const wf_engine *engine;
@@ -158,9 +160,14 @@ typedef struct wf_coll {
     size_t quick_bytes; /* how much engine->quick takes */
 } wf_coll;
 
+static inline const wf_coll *wf_coll_of(const weft_comm *comm)
+{
+    return comm->layer[WF_LAYER_COLL];
+}
+
 static inline void *wf_coll_state(const weft_comm *comm)
 {
-    return ((const wf_coll *)comm->coll)->state;
+    return wf_coll_of(comm)->state;
 }
 
 /* Run `op`, whose communicator, call, buffers and bytes are filled in: to its

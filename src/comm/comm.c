@@ -14,7 +14,6 @@
 
 #include "base/alloc.h"
 #include "base/time.h"
-#include "comm/hooks.h"
 #include "comm/ids.h"
 #include "comm/mail.h"
 #include "comm/request.h"
@@ -56,8 +55,7 @@ static size_t done_bytes(const weft_comm *comm)
 
 static size_t segment_bytes(const weft_comm *comm)
 {
-    return WF_COMM_PAGE + done_bytes(comm) +
-           comm->world->parts->hooks->area(comm);
+    return WF_COMM_PAGE + done_bytes(comm) + wf_layers_area(comm);
 }
 
 static weft_status comm_alloc(weft_world *world, const uint32_t *members,
@@ -120,11 +118,10 @@ static void use_segment(weft_comm *comm)
 
 static weft_status attach_layers(weft_comm *comm)
 {
-    void *area = comm->shared == NULL ? NULL
-                                      : (char *)comm->segment.base +
-                                            WF_COMM_PAGE + done_bytes(comm);
+    unsigned char *base = comm->segment.base;
 
-    return comm->world->parts->hooks->attach(comm, area);
+    return wf_layers_attach(
+        comm, base == NULL ? NULL : base + WF_COMM_PAGE + done_bytes(comm));
 }
 
 static weft_status make_segment(weft_comm *comm)
@@ -407,7 +404,7 @@ weft_status wf_comm_build(weft_world *world, weft_comm *parent,
     if (st != WEFT_OK) {
         if (b.comm != NULL) {
             wf_ids_close(b.comm);
-            b.comm->world->parts->hooks->detach(b.comm);
+            wf_layers_detach(b.comm);
             comm_free(b.comm);
         }
         return st;
@@ -472,7 +469,7 @@ void wf_comm_close(weft_comm *comm)
     wf_comm_broken_by(comm, WEFT_ERR_CLOSED, why);
     wf_ids_close(comm);
     comms_remove(comm);
-    comm->world->parts->hooks->detach(comm);
+    wf_layers_detach(comm);
     wf_comm_release(comm);
 }
 

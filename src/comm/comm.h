@@ -3,7 +3,7 @@
  *
  * A communicator whose members may all map each other's memory has a segment:
  * a page in which it is broken for all at once, and behind it whatever the
- * layers above asked for (hooks.h). A communicator over several nodes has no
+ * layers above asked for (layer.h). A communicator over several nodes has no
  * segment; it is broken by mail. */
 #ifndef WF_COMM_COMM_H
 #define WF_COMM_COMM_H
@@ -58,7 +58,7 @@ struct weft_comm {
     _Atomic uint64_t timeout_ns; /* may change while somebody waits */
     uint32_t sequence;           /* number of the next collective operation */
     uint64_t mark;               /* that collective operations carry */
-    void *coll;                  /* what src/coll keeps here */
+    void *layer[WF_LAYERS];      /* what those above keep here, see layer.h */
 
     wf_segment segment;
     wf_comm_shared *shared; /* NULL: no segment */

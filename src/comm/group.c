@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
-#include "comm/hooks.h"
 #include "comm/mail.h"
 
 /* One rank's wish in a split. */
@@ -43,7 +42,7 @@ static weft_status begin_create(weft_comm *comm, uint32_t *sequence)
 {
     wf_call call = {.kind = WF_CALL_CREATE};
 
-    return comm->world->parts->hooks->agree(comm, &call, sequence);
+    return comm->world->parts->agree(comm, &call, sequence);
 }
 
 static uint64_t salt_of(const weft_comm *comm, uint32_t sequence)

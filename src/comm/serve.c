@@ -13,15 +13,6 @@ struct wf_server {
     _Atomic bool stop;
 };
 
-void wf_serve_handle(weft_world *world, uint32_t number, wf_am_fn *fn)
-{
-    for (uint32_t i = 0; i < world->ports.count; i++) {
-        const wf_route *r = &world->ports.route[i];
-
-        r->transport->handle(r->port, number, fn, world);
-    }
-}
-
 /* Its bell is the second one, unless answers wait for room: the peer that makes
  * room rings the first. */
 static bool listens(weft_world *world)

@@ -10,16 +10,6 @@
 
 #include "comm/world.h"
 
-/* The numbers of active messages, of all layers. */
-enum wf_am_number {
-    WF_AM_ROWS_ASK = 0, /* region/remote/remote.h */
-    WF_AM_ROWS_ANSWER = 1
-};
-
-/* Have `fn` called with the world for active messages of this number, on all
- * ports. Under world->drive. */
-void wf_serve_handle(weft_world *world, uint32_t number, wf_am_fn *fn);
-
 /* Start the server, unless there is one. Under world->drive. */
 weft_status wf_serve(weft_world *world);
 

@@ -93,6 +93,9 @@ static weft_status world_join(weft_world *world, const weft_boot *boot,
     st = wf_ports_open(world);
     wf_ids_watch(world);
     if (st == WEFT_OK) {
+        st = wf_layers_open(world);
+    }
+    if (st == WEFT_OK) {
         st = wf_progress_create(world, &world->progress);
     }
     if (st == WEFT_OK) {
@@ -248,7 +251,7 @@ void wf_world_release(weft_world *world)
     pthread_mutex_destroy(&world->drive);
     wf_ids_fini(world);
     wf_ports_fini(world);
-    wf_free(world->remote);
+    wf_layers_fini(world);
     wf_free(world);
 }
 

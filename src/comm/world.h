@@ -8,6 +8,8 @@
 
 #include "base/settings.h"
 #include "boot/seat.h"
+#include "comm/call.h"
+#include "comm/layer.h"
 #include "comm/ports.h"
 #include "mem/fork.h"
 #include "mem/host.h"
@@ -19,7 +21,11 @@ typedef struct wf_server wf_server;
  * src/weft.c does, above all layers. */
 typedef struct wf_parts {
     const wf_transport *const *transports; /* best first; ends with NULL */
-    const struct wf_comm_hooks *hooks;     /* of the layer above */
+    wf_layer_slot layers[WF_LAYERS];
+    /* Return when all members have made the same call; its number among the
+     * communicator's operations is the same on all. */
+    weft_status (*agree)(weft_comm *comm, const wf_call *call,
+                         uint32_t *sequence);
 } wf_parts;
 
 /* How a wait behaves while nothing happens: it polls, then yields the core,
@@ -57,7 +63,6 @@ struct weft_world {
     pthread_mutex_t comms_lock;
     weft_comm *comms;
     wf_ids ids;
-    _Atomic uint64_t regions_made; /* number of the next region */
 
     /* Ports and queues are touched by the holder of this lock only. */
     pthread_mutex_t drive;
@@ -70,9 +75,8 @@ struct weft_world {
     weft_comm *busy;          /* communicators with requests */
     _Atomic uint32_t pending; /* requests that are not over */
     wf_progress *progress;
-    wf_server *server; /* NULL: nothing here is asked for, see serve.h */
-    /* What others may ask for; one allocation, made by src/region. */
-    void *remote;
+    wf_server *server;      /* NULL: nothing here is asked for, see serve.h */
+    void *layer[WF_LAYERS]; /* what those above keep here, see layer.h */
 };
 
 /* weft_world_create, from these parts, which the world goes on using. */

@@ -15,7 +15,7 @@
 #include "base/options.h"
 #include "base/secret.h"
 #include "base/time.h"
-#include "coll/agree.h"
+#include "coll/coll.h"
 #include "region/region.h"
 #include "region/remote/remote.h"
 #include <weft/coll.h>
@@ -156,7 +156,7 @@ static weft_status compare(weft_comm *comm, const wf_region_plan *plan,
     weft_status st;
 
     wf_region_facts_of(plan, region, &mine);
-    mine.number = atomic_fetch_add(&region->world->regions_made, 1);
+    mine.number = atomic_fetch_add(&wf_region_world_of(region->world)->made, 1);
     st = wf_region_tell(region, comm, &mine, sizeof(mine), all, deadline);
     if (st == WEFT_OK) {
         st = wf_region_compare(all, region->ranks);

@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 #include <weft/coll.h>
 
-#include "coll/choose.h"
+#include "coll/coll.h"
 #include "coll/shm/area.h"
 #include "stage.h"
 
@@ -48,7 +48,7 @@ typedef struct cell_stage {
 static void segment_init(weft_comm *comm)
 {
     size_t head = WF_COMM_PAGE + WF_COMM_PAGE;
-    size_t bytes = head + wf_coll_hooks.area(comm);
+    size_t bytes = head + wf_layers_area(comm);
 
     /* One for all inputs; what lies behind it is nobody's. */
     static void *base;
@@ -89,15 +89,15 @@ static void comm_init(cell_stage *c, bool messages)
     if (!messages) {
         segment_init(comm);
     }
-    must(wf_coll_hooks.attach(comm, messages ? NULL
-                                             : (char *)comm->segment.base +
-                                                   WF_COMM_PAGE +
-                                                   WF_COMM_PAGE) == WEFT_OK);
+    must(wf_layers_attach(comm, messages ? NULL
+                                         : (unsigned char *)comm->segment.base +
+                                               WF_COMM_PAGE + WF_COMM_PAGE) ==
+         WEFT_OK);
 }
 
 static void comm_fini(cell_stage *c)
 {
-    wf_coll_hooks.detach(&c->comm);
+    wf_layers_detach(&c->comm);
     pthread_mutex_destroy(&c->comm.lock);
 }
 

@@ -27,7 +27,7 @@ typedef struct table {
     weft_region region;
     uint32_t member[STAGE_RANKS];
     uint32_t node[STAGE_RANKS];
-    wf_remote_table list;
+    wf_region_world own;
 } table;
 
 /* Memory is there for the parts that are mapped, and not for a byte more. */
@@ -61,8 +61,8 @@ static void table_init(table *t, stage *s, uint8_t choices)
     region->remote = calloc(1, sizeof(*region->remote));
     must(region->remote != NULL);
     region->remote->region = region;
-    t->list.regions = region->remote;
-    s->world.remote = &t->list;
+    t->own.remotes = region->remote;
+    s->world.layer[WF_LAYER_REGION] = &t->own;
 }
 
 static void table_fini(table *t)
@@ -166,7 +166,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     } else {
         fuzz_questions(&s, &t, &in);
     }
-    s.world.remote = NULL;
     table_fini(&t);
     stage_fini(&s);
     return 0;

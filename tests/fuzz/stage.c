@@ -7,7 +7,7 @@
 #include <unistd.h>
 #include <weft/log.h>
 
-#include "coll/choose.h"
+#include "coll/coll.h"
 #include "comm/ids.h"
 #include "transport/msg.h"
 
@@ -214,7 +214,8 @@ static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
 void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
                 script *input)
 {
-    static const wf_parts parts = {.hooks = &wf_coll_hooks};
+    static const wf_parts parts = {
+        .layers = {[WF_LAYER_COLL] = {&wf_coll_layer}}, .agree = wf_coll_agree};
     static const char small[] =
         "SHM_RING_BYTES=4K FLAT_BYTES=64 CHUNK_BYTES=4K";
     weft_world *world = &s->world;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "coll/choose.h"
+#include "coll/coll.h"
 #include "double.h"
 #include "wt.h"
 #include "wt_cmocka.h"
@@ -182,7 +182,8 @@ static void every_algorithm_works_over_a_transport_that_delays(void **state)
                                                      &wf_double_shm, NULL};
     static const wf_parts delaying = {
         .transports = transports,
-        .hooks = &wf_coll_hooks,
+        .layers = {[WF_LAYER_COLL] = {&wf_coll_layer}},
+        .agree = wf_coll_agree,
     };
 
     (void)state;

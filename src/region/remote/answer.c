@@ -46,8 +46,7 @@ static void answer_only(const question *q, weft_status st)
 
 static weft_region *find_region(const weft_world *world, uint64_t id)
 {
-    const wf_remote_table *table = world->remote;
-    const wf_region_remote *r = table->regions;
+    const wf_region_remote *r = wf_region_world_of(world)->remotes;
 
     while (r != NULL && r->region->id != id) {
         r = r->next;

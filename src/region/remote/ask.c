@@ -158,12 +158,12 @@ static void target_ask(wf_rows_block *b, wf_rows_target *t)
 void wf_rows_block_begin(wf_rows_block *b)
 {
     weft_world *world = world_of(b);
-    wf_remote_table *table = world->remote;
+    wf_region_world *own = wf_region_world_of(world);
 
     pthread_mutex_lock(&world->drive);
-    b->token = ++table->tokens;
-    b->next = table->blocks;
-    table->blocks = b;
+    b->token = ++own->tokens;
+    b->next = own->blocks;
+    own->blocks = b;
     for (uint32_t i = 0; i < b->targets && atomic_load(&b->failed) == 0; i++) {
         target_ask(b, &b->target[i]);
     }
@@ -173,8 +173,8 @@ void wf_rows_block_begin(wf_rows_block *b)
 void wf_rows_block_end(wf_rows_block *b)
 {
     weft_world *world = world_of(b);
-    wf_remote_table *table = world->remote;
-    wf_rows_block **at = &table->blocks;
+    wf_region_world *own = wf_region_world_of(world);
+    wf_rows_block **at = &own->blocks;
 
     pthread_mutex_lock(&world->drive);
     while (*at != b) {
@@ -188,8 +188,8 @@ void wf_rows_block_end(wf_rows_block *b)
 
 static wf_rows_block *find_block(const weft_world *world, uint64_t token)
 {
-    const wf_remote_table *table = world->remote;
-    wf_rows_block *b = table->blocks;
+    const wf_region_world *own = wf_region_world_of(world);
+    wf_rows_block *b = own->blocks;
 
     while (b != NULL && b->token != token) {
         b = b->next;

@@ -106,9 +106,9 @@ static void remote_resized(wf_region_extra *extra, weft_region *region)
     }
 }
 
-static void unlist(wf_remote_table *table, const wf_region_remote *remote)
+static void unlist(wf_region_world *own, const wf_region_remote *remote)
 {
-    wf_region_remote **at = &table->regions;
+    wf_region_remote **at = &own->remotes;
 
     while (*at != remote) {
         at = &(*at)->next;
@@ -122,39 +122,23 @@ static void remote_closing(wf_region_extra *extra, weft_region *region)
     weft_world *world = region->world;
 
     pthread_mutex_lock(&world->drive);
-    unlist(world->remote, remote);
+    unlist(wf_region_world_of(world), remote);
     pthread_mutex_unlock(&world->drive);
     region->remote = NULL;
     wf_free(remote);
 }
 
-/* Under world->drive. */
-static weft_status serve(weft_world *world)
-{
-    if (world->remote == NULL) {
-        world->remote = wf_zalloc(sizeof(wf_remote_table));
-        if (world->remote == NULL) {
-            return wf_fail(WEFT_ERR_NOMEM, "the table of regions that other "
-                                           "nodes ask for");
-        }
-        wf_serve_handle(world, WF_AM_ROWS_ASK, wf_rows_on_ask);
-        wf_serve_handle(world, WF_AM_ROWS_ANSWER, wf_rows_on_answer);
-    }
-    return wf_serve(world);
-}
-
 static weft_status list_region(wf_region_remote *remote)
 {
     weft_world *world = remote->region->world;
-    wf_remote_table *table;
+    wf_region_world *own = wf_region_world_of(world);
     weft_status st;
 
     pthread_mutex_lock(&world->drive);
-    st = serve(world);
+    st = wf_serve(world);
     if (st == WEFT_OK) {
-        table = world->remote;
-        remote->next = table->regions;
-        table->regions = remote;
+        remote->next = own->remotes;
+        own->remotes = remote;
     }
     pthread_mutex_unlock(&world->drive);
     return st;
@@ -396,3 +380,10 @@ weft_status wf_rows_remote(const wf_rows_call *call)
     scratch_fini(&s);
     return st;
 }
+
+const wf_layer wf_region_layer = {
+    .name = "region",
+    .world_bytes = sizeof(wf_region_world),
+    .handler = {[WF_AM_ROWS_ASK % WF_LAYER_MESSAGES] = wf_rows_on_ask,
+                [WF_AM_ROWS_ANSWER % WF_LAYER_MESSAGES] = wf_rows_on_answer},
+};

@@ -40,6 +40,7 @@
 #define WF_REGION_REMOTE_REMOTE_H
 
 #include "comm/serve.h"
+#include "region/layer.h"
 #include "region/region.h"
 #include "region/rows/rows.h"
 
@@ -112,13 +113,6 @@ typedef struct wf_rows_block {
     weft_status status;
     char text[WF_DETAIL_MAX];
 } wf_rows_block;
-
-/* What a world keeps: weft_world.remote. */
-typedef struct wf_remote_table {
-    wf_region_remote *regions;
-    wf_rows_block *blocks;
-    uint64_t tokens;
-} wf_remote_table;
 
 /* Let others ask for the rows that this rank maps; collective, as the last step
  * of creation of a region that is not mapped everywhere. */
