@@ -12,11 +12,18 @@ static const wf_transport *const transports[] = {
     NULL,
 };
 
+static const wf_engine *const engines[] = {
+    &wf_engine_alone,
+    &wf_engine_shm,
+    &wf_engine_message,
+    NULL,
+};
+
 static const wf_parts parts = {
     .transports = transports,
     .layers =
         {
-            [WF_LAYER_COLL] = {&wf_coll_layer},
+            [WF_LAYER_COLL] = {&wf_coll_layer, engines},
             [WF_LAYER_REGION] = {&wf_region_layer},
         },
     .agree = wf_coll_agree,

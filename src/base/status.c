@@ -108,3 +108,10 @@ weft_status wf_fail_errno(const char *fmt, ...)
     }
     return wf_fail(status_of_errno(err), "%s: %s", text, strerror(err));
 }
+
+void wf_add_word(char *list, size_t room, const char *word)
+{
+    size_t used = strlen(list);
+
+    snprintf(list + used, room - used, "%s%s", used > 0 ? ", " : "", word);
+}

@@ -22,4 +22,7 @@ weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
  * what is neither is WEFT_ERR_PROTOCOL. */
 weft_status wf_status_told(int32_t number);
 
+/* Put a word at the end of a list: "auto, shm". */
+void wf_add_word(char *list, size_t room, const char *word);
+
 #endif

@@ -4,9 +4,10 @@
 
 #include "coll/engine.h"
 
-static int alone_score(const weft_comm *comm)
+static wf_offer alone_offer(const weft_comm *comm, wf_call_kind kind)
 {
-    return comm->size == 1 ? 100 : 0;
+    (void)kind;
+    return wf_offer_all(comm->size == 1 ? 100 : 0);
 }
 
 /* What there is of one rank: its block for itself. */
@@ -17,7 +18,7 @@ static weft_status alone_step(wf_op *base)
     wf_block from = {(unsigned char *)(uintptr_t)op->src, op->bytes};
     void *to = op->dst;
 
-    if (!wf_call_is(kind, WF_HAS_DATA) || wf_call_is(kind, WF_EXCLUSIVE)) {
+    if (!wf_coll_moves(op) || wf_call_is(kind, WF_EXCLUSIVE)) {
         return WEFT_OK;
     }
     if (wf_call_is(kind, WF_SRC_BLOCKS)) {
@@ -48,6 +49,6 @@ static void alone_begin(wf_coll_op *op)
 const wf_engine wf_engine_alone = {
     .name = "alone",
     .what = "there is nobody to talk to",
-    .score = alone_score,
+    .offer = alone_offer,
     .begin = alone_begin,
 };

@@ -1,113 +1,236 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/choose.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/coll.h"
-#include "coll/message/table.h"
 
-const wf_engine *const wf_engines[] = {&wf_engine_alone, &wf_engine_shm,
-                                       &wf_engine_message, NULL};
-
-const wf_engine *wf_coll_choose(const weft_comm *comm)
+/* The engines that there are, NULL at the end; src/weft.c lists them. */
+static const wf_engine *const *engines_of(const weft_comm *comm)
 {
-    const char *wanted = comm->world->settings.engine;
-    const wf_engine *best = NULL;
-    int best_score = 0;
+    return comm->world->parts->layers[WF_LAYER_COLL].given;
+}
 
-    for (size_t i = 0; wf_engines[i] != NULL; i++) {
-        int score = wf_engines[i]->score(comm);
+/* --- the table ------------------------------------------------------------ */
 
-        if (score > 0 && strcmp(wf_engines[i]->name, wanted) == 0) {
-            return wf_engines[i];
+static bool covers_all(const wf_offer *o)
+{
+    return o->from == 0 && o->until == UINT64_MAX && o->types == WF_ALL_TYPES;
+}
+
+/* Fill in the rows of a kind: what engines offer for it, best first, up to the
+ * first one that leaves nothing to those behind it. */
+static weft_status choose_rows(const weft_comm *comm, wf_call_kind kind,
+                               wf_coll *coll, wf_coll_row row[WF_ENGINES])
+{
+    uint32_t n = 0;
+    uint32_t last = 0;
+
+    for (uint32_t i = 0; i < WF_ENGINES && coll->seat[i].engine != NULL; i++) {
+        const wf_engine *engine = coll->seat[i].engine;
+        wf_coll_row r = {engine->offer(comm, kind), &coll->seat[i]};
+        uint32_t at = n;
+
+        if (r.offer.score == 0 ||
+            !(wf_call_is((uint8_t)kind, WF_HAS_DATA) || covers_all(&r.offer))) {
+            continue;
         }
-        if (score > best_score) {
-            best_score = score;
-            best = wf_engines[i];
+        if (strcmp(engine->name, comm->world->settings.engine) == 0) {
+            r.offer.score = INT_MAX;
         }
+        for (; at > 0 && row[at - 1].offer.score < r.offer.score; at--) {
+            row[at] = row[at - 1];
+        }
+        row[at] = r;
+        n++;
     }
-    return best;
+    while (last < n && !covers_all(&row[last].offer)) {
+        row[last++].seat->used = true;
+    }
+    if (last == n) {
+        return wf_fail(WEFT_ERR_UNSUPPORTED,
+                       "no engine serves all calls of %s on %u ranks",
+                       wf_call_name((uint8_t)kind), comm->size);
+    }
+    row[last].seat->used = true;
+    return WEFT_OK;
+}
+
+/* A pure function of what all members know: they choose alike, and without
+ * asking each other. */
+weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
+{
+    const wf_engine *const *engine = engines_of(comm);
+    wf_coll_row memory[WF_ENGINES];
+    weft_status st;
+
+    for (uint32_t i = 0; i < WF_ENGINES && engine[i] != NULL; i++) {
+        coll->seat[i] = (wf_coll_seat){.engine = engine[i]};
+    }
+    st = choose_rows(comm, WF_CALL_ALLOC, coll, memory);
+    for (unsigned k = 0; k < WF_CALL_KINDS && st == WEFT_OK; k++) {
+        /* Ranks that only meet do so at one place, whatever for. */
+        wf_call_kind kind = wf_call_is((uint8_t)k, WF_HAS_DATA)
+                                ? (wf_call_kind)k
+                                : WF_CALL_BARRIER;
+
+        st = choose_rows(comm, kind, coll, coll->row[k]);
+    }
+    coll->memory = memory[0].seat;
+    return st;
+}
+
+/* Where all calls up to a size, of whatever type, are the first engine's, and
+ * their comparison, too, a blocking call looks no further. Ranks see different
+ * sizes of a v-form, so these must all be that engine's. */
+static void freeze_quick(wf_coll *coll, uint8_t kind)
+{
+    const wf_coll_row *row = coll->row[kind];
+    const wf_engine *engine = row->seat->engine;
+    uint64_t until = wf_call_is(kind, WF_ALL_LENGTHS | WF_OWN_LENGTHS) &&
+                             row->offer.until != UINT64_MAX
+                         ? 0
+                         : row->offer.until;
+
+    if (engine->quick != NULL && row->seat == wf_coll_meets(coll) &&
+        row->offer.from == 0 && row->offer.types == WF_ALL_TYPES) {
+        coll->quick[kind] = (wf_coll_quick){
+            .until = until < engine->quick_until ? until : engine->quick_until,
+            .fn = engine->quick,
+            .state = row->seat->state};
+    }
+}
+
+/* --- with each communicator ----------------------------------------------- */
+
+static size_t area_of(const weft_comm *comm, const wf_coll_seat *seat)
+{
+    return seat->used && seat->engine->area != NULL
+               ? wf_round_up(seat->engine->area(comm), WF_COMM_PAGE)
+               : 0;
 }
 
 static size_t coll_area(const weft_comm *comm)
 {
-    const wf_engine *engine = wf_coll_choose(comm);
+    wf_coll coll = {.memory = NULL};
+    size_t bytes = 0;
 
-    return engine->area != NULL ? engine->area(comm) : 0;
-}
-
-static weft_status check_engine_name(const char *name)
-{
-    bool known = strcmp(name, "auto") == 0;
-
-    for (size_t i = 0; wf_engines[i] != NULL; i++) {
-        known = known || strcmp(wf_engines[i]->name, name) == 0;
+    if (wf_coll_freeze(comm, &coll) == WEFT_OK) {
+        for (uint32_t i = 0; i < WF_ENGINES; i++) {
+            bytes += area_of(comm, &coll.seat[i]);
+        }
     }
-    return known ? WEFT_OK
-                 : wf_fail(WEFT_ERR_INVALID,
-                           "setting WEFT_ENGINE: there is no engine '%s' "
-                           "(auto, shm, message)",
-                           name);
+    return bytes;
 }
 
-/* Also where the message engine is not used: a wrong name is to be seen at the
- * start, not when ranks first come to be on several nodes. */
-static weft_status check_names(const wf_settings *settings)
+/* Of all engines, also of those that do not serve here: a wrong name is to be
+ * seen at the start, not when ranks first come to be on several nodes. */
+static weft_status check_settings(const weft_comm *comm)
 {
-    wf_algorithm unused[WF_CALL_KINDS];
-    weft_status st = check_engine_name(settings->engine);
-
-    return st == WEFT_OK ? wf_algorithms_parse(settings->algorithm, unused)
-                         : st;
-}
-
-static weft_status coll_attach(weft_comm *comm, void *area, void **state)
-{
-    wf_coll *coll = wf_zalloc(sizeof(*coll));
+    const wf_settings *settings = &comm->world->settings;
+    bool known = strcmp(settings->engine, "auto") == 0;
+    char names[200] = "auto";
     weft_status st = WEFT_OK;
 
-    if (coll == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a communicator's engine");
+    for (const wf_engine *const *e = engines_of(comm);
+         *e != NULL && st == WEFT_OK; e++) {
+        known = known || strcmp((*e)->name, settings->engine) == 0;
+        wf_add_word(names, sizeof(names), (*e)->name);
+        st = (*e)->check != NULL ? (*e)->check(settings) : WEFT_OK;
     }
-    st = check_names(&comm->world->settings);
-    if (st != WEFT_OK) {
-        wf_free(coll);
-        return st;
+    return known ? st
+                 : wf_fail(WEFT_ERR_INVALID,
+                           "setting WEFT_ENGINE: there is no engine '%s' (%s)",
+                           settings->engine, names);
+}
+
+static weft_status attach_engines(weft_comm *comm, wf_coll *coll,
+                                  unsigned char *area)
+{
+    weft_status st = WEFT_OK;
+
+    for (uint32_t i = 0; i < WF_ENGINES && st == WEFT_OK; i++) {
+        wf_coll_seat *seat = &coll->seat[i];
+
+        if (seat->used && seat->engine->attach != NULL) {
+            st = seat->engine->attach(comm, area, &seat->state);
+        }
+        if (area != NULL) {
+            area += area_of(comm, seat);
+        }
     }
-    coll->engine = wf_coll_choose(comm);
-    if (coll->engine->attach != NULL) {
-        st = coll->engine->attach(comm, area, &coll->state);
-    }
-    if (st != WEFT_OK) {
-        wf_free(coll);
-        return st;
-    }
-    if (coll->engine->quick != NULL) {
-        coll->has_quick = true;
-        coll->quick_bytes = coll->engine->quick_bytes(comm, coll->state);
-    }
-    *state = coll;
-    if (comm->rank == 0) {
-        wf_log(WEFT_LOG_INFO,
-               "communicator %u of %u ranks on %s: collectives by %s (%s)",
-               comm->id, comm->size,
-               comm->one_node ? "one node" : "several nodes",
-               coll->engine->name, coll->engine->what);
-    }
-    return WEFT_OK;
+    return st;
 }
 
 static void coll_detach(weft_comm *comm, void *state)
 {
     wf_coll *coll = state;
 
-    if (coll->engine->detach != NULL) {
-        coll->engine->detach(comm, coll->state);
+    for (uint32_t i = 0; i < WF_ENGINES; i++) {
+        if (coll->seat[i].state != NULL) {
+            coll->seat[i].engine->detach(comm, coll->seat[i].state);
+        }
     }
     wf_free(coll);
+}
+
+/* By one rank. */
+static void tell(const weft_comm *comm, const wf_coll *coll)
+{
+    const wf_coll_seat *meets = wf_coll_meets(coll);
+
+    wf_log(WEFT_LOG_INFO,
+           "communicator %u of %u ranks on %s: collectives by %s (%s)",
+           comm->id, comm->size, comm->one_node ? "one node" : "several nodes",
+           meets->engine->name, meets->engine->what);
+    for (uint8_t k = 0; k < WF_CALL_KINDS; k++) {
+        const wf_coll_row *row = coll->row[k];
+
+        do {
+            if (row->seat != meets) {
+                wf_log(WEFT_LOG_INFO,
+                       "communicator %u: %s%s, %llu to %llu bytes, by %s (%s)",
+                       comm->id, wf_call_name(k),
+                       row->offer.types == WF_ALL_TYPES ? "" : " of some types",
+                       (unsigned long long)row->offer.from,
+                       (unsigned long long)row->offer.until - 1,
+                       row->seat->engine->name, row->seat->engine->what);
+            }
+        } while (!covers_all(&row++->offer));
+    }
+}
+
+static weft_status coll_attach(weft_comm *comm, void *area, void **state)
+{
+    wf_coll *coll = wf_zalloc(sizeof(*coll));
+    weft_status st;
+
+    if (coll == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "a communicator's engines");
+    }
+    st = check_settings(comm);
+    if (st == WEFT_OK) {
+        st = wf_coll_freeze(comm, coll);
+    }
+    if (st == WEFT_OK) {
+        st = attach_engines(comm, coll, area);
+    }
+    if (st != WEFT_OK) {
+        coll_detach(comm, coll);
+        return st;
+    }
+    for (uint8_t k = 0; k < WF_CALL_KINDS; k++) {
+        freeze_quick(coll, k);
+    }
+    if (comm->rank == 0) {
+        tell(comm, coll);
+    }
+    *state = coll;
+    return WEFT_OK;
 }
 
 const wf_layer wf_coll_layer = {

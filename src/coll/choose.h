@@ -1,15 +1,67 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chooser: which engine serves a communicator. */
+/* The chooser: which engine serves which call on a communicator. */
 #ifndef WF_COLL_CHOOSE_H
 #define WF_COLL_CHOOSE_H
 
 #include "coll/engine.h"
 
-/* The best engine for this communicator, or the one WEFT_ENGINE names if it
- * can serve it at all. Pure. */
-const wf_engine *wf_coll_choose(const weft_comm *comm);
+#define WF_ENGINES 6u
 
-/* The table, best first, NULL at the end. */
-extern const wf_engine *const wf_engines[];
+/* An engine, and what it keeps with the communicator. */
+typedef struct wf_coll_seat {
+    const wf_engine *engine;
+    void *state;
+    bool used; /* it serves some calls here */
+} wf_coll_seat;
+
+/* Who serves the calls of a kind that an offer covers. */
+typedef struct wf_coll_row {
+    wf_offer offer;
+    wf_coll_seat *seat;
+} wf_coll_row;
+
+/* Blocking calls of a kind of fewer than `until` bytes. */
+typedef struct wf_coll_quick {
+    size_t until;
+    weft_status (*fn)(wf_coll_op *op);
+    void *state;
+} wf_coll_quick;
+
+/* What src/coll keeps with a communicator; it does not change. */
+typedef struct wf_coll {
+    wf_coll_quick quick[WF_CALL_KINDS];
+    /* By kind: the first row that covers a call serves it, and some row covers
+     * all. */
+    wf_coll_row row[WF_CALL_KINDS][WF_ENGINES];
+    wf_coll_seat seat[WF_ENGINES];
+    const wf_coll_seat *memory; /* whose is weft_alloc's */
+} wf_coll;
+
+static inline const wf_coll *wf_coll_of(const weft_comm *comm)
+{
+    return comm->layer[WF_LAYER_COLL];
+}
+
+/* The engine by which members meet: it serves all calls without data. */
+static inline wf_coll_seat *wf_coll_meets(const wf_coll *coll)
+{
+    return coll->row[WF_CALL_BARRIER][0].seat;
+}
+
+static inline wf_coll_seat *wf_coll_choose(const wf_coll *coll,
+                                           const wf_call *call)
+{
+    const wf_coll_row *row = coll->row[call->kind];
+    uint64_t bytes = call->count * wf_dtype_bytes((weft_dtype)call->type);
+
+    while (bytes < row->offer.from || bytes >= row->offer.until ||
+           (row->offer.types >> call->type & 1) == 0) {
+        row++;
+    }
+    return row->seat;
+}
+
+/* Fill in who serves what. */
+weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll);
 
 #endif

@@ -3,7 +3,7 @@
  * the communicator's engine, and runs it now or behind a request. */
 #include <string.h>
 
-#include "coll/engine.h"
+#include "coll/choose.h"
 #include "comm/request.h"
 #include "comm/wait.h"
 
@@ -31,10 +31,52 @@ static const weft_part *keep_parts(const weft_part *part, uint32_t size,
     return kept;
 }
 
+static void hand_to(wf_coll_op *op, const wf_coll_seat *seat)
+{
+    wf_op_init(&op->op);
+    op->state = seat->state;
+    seat->engine->begin(op);
+}
+
+/* Until calls are compared, see engine.h. */
+static weft_status compare_step(wf_op *base)
+{
+    wf_coll_op *op = (wf_coll_op *)(void *)base;
+    const wf_coll_seat *next = op->next;
+    uint64_t moved;
+    weft_status st = op->compare(base);
+
+    base->lazy = false; /* there is more to do when the others have come */
+    if (st != WEFT_OK) {
+        return st;
+    }
+    moved = base->moved;
+    op->next = NULL;
+    hand_to(op, next);
+    base->moved = moved + 1;
+    base->driven = true; /* as it was: callers rely on it */
+    return base->step(base);
+}
+
+static void begin(wf_coll_op *op)
+{
+    const wf_coll *coll = wf_coll_of(op->op.comm);
+    const wf_coll_seat *seat = wf_coll_choose(coll, &op->op.call);
+    const wf_coll_seat *meets = wf_coll_meets(coll);
+
+    op->next = seat == meets ? NULL : seat;
+    hand_to(op, meets);
+    if (op->next != NULL) {
+        op->compare = op->op.step;
+        op->op.step = compare_step;
+        op->op.early = NULL;
+        op->op.driven = true; /* the one or the other may use ports */
+    }
+}
+
 static weft_status submit(const wf_coll_op *op, weft_request **out)
 {
     weft_comm *comm = op->op.comm;
-    const wf_coll *coll = wf_coll_of(comm);
     size_t parts = (op->src_part != NULL) + (size_t)(op->dst_part != NULL);
     wf_coll_op *kept;
     weft_part *room;
@@ -53,10 +95,9 @@ static weft_status submit(const wf_coll_op *op, weft_request **out)
     room = (weft_part *)(void *)(kept + 1);
     kept->src_part = keep_parts(op->src_part, comm->size, &room);
     kept->dst_part = keep_parts(op->dst_part, comm->size, &room);
-    wf_op_init(r->op);
     r->op->sequence = comm->sequence++;
     wf_comm_show(comm, r->op);
-    coll->engine->begin(kept);
+    begin(kept);
     if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         set_reducer(kept);
     }
@@ -81,13 +122,11 @@ static weft_status run_behind(wf_coll_op *op)
 static weft_status run_to_end(wf_coll_op *op, bool begun)
 {
     weft_comm *comm = op->op.comm;
-    const wf_coll *coll = wf_coll_of(comm);
     bool outer; /* a callback may make blocking calls, too */
     weft_status st;
 
     if (!begun) {
-        wf_op_init(&op->op);
-        coll->engine->begin(op);
+        begin(op);
     }
     if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         set_reducer(op);
@@ -106,7 +145,7 @@ static weft_status run_to_end(wf_coll_op *op, bool begun)
 static weft_status run(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    const wf_coll *coll = wf_coll_of(comm);
+    const wf_coll_quick *quick = &wf_coll_of(comm)->quick[op->op.call.kind];
     bool begun = false;
     weft_status st = wf_comm_check(comm);
 
@@ -119,8 +158,10 @@ static weft_status run(wf_coll_op *op)
     op->op.sequence = comm->sequence++;
     wf_comm_show(comm, &op->op);
     st = WF_PENDING;
-    if (coll->has_quick && op->bytes <= coll->quick_bytes) {
-        st = coll->engine->quick(op);
+    if (op->bytes < quick->until) {
+        op->state = quick->state;
+        op->next = NULL;
+        st = quick->fn(op);
         begun = true;
     }
     if (st != WEFT_OK) {

@@ -2,14 +2,19 @@
 /* The engines that carry out collectives, and what they are given.
  *
  * An engine is a way to move and reduce data: through memory that all members
- * map, or by messages. Which one serves a communicator is a pure function of
- * its topology and the settings, and so is everything an engine decides by
- * itself: all members must come to the same answer without asking. */
+ * map, or by messages. Which one serves a call is a pure function of the call,
+ * of the communicator's topology and of the settings, and so is everything an
+ * engine decides by itself: all members must come to the same answer without
+ * asking.
+ *
+ * Members that make different calls may come to different engines, and are to
+ * be told. So all calls are compared by one engine, that of barriers; a call
+ * that another one serves is first run there without its data. */
 #ifndef WF_COLL_ENGINE_H
 #define WF_COLL_ENGINE_H
 
+#include <stdalign.h>
 #include <stdbool.h>
-
 #include <weft/coll.h>
 
 #include "base/types.h"
@@ -18,57 +23,9 @@
 #include "comm/op.h"
 #include "transport/transport.h"
 
-/* A part of some data, in bytes from its start. */
-typedef struct shm_share {
-    size_t from;
-    size_t until;
-} shm_share;
-
-/* Where a member's buffers lie, if all members map them: numbers of shared
- * allocations (0: private), and offsets into this member's parts. */
-typedef struct shm_where {
-    uint32_t src;
-    uint32_t dst;
-    uint64_t src_at;
-    uint64_t dst_at;
-    uint32_t brought; /* 1: the first chunk is in this member's slot */
-    uint32_t zero;
-} shm_where;
-_Static_assert(sizeof(shm_where) == 32, "goes with a call");
-
-/* State of the algorithms of the shared-memory engine. */
-typedef struct wf_shm_progress {
-    bool posted;       /* our call is in its cell */
-    bool checked;      /* everybody's call is the same as ours */
-    uint32_t at;       /* members before this one have been checked */
-    uint32_t finished; /* operations that all of those had finished */
-    /* Members before it have brought the chunk we need, or, where they read our
-     * memory, have answered. */
-    uint32_t in_at;
-    uint32_t red_at; /* members before it have reduced the chunk `out` */
-    uint64_t base;   /* chunks that went through before this operation */
-    uint64_t chunks;
-    uint64_t in;     /* chunks that we have put into our slot */
-    uint64_t red;    /* chunks of which we have reduced our share */
-    uint64_t out;    /* chunks that we have taken out */
-    uint64_t freed;  /* of `in`, those that all others have taken */
-    size_t chunk;    /* bytes, a multiple of the element size and of 64 */
-    size_t share_of; /* bytes of the chunk that `share` was worked out for */
-    shm_share share; /* our share of such a chunk */
-    shm_where where;
-    bool first_in; /* seeing all calls meant seeing all first chunks */
-    bool pulls;    /* takers may be invited to read the root's memory */
-    bool stream;   /* the result is too large for the caches */
-    /* Bytes of our share that we have folded, or of our block that we have
-     * read, where they lie. */
-    size_t direct_at;
-} wf_shm_progress;
-
-/* State of the message engine; the rest is with the communicator, since it
- * carries out one operation at a time. */
-typedef struct wf_message_progress {
-    uint32_t phase;
-} wf_message_progress;
+/* Bytes for an engine's state of an operation, which lies on callers' stacks.
+ */
+#define WF_COLL_ROOM 200u
 
 /* One collective. Data is one block, or one for each member:
  *
@@ -86,10 +43,13 @@ typedef struct wf_coll_op {
     const weft_part *src_part; /* by rank; NULL: not a v-form, or one block */
     const weft_part *dst_part;
     wf_reducer reducer; /* of those that reduce */
-    union {
-        wf_shm_progress shm;
-        wf_message_progress message;
-    } state;
+    void *state;        /* what the engine keeps with the communicator */
+    /* Who has the operation next, once calls are compared; NULL: it is where it
+     * belongs. */
+    const struct wf_coll_seat *next;
+    wf_step_fn *compare;
+    /* What the engine keeps of this operation; whatever was there at first. */
+    alignas(8) unsigned char room[WF_COLL_ROOM];
 } wf_coll_op;
 
 /* Bytes somewhere. */
@@ -97,6 +57,12 @@ typedef struct wf_block {
     unsigned char *at;
     size_t bytes;
 } wf_block;
+
+/* Has the engine data to move, or are calls all there is to compare? */
+static inline bool wf_coll_moves(const wf_coll_op *op)
+{
+    return op->next == NULL && wf_call_is(op->op.call.kind, WF_HAS_DATA);
+}
 
 static inline wf_block wf_coll_block(const wf_coll_op *op, const void *base,
                                      const weft_part *part, uint32_t member)
@@ -126,24 +92,53 @@ static inline wf_block wf_coll_dst(const wf_coll_op *op, uint32_t member)
     return wf_coll_block(op, op->dst, op->dst_part, member);
 }
 
+/* The calls of a kind that an engine serves on a communicator: of `from` to
+ * less than `until` bytes, counted as call.count is, and of these types. What
+ * covers a call with the highest score serves it. */
+typedef struct wf_offer {
+    int score;      /* 0: no calls */
+    uint32_t types; /* a bit for each weft_dtype */
+    uint64_t from;
+    uint64_t until;
+} wf_offer;
+
+#define WF_ALL_TYPES UINT32_MAX
+
+/* All calls of a kind. */
+static inline wf_offer wf_offer_all(int score)
+{
+    return (wf_offer){
+        .score = score, .types = WF_ALL_TYPES, .until = UINT64_MAX};
+}
+
 typedef struct wf_engine {
     const char *name; /* as in WEFT_ENGINE */
     const char *what; /* for the log: how it works */
-    /* How well it serves this communicator; 0: not at all. Pure. */
-    int (*score)(const weft_comm *comm);
+    /* Are its own settings good? Optional. */
+    weft_status (*check)(const wf_settings *settings);
+    /* What it serves here. Pure, and asked when a communicator is made. For
+     * WF_CALL_ALLOC: whether weft_alloc is to have its memory. */
+    wf_offer (*offer)(const weft_comm *comm, wf_call_kind kind);
     /* Bytes it wants of the communicator's segment, all zero at first. */
     size_t (*area)(const weft_comm *comm);
+    /* Only where it serves any calls. A state that is NULL is not detached. */
     weft_status (*attach)(weft_comm *comm, void *area, void **state);
     void (*detach)(weft_comm *comm, void *state);
-    /* Get `op` ready to be stepped: set op->op.step and its state. Its number
-     * is known. Nothing may fail from here on but a step. */
+    /* Get `op` ready to be stepped: set op->op.step and its room. Its number
+     * and op->state are known. Nothing may fail from here on but a step. */
     void (*begin)(wf_coll_op *op);
-    /* All of a blocking operation of up to wf_coll.quick_bytes in one go:
+    /* All of a blocking operation of fewer than `quick_until` bytes in one go:
      * WEFT_OK if the others were prompt; WF_PENDING, and then `op` is begun and
-     * ready to be stepped; or a failure. Only call, src, dst, bytes and number
-     * of `op` are filled in. Optional. */
+     * ready to be stepped; or a failure. Only call, src, dst, bytes, number and
+     * state of `op` are filled in. Optional. */
     weft_status (*quick)(wf_coll_op *op);
-    size_t (*quick_bytes)(const weft_comm *comm, const void *state);
+    size_t quick_until;
+    /* Memory for weft_alloc and weft_free. All members have made the call;
+     * `salt` tells it from others. Gives none, or all have it: see
+     * wf_coll_all_or_none. Optional: else it is ordinary memory. */
+    weft_status (*alloc)(weft_comm *comm, void *state, size_t bytes,
+                         uint64_t salt, void **out);
+    void (*free)(weft_comm *comm, void *state, void *buffer);
 } wf_engine;
 
 extern const wf_engine wf_engine_alone;
@@ -151,24 +146,6 @@ extern const wf_engine wf_engine_shm;
 extern const wf_engine wf_engine_message;
 
 #define WF_LAYER_COLL 1u /* see comm/layer.h */
-
-/* What src/coll keeps with a communicator. */
-typedef struct wf_coll {
-    const wf_engine *engine;
-    void *state; /* the engine's */
-    bool has_quick;
-    size_t quick_bytes; /* how much engine->quick takes */
-} wf_coll;
-
-static inline const wf_coll *wf_coll_of(const weft_comm *comm)
-{
-    return comm->layer[WF_LAYER_COLL];
-}
-
-static inline void *wf_coll_state(const weft_comm *comm)
-{
-    return wf_coll_of(comm)->state;
-}
 
 /* Run `op`, whose communicator, call, buffers and bytes are filled in: to its
  * end if `out` is NULL, else behind a request. */
@@ -182,6 +159,11 @@ static inline weft_status wf_coll_finish_block(wf_coll_op *op,
     op->dst_part = NULL;
     return wf_coll_finish(op, out);
 }
+
+/* Did all members get what they asked for? WEFT_OK if `own` is that everywhere;
+ * a member that failed, for the reason that is the detail, must not be the only
+ * one to know. Collective. */
+weft_status wf_coll_all_or_none(weft_comm *comm, weft_status own);
 
 /* The error for two members that made different calls. */
 weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,

@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <weft/coll.h>
 
+#include "coll/choose.h"
 #include "coll/coll.h"
 #include "coll/shm/area.h"
 #include "stage.h"
@@ -107,7 +108,7 @@ static void comm_fini(cell_stage *c)
 static void buffer_share(cell_stage *c)
 {
     static unsigned char *base;
-    shm_state *state = wf_coll_state(&c->comm);
+    shm_state *state = wf_coll_meets(wf_coll_of(&c->comm))->state;
     size_t bytes = 4096 + STAGE_RANKS * SHARED_BYTES;
 
     if (base == NULL) {
@@ -126,7 +127,7 @@ static void buffer_share(cell_stage *c)
 
 static void buffer_unshare(cell_stage *c)
 {
-    ((shm_state *)wf_coll_state(&c->comm))->shared = NULL;
+    ((shm_state *)wf_coll_meets(wf_coll_of(&c->comm))->state)->shared = NULL;
 }
 
 /* A block for each member, of the same length. */
@@ -237,7 +238,7 @@ static void check_filled(const cell_stage *c, uint8_t kind, size_t n)
 /* Our own cell holds the call after a run that nobody joined. */
 static void others_agree(cell_stage *c, const shm_cell *ours)
 {
-    shm_state *state = wf_coll_state(&c->comm);
+    shm_state *state = wf_coll_meets(wf_coll_of(&c->comm))->state;
 
     for (uint32_t r = 0; r < STAGE_RANKS; r++) {
         shm_head *h = shm_head_of(state, r);
@@ -260,7 +261,7 @@ typedef struct place {
 
 static place place_of(cell_stage *c, uint8_t member)
 {
-    shm_state *state = wf_coll_state(&c->comm);
+    shm_state *state = wf_coll_meets(wf_coll_of(&c->comm))->state;
     uint32_t r = member % 2 == 0 ? 0 : 2;
     unsigned char *block = state->area + r * state->block;
     size_t from = member & 2 ? 0 : sizeof(shm_head);
@@ -301,7 +302,7 @@ static void fuzz_memory(cell_stage *c, script *in, uint8_t kind, size_t n,
         shm_state *state;
 
         comm_init(c, false);
-        state = wf_coll_state(&c->comm);
+        state = wf_coll_meets(wf_coll_of(&c->comm))->state;
         must(state->cell <= sizeof(ours));
         if (shared) {
             buffer_share(c);

@@ -214,8 +214,11 @@ static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
 void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
                 script *input)
 {
+    static const wf_engine *const engines[] = {&wf_engine_shm,
+                                               &wf_engine_message, NULL};
     static const wf_parts parts = {
-        .layers = {[WF_LAYER_COLL] = {&wf_coll_layer}}, .agree = wf_coll_agree};
+        .layers = {[WF_LAYER_COLL] = {&wf_coll_layer, engines}},
+        .agree = wf_coll_agree};
     static const char small[] =
         "SHM_RING_BYTES=4K FLAT_BYTES=64 CHUNK_BYTES=4K";
     weft_world *world = &s->world;

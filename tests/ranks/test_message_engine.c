@@ -180,9 +180,11 @@ static void every_algorithm_works_over_a_transport_that_delays(void **state)
 {
     static const wf_transport *const transports[] = {&wf_double_self,
                                                      &wf_double_shm, NULL};
+    static const wf_engine *const engines[] = {&wf_engine_alone,
+                                               &wf_engine_message, NULL};
     static const wf_parts delaying = {
         .transports = transports,
-        .layers = {[WF_LAYER_COLL] = {&wf_coll_layer}},
+        .layers = {[WF_LAYER_COLL] = {&wf_coll_layer, engines}},
         .agree = wf_coll_agree,
     };
 

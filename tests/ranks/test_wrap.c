@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coll/choose.h"
 #include "coll/shm/area.h"
 #include "comm/ids.h"
 #include "wt.h"
@@ -186,7 +187,7 @@ static void set_sequence(weft_comm *comm, uint32_t to)
     wt_meet();
     comm->sequence = to;
     if (comm->done != NULL) {
-        shm_state *s = wf_coll_state(comm);
+        shm_state *s = wf_coll_meets(wf_coll_of(comm))->state;
 
         atomic_store(&comm->done[comm->rank].count, to);
         s->free_until = to + SHM_CELLS;
@@ -243,7 +244,7 @@ static void buffers_body(weft_world *world)
     weft_comm *comm = weft_world_comm(world);
     enum { FLOATS = 3000, BUFFERS = 6 };
     float *buffer[BUFFERS];
-    shm_state *s = wf_coll_state(comm);
+    shm_state *s = wf_coll_meets(wf_coll_of(comm))->state;
 
     s->shared_made = UINT32_MAX - 3;
     for (int i = 0; i < BUFFERS; i++) {

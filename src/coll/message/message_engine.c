@@ -26,7 +26,8 @@
 enum { PHASE_START, PHASE_CHECK, PHASE_RUN };
 
 /* What is kept with a communicator. But for the settings and the scratch it is
- * the state of the operation under way. */
+ * the state of the operation under way, since there is one at a time; with an
+ * operation there is only its phase. */
 typedef struct message_state {
     wf_algorithm forced[WF_CALL_KINDS]; /* by the setting ALGORITHM */
     uint32_t told[WF_CALL_KINDS]; /* a bit for each algorithm in the log */
@@ -40,9 +41,22 @@ typedef struct message_state {
     wf_run run;
 } message_state;
 
-static int message_score(const weft_comm *comm)
+static uint32_t *phase_of(const wf_coll_op *op)
 {
-    return comm->size > 1 ? 10 : 0;
+    return (uint32_t *)(uintptr_t)op->room;
+}
+
+static wf_offer message_offer(const weft_comm *comm, wf_call_kind kind)
+{
+    (void)kind;
+    return wf_offer_all(comm->size > 1 ? 10 : 0);
+}
+
+static weft_status message_check(const wf_settings *settings)
+{
+    wf_algorithm unused[WF_CALL_KINDS];
+
+    return wf_algorithms_parse(settings->algorithm, unused);
 }
 
 /* --- what is chosen ------------------------------------------------------- */
@@ -67,7 +81,7 @@ static void bytes_text(uint64_t up_to, char *text, size_t room)
 static void tell(const wf_coll_op *op, const wf_choice *choice)
 {
     const weft_comm *comm = op->op.comm;
-    message_state *state = wf_coll_state(comm);
+    message_state *state = op->state;
     uint8_t kind = op->op.call.kind;
     char bytes[40];
 
@@ -84,7 +98,7 @@ static void tell(const wf_coll_op *op, const wf_choice *choice)
 /* What the setting asks for, if it can be had; false: go by the table. */
 static bool choose_forced(const wf_coll_op *op, wf_choice *choice)
 {
-    message_state *state = wf_coll_state(op->op.comm);
+    message_state *state = op->state;
     uint8_t kind = op->op.call.kind;
     wf_algorithm how = state->forced[kind];
 
@@ -117,7 +131,7 @@ static bool choose(const wf_coll_op *op, wf_choice *choice)
     const wf_choice *row =
         wf_message_choose((wf_call_kind)call->kind, bytes, size);
 
-    if (row == NULL || (call->count == 0 && !ragged)) {
+    if (row == NULL || !wf_coll_moves(op) || (call->count == 0 && !ragged)) {
         return false;
     }
     if (!choose_forced(op, choice)) {
@@ -162,7 +176,7 @@ static void forget_scratch(message_state *state)
 static void start(wf_coll_op *op)
 {
     const weft_comm *comm = op->op.comm;
-    message_state *state = wf_coll_state(comm);
+    message_state *state = op->state;
     wf_choice choice;
     bool any = choose(op, &choice);
     bool along = any && choice.how == WF_BY_DISSEMINATION;
@@ -183,7 +197,7 @@ static void start(wf_coll_op *op)
 /* All have made this call: now data may move. */
 static void checked(wf_coll_op *op)
 {
-    message_state *state = wf_coll_state(op->op.comm);
+    message_state *state = op->state;
 
     if (state->moves) {
         wf_data_prepare(&state->data, op);
@@ -195,7 +209,7 @@ static void checked(wf_coll_op *op)
 
 static weft_status run_step(wf_coll_op *op)
 {
-    message_state *state = wf_coll_state(op->op.comm);
+    message_state *state = op->state;
     weft_status st;
 
     if (!state->moves) {
@@ -212,21 +226,20 @@ static weft_status run_step(wf_coll_op *op)
 static weft_status message_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    wf_message_progress *p = &op->state.message;
-    message_state *state = wf_coll_state(base->comm);
+    message_state *state = op->state;
     weft_status st = WEFT_OK;
 
-    if (p->phase == PHASE_START) {
+    if (*phase_of(op) == PHASE_START) {
         start(op);
-        p->phase = PHASE_CHECK;
+        *phase_of(op) = PHASE_CHECK;
     }
-    if (p->phase == PHASE_CHECK) {
+    if (*phase_of(op) == PHASE_CHECK) {
         st = wf_check_step(&state->check, op);
         if (st != WEFT_OK) {
             return st;
         }
         checked(op);
-        p->phase = PHASE_RUN;
+        *phase_of(op) = PHASE_RUN;
     }
     return run_step(op);
 }
@@ -236,10 +249,10 @@ static weft_status message_step(wf_op *base)
 static void message_drop(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    message_state *state = wf_coll_state(base->comm);
+    message_state *state = op->state;
 
     /* One that never began has nothing, and the state is another one's. */
-    if (op->state.message.phase != PHASE_START) {
+    if (*phase_of(op) != PHASE_START) {
         wf_check_drop(&state->check, op);
         wf_run_drop(&state->run, op);
         forget_scratch(state);
@@ -249,16 +262,16 @@ static void message_drop(wf_op *base)
 static bool message_awaits(const wf_op *base, uint32_t member)
 {
     const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
-    const message_state *state = wf_coll_state(base->comm);
+    const message_state *state = op->state;
 
-    return op->state.message.phase != PHASE_START &&
+    return *phase_of(op) != PHASE_START &&
            (wf_check_awaits(&state->check, member) ||
             wf_run_awaits(&state->run, member));
 }
 
 static void message_begin(wf_coll_op *op)
 {
-    op->state.message.phase = PHASE_START;
+    *phase_of(op) = PHASE_START;
     op->op.step = message_step;
     op->op.drop = message_drop;
     op->op.awaits = message_awaits;
@@ -293,7 +306,8 @@ static void message_detach(weft_comm *comm, void *state)
 const wf_engine wf_engine_message = {
     .name = "message",
     .what = "messages along trees, rings and cubes",
-    .score = message_score,
+    .check = message_check,
+    .offer = message_offer,
     .attach = message_attach,
     .detach = message_detach,
     .begin = message_begin,

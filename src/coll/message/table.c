@@ -116,20 +116,13 @@ static wf_call_kind kind_named(const char *text, size_t n)
     return WF_CALL_NONE;
 }
 
-static void add_word(char *list, size_t room, const char *word)
-{
-    size_t used = strlen(list);
-
-    snprintf(list + used, room - used, "%s%s", used > 0 ? ", " : "", word);
-}
-
 static weft_status no_operation(const char *text, size_t n)
 {
     char list[400] = "";
 
     for (unsigned k = 0; k < WF_CALL_KINDS; k++) {
         if (wf_message_choose((wf_call_kind)k, 0, 2) != NULL) {
-            add_word(list, sizeof(list), wf_call_name((uint8_t)k));
+            wf_add_word(list, sizeof(list), wf_call_name((uint8_t)k));
         }
     }
     return wf_fail(WEFT_ERR_INVALID,
@@ -144,7 +137,7 @@ static weft_status no_algorithm(wf_call_kind kind, const char *text, size_t n)
 
     for (unsigned a = 0; a < WF_ALGORITHMS; a++) {
         if (wf_algorithm_applies(kind, (wf_algorithm)a, 4)) {
-            add_word(list, sizeof(list), wf_algorithm_name((wf_algorithm)a));
+            wf_add_word(list, sizeof(list), wf_algorithm_name((wf_algorithm)a));
         }
     }
     return wf_fail(WEFT_ERR_INVALID,

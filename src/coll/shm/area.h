@@ -71,6 +71,59 @@ typedef struct shm_head {
     shm_reach reach;
 } shm_head;
 
+/* A part of some data, in bytes from its start. */
+typedef struct shm_share {
+    size_t from;
+    size_t until;
+} shm_share;
+
+/* Where a member's buffers lie, if all members map them: numbers of shared
+ * allocations (0: private), and offsets into this member's parts. */
+typedef struct shm_where {
+    uint32_t src;
+    uint32_t dst;
+    uint64_t src_at;
+    uint64_t dst_at;
+    uint32_t brought; /* 1: the first chunk is in this member's slot */
+    uint32_t zero;
+} shm_where;
+_Static_assert(sizeof(shm_where) == 32, "goes with a call");
+
+/* State of an operation. */
+typedef struct shm_progress {
+    bool posted;       /* our call is in its cell */
+    bool checked;      /* everybody's call is the same as ours */
+    uint32_t at;       /* members before this one have been checked */
+    uint32_t finished; /* operations that all of those had finished */
+    /* Members before it have brought the chunk we need, or, where they read our
+     * memory, have answered. */
+    uint32_t in_at;
+    uint32_t red_at; /* members before it have reduced the chunk `out` */
+    uint64_t base;   /* chunks that went through before this operation */
+    uint64_t chunks;
+    uint64_t in;     /* chunks that we have put into our slot */
+    uint64_t red;    /* chunks of which we have reduced our share */
+    uint64_t out;    /* chunks that we have taken out */
+    uint64_t freed;  /* of `in`, those that all others have taken */
+    size_t chunk;    /* bytes, a multiple of the element size and of 64 */
+    size_t share_of; /* bytes of the chunk that `share` was worked out for */
+    shm_share share; /* our share of such a chunk */
+    shm_where where;
+    bool first_in; /* seeing all calls meant seeing all first chunks */
+    bool pulls;    /* takers may be invited to read the root's memory */
+    bool stream;   /* the result is too large for the caches */
+    /* Bytes of our share that we have folded, or of our block that we have
+     * read, where they lie. */
+    size_t direct_at;
+} shm_progress;
+
+_Static_assert(sizeof(shm_progress) <= WF_COLL_ROOM, "room");
+
+static inline shm_progress *shm_of(const wf_coll_op *op)
+{
+    return (shm_progress *)(uintptr_t)op->room;
+}
+
 /* What a member keeps for itself. */
 typedef struct shm_state {
     unsigned char *area;
@@ -115,9 +168,9 @@ static inline unsigned char *shm_slot_of(const shm_state *s, uint32_t rank,
 /* Bytes of a chunk; the last one may be shorter. */
 static inline size_t shm_chunk_bytes(const wf_coll_op *op, uint64_t chunk)
 {
-    size_t left = op->bytes - chunk * op->state.shm.chunk;
+    size_t left = op->bytes - chunk * shm_of(op)->chunk;
 
-    return left < op->state.shm.chunk ? left : op->state.shm.chunk;
+    return left < shm_of(op)->chunk ? left : shm_of(op)->chunk;
 }
 
 /* Looking a few times in a tight loop notices a hand-over of 50 ns in time,
@@ -176,6 +229,9 @@ bool shm_awaits(const wf_op *op, uint32_t member);
 
 weft_status shm_quick(wf_coll_op *op);
 void shm_begin(wf_coll_op *op);
+weft_status shm_alloc(weft_comm *comm, void *state, size_t bytes, uint64_t salt,
+                      void **out);
+void shm_free(weft_comm *comm, void *state, void *buffer);
 
 /* Chunks of `chunk` bytes each for the largest part of an operation: the slots
  * have pages, and the operation its place in the row of all chunks. */

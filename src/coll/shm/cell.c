@@ -25,7 +25,7 @@ static bool cell_is_free(wf_coll_op *op, shm_state *s)
 shm_cell *shm_cell_begin(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    shm_state *s = wf_coll_state(comm);
+    shm_state *s = op->state;
 
     if ((int32_t)(op->op.sequence - s->free_until) >= 0 &&
         !cell_is_free(op, s)) {
@@ -46,7 +46,7 @@ void shm_cell_post(wf_coll_op *op, shm_cell *cell)
                           memory_order_release);
     wf_comm_ring(comm);
     op->op.moved++;
-    op->state.shm.posted = true;
+    shm_of(op)->posted = true;
 }
 
 bool shm_post(wf_coll_op *op, const void *data, size_t bytes)
@@ -66,8 +66,8 @@ bool shm_post(wf_coll_op *op, const void *data, size_t bytes)
 weft_status shm_check(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    shm_state *s = wf_coll_state(comm);
-    wf_shm_progress *p = &op->state.shm;
+    shm_state *s = op->state;
+    shm_progress *p = shm_of(op);
 
     for (; p->at < comm->size; p->at++) {
         const shm_cell *cell = shm_cell_of(s, p->at, op->op.sequence);
@@ -94,8 +94,8 @@ weft_status shm_check(wf_coll_op *op)
 bool shm_awaits(const wf_op *base, uint32_t member)
 {
     const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
-    const wf_shm_progress *p = &op->state.shm;
-    const shm_state *s = wf_coll_state(base->comm);
+    const shm_progress *p = shm_of(op);
+    const shm_state *s = op->state;
     const shm_head *h = shm_head_of(s, member);
 
     if (!p->checked) {

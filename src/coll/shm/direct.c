@@ -13,7 +13,7 @@
 
 const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_state *s = op->state;
 
     return s->has_shared && !wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)
                ? (const shm_where *)(const void *)shm_cell_of(s, rank,
@@ -36,8 +36,8 @@ static size_t source_bytes(const wf_coll_op *op)
 void shm_locate(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    const shm_state *s = wf_coll_state(comm);
-    shm_where *w = &op->state.shm.where;
+    const shm_state *s = op->state;
+    shm_where *w = &shm_of(op)->where;
     size_t bytes = source_bytes(op);
     const shm_shared *src =
         bytes > 0 ? shm_shared_find(s->shared, comm->rank, op->src, bytes)
@@ -83,7 +83,7 @@ static bool find_buffers(const wf_coll_op *op, const shm_state *s, uint32_t r,
 
 bool shm_all_direct(wf_coll_op *op)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_state *s = op->state;
     const void *src;
     void *dst;
     bool all = true;
@@ -124,8 +124,8 @@ static weft_status fold_piece(wf_coll_op *op, shm_state *s, size_t at,
 weft_status shm_direct_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    wf_shm_progress *p = &op->state.shm;
-    shm_state *s = wf_coll_state(base->comm);
+    shm_progress *p = shm_of(op);
+    shm_state *s = op->state;
     shm_head *own = shm_head_of(s, base->comm->rank);
     shm_share share =
         shm_share_of(op->bytes, base->comm->rank, base->comm->size);

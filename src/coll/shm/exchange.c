@@ -80,7 +80,7 @@ unsigned char *shm_target(const wf_coll_op *op, uint32_t from)
 /* Bytes of chunk number `chunk` of a block. */
 static size_t piece_bytes(const wf_coll_op *op, size_t length, uint64_t chunk)
 {
-    size_t piece = op->state.shm.chunk;
+    size_t piece = shm_of(op)->chunk;
     size_t at = chunk * piece;
 
     if (at >= length) {
@@ -95,7 +95,7 @@ static size_t lane_at(const wf_coll_op *op, uint32_t from, uint32_t to)
     uint32_t size = op->op.comm->size;
 
     return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
-               ? (to + size - from - 1) % size * op->state.shm.chunk
+               ? (to + size - from - 1) % size * shm_of(op)->chunk
                : 0;
 }
 
@@ -132,7 +132,7 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
     length = shm_length(op, rank, rank);
     if (at < length && to != from) {
         copy(to + at, from + at, length - at < most ? length - at : most,
-             op->state.shm.stream);
+             shm_of(op)->stream);
     }
 }
 
@@ -140,7 +140,7 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
 static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
 {
     if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
-        shm_copy_own(op, chunk * op->state.shm.chunk, op->state.shm.chunk);
+        shm_copy_own(op, chunk * shm_of(op)->chunk, shm_of(op)->chunk);
     }
 }
 
@@ -148,7 +148,7 @@ static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
  * belongs in our own result. */
 static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
     uint32_t rank = op->op.comm->rank;
     unsigned char *slot = shm_slot_of(s, rank, p->base + chunk);
     const unsigned char *from =
@@ -169,7 +169,7 @@ static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
 
 static void bring_lanes(const wf_coll_op *op, shm_state *s, uint64_t chunk)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     unsigned char *slot = shm_slot_of(s, comm->rank, p->base + chunk);
 
@@ -209,7 +209,7 @@ static void ring_bringers(const wf_coll_op *op)
 
 static void publish_in(wf_coll_op *op, shm_state *s, uint64_t in)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     p->in = in;
     /* Publishes the chunk; pairs with the acquire in shm_reached. */
@@ -221,17 +221,17 @@ static void publish_in(wf_coll_op *op, shm_state *s, uint64_t in)
 static void bring(wf_coll_op *op, shm_state *s)
 {
     if (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)) {
-        bring_lanes(op, s, op->state.shm.in);
+        bring_lanes(op, s, shm_of(op)->in);
     } else {
-        bring_one(op, s, op->state.shm.in);
+        bring_one(op, s, shm_of(op)->in);
     }
-    publish_in(op, s, op->state.shm.in + 1);
+    publish_in(op, s, shm_of(op)->in + 1);
 }
 
 /* Chunks that all who take from us have taken. */
 static uint64_t taken_by_all(const wf_coll_op *op, const shm_state *s)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
     uint64_t least = p->chunks;
 
     for (uint32_t r = 0; r < op->op.comm->size; r++) {
@@ -291,7 +291,7 @@ typedef struct piece {
 static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
                       uint64_t chunk)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
     uint32_t rank = op->op.comm->rank;
     unsigned char *shared = shared_source(op, s, from);
 
@@ -316,7 +316,7 @@ static bool claims(const wf_coll_op *op)
 static void take_from(const wf_coll_op *op, const shm_state *s, uint32_t from,
                       size_t bytes)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
     unsigned char *to = shm_target(op, from) + p->out * p->chunk;
     piece from_them = piece_of(op, s, from, p->out);
 
@@ -329,7 +329,7 @@ static void take_from(const wf_coll_op *op, const shm_state *s, uint32_t from,
 
 static void fold_own(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     size_t bytes = piece_bytes(op, op->bytes, p->out);
     void *dst = (unsigned char *)op->dst + p->out * p->chunk;
@@ -354,7 +354,7 @@ static void fold_own(wf_coll_op *op, shm_state *s)
 
 static bool arrived(const wf_coll_op *op, const shm_state *s, uint32_t from)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
 
     /* Calls are posted after the first chunk is in, so for that one there is
      * nothing more to look at: one line less that has to travel. */
@@ -365,7 +365,7 @@ static bool arrived(const wf_coll_op *op, const shm_state *s, uint32_t from)
 /* Take what has arrived of chunk `out`; is it all? */
 static bool take(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     bool folds = wf_call_is(op->op.call.kind, WF_REDUCES);
 
@@ -399,7 +399,7 @@ static bool take(wf_coll_op *op, shm_state *s)
 
 static void take_step(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     if (p->out == p->chunks || !take(op, s)) {
         return;
@@ -415,7 +415,7 @@ static void take_step(wf_coll_op *op, shm_state *s)
 
 static bool bring_step(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     if (p->in >= p->freed + SHM_SLOTS || p->in == p->chunks) {
         uint64_t freed = taken_by_all(op, s);
@@ -434,13 +434,13 @@ static bool bring_step(wf_coll_op *op, shm_state *s)
 static void bring_nothing(wf_coll_op *op, shm_state *s)
 {
     shm_copy_own(op, 0, SIZE_MAX);
-    publish_in(op, s, op->state.shm.chunks);
+    publish_in(op, s, shm_of(op)->chunks);
 }
 
 /* Show our call, with the first chunk or with where our blocks lie. */
 static bool post(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     if (p->in == 0 && !p->pulls && shm_brings(op, op->op.comm->rank)) {
         if (p->where.src != 0) {
@@ -454,7 +454,7 @@ static bool post(wf_coll_op *op, shm_state *s)
 
 static bool over(const wf_coll_op *op)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
     uint32_t rank = op->op.comm->rank;
 
     return (!by_chunks(op, rank) || p->freed == p->chunks) &&
@@ -464,8 +464,8 @@ static bool over(const wf_coll_op *op)
 weft_status shm_exchange_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    wf_shm_progress *p = &op->state.shm;
-    shm_state *s = wf_coll_state(base->comm);
+    shm_progress *p = shm_of(op);
+    shm_state *s = op->state;
     weft_status st;
 
     if (!p->posted && !post(op, s)) {
@@ -496,8 +496,8 @@ weft_status shm_exchange_step(wf_op *base)
 
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member)
 {
-    const wf_shm_progress *p = &op->state.shm;
-    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_progress *p = shm_of(op);
+    const shm_state *s = op->state;
     const shm_head *h = shm_head_of(s, member);
     uint32_t rank = op->op.comm->rank;
     bool gives = shm_takes(op, rank) && shm_brings(op, member);

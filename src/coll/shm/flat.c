@@ -7,8 +7,7 @@
 
 static unsigned char *payload_of(const wf_coll_op *op, uint32_t rank)
 {
-    return shm_cell_of(wf_coll_state(op->op.comm), rank, op->op.sequence)
-        ->payload;
+    return shm_cell_of(op->state, rank, op->op.sequence)->payload;
 }
 
 /* Where in what a member brings the block for `to` begins. */
@@ -60,7 +59,7 @@ static void put(const wf_coll_op *op, unsigned char *to)
 /* Does anybody bring anything? The same answer on all members. */
 static bool has_data(const wf_coll_op *op)
 {
-    return op->op.call.count > 0 && wf_call_is(op->op.call.kind, WF_HAS_DATA);
+    return op->op.call.count > 0 && wf_coll_moves(op);
 }
 
 void shm_flat_early(wf_op *base)
@@ -138,13 +137,13 @@ static void flat_move(wf_coll_op *op)
 weft_status shm_flat_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    shm_state *s = wf_coll_state(base->comm);
+    shm_state *s = op->state;
     uint8_t kind = base->call.kind;
     weft_status st;
 
-    if (!op->state.shm.posted) {
+    if (!shm_of(op)->posted) {
         shm_flat_early(base);
-        if (!op->state.shm.posted) {
+        if (!shm_of(op)->posted) {
             return WF_PENDING;
         }
     }

@@ -28,7 +28,7 @@ shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size)
  * chunk of an operation have to pay for. */
 static shm_share own_share(wf_coll_op *op, size_t bytes)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     if (bytes != p->share_of) {
         p->share_of = bytes;
@@ -51,7 +51,7 @@ static void copy_around(unsigned char *to, const unsigned char *from,
 
 static void bring_in(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     size_t bytes = shm_chunk_bytes(op, p->in);
 
@@ -105,7 +105,7 @@ void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes)
 
 static void reduce_share(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     shm_share own = own_share(op, shm_chunk_bytes(op, p->red));
     size_t at = p->red * p->chunk + own.from;
@@ -132,7 +132,7 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
 
 static void take_out(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     size_t bytes = shm_chunk_bytes(op, p->out);
 
@@ -148,7 +148,7 @@ static void take_out(wf_coll_op *op, shm_state *s)
 
 static bool all_brought(const wf_coll_op *op, const shm_state *s, uint32_t *at)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
 
     for (; *at < op->op.comm->size; (*at)++) {
         if (!shm_reached(&shm_head_of(s, *at)->in, p->base + p->red + 1)) {
@@ -160,7 +160,7 @@ static bool all_brought(const wf_coll_op *op, const shm_state *s, uint32_t *at)
 
 static bool all_reduced(const wf_coll_op *op, const shm_state *s, uint32_t *at)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
 
     for (; *at < op->op.comm->size; (*at)++) {
         if (!shm_reached(&shm_head_of(s, *at)->red, p->base + p->out + 1)) {
@@ -173,7 +173,7 @@ static bool all_reduced(const wf_coll_op *op, const shm_state *s, uint32_t *at)
 /* All calls are known: in place, or through the slots? */
 static bool choose_direct(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     if (shm_all_direct(op)) {
         atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->in.value,
@@ -185,7 +185,7 @@ static bool choose_direct(wf_coll_op *op, shm_state *s)
     return false;
 }
 
-static bool may_bring(const wf_shm_progress *p)
+static bool may_bring(const shm_progress *p)
 {
     return p->in < p->chunks && p->in < p->out + SHM_SLOTS && p->where.src == 0;
 }
@@ -193,8 +193,8 @@ static bool may_bring(const wf_shm_progress *p)
 weft_status shm_reduce_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    wf_shm_progress *p = &op->state.shm;
-    shm_state *s = wf_coll_state(base->comm);
+    shm_progress *p = shm_of(op);
+    shm_state *s = op->state;
     weft_status st;
 
     if (may_bring(p)) {

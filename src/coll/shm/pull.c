@@ -59,14 +59,14 @@ static bool may_invite(const wf_coll_op *op, size_t largest)
 static uint64_t *addresses_of(const wf_coll_op *op, const shm_state *s)
 {
     return (uint64_t *)(void *)shm_slot_of(s, op->op.call.root,
-                                           op->state.shm.base);
+                                           shm_of(op)->base);
 }
 
 /* Has it refused this operation, or for good? */
 static bool refused(const wf_coll_op *op, const shm_state *s, uint32_t member)
 {
     return atomic_load_explicit(&shm_head_of(s, member)->reach.refused,
-                                memory_order_acquire) > op->state.shm.base;
+                                memory_order_acquire) > shm_of(op)->base;
 }
 
 static bool anybody_refused(const wf_coll_op *op, const shm_state *s)
@@ -89,14 +89,14 @@ static void invite(wf_coll_op *op, shm_state *s)
     }
     /* Publishes the addresses; pairs with the acquire in invited. */
     atomic_store_explicit(&shm_head_of(s, comm->rank)->reach.invited,
-                          op->state.shm.base + 1, memory_order_release);
+                          shm_of(op)->base + 1, memory_order_release);
     wf_comm_ring(comm);
 }
 
 void shm_pull_begin(wf_coll_op *op, size_t largest)
 {
-    shm_state *s = wf_coll_state(op->op.comm);
-    wf_shm_progress *p = &op->state.shm;
+    shm_state *s = op->state;
+    shm_progress *p = shm_of(op);
 
     p->pulls = may_invite(op, largest);
     if (!p->pulls) {
@@ -114,7 +114,7 @@ void shm_pull_begin(wf_coll_op *op, size_t largest)
 /* Go on by chunks. */
 static weft_status exchange_instead(wf_coll_op *op)
 {
-    op->state.shm.pulls = false;
+    shm_of(op)->pulls = false;
     op->op.step = shm_exchange_step;
     op->op.moved++;
     return shm_exchange_step(&op->op);
@@ -124,7 +124,7 @@ static weft_status exchange_instead(wf_coll_op *op)
 
 static bool has_read(const wf_coll_op *op, const shm_state *s, uint32_t member)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
 
     return member == op->op.comm->rank ||
            shm_reached(&shm_head_of(s, member)->out, p->base + p->chunks);
@@ -149,7 +149,7 @@ static bool all_have_read(const wf_coll_op *op, const shm_state *s)
 /* Our own block, while the others read theirs; ragged.c has done it before. */
 static bool copy_own_slice(wf_coll_op *op)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     if (wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) ||
         p->direct_at >= op->bytes) {
@@ -163,7 +163,7 @@ static bool copy_own_slice(wf_coll_op *op)
 
 static weft_status root_step(wf_coll_op *op, shm_state *s)
 {
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
 
     if (copy_own_slice(op)) {
         return WF_PENDING;
@@ -187,7 +187,7 @@ static bool invited(const wf_coll_op *op, const shm_state *s)
 {
     return atomic_load_explicit(
                &shm_head_of(s, op->op.call.root)->reach.invited,
-               memory_order_acquire) > op->state.shm.base;
+               memory_order_acquire) > shm_of(op)->base;
 }
 
 static weft_status refuse(wf_coll_op *op, shm_state *s, bool for_good,
@@ -200,10 +200,10 @@ static weft_status refuse(wf_coll_op *op, shm_state *s, bool for_good,
            "memory instead",
            comm->rank, op->op.call.root, why,
            for_good ? "scatters go" : "this scatter goes");
-    op->state.shm.direct_at = 0;
+    shm_of(op)->direct_at = 0;
     /* Pairs with the acquire in refused. */
     atomic_store_explicit(&shm_head_of(s, comm->rank)->reach.refused,
-                          for_good ? UINT64_MAX : op->state.shm.base + 1,
+                          for_good ? UINT64_MAX : shm_of(op)->base + 1,
                           memory_order_release);
     wf_board_ring(comm->entry[op->op.call.root]);
     return exchange_instead(op);
@@ -233,7 +233,7 @@ static int32_t pid_of(const weft_comm *comm, uint32_t member)
 static weft_status read_slice(wf_coll_op *op, shm_state *s)
 {
     weft_comm *comm = op->op.comm;
-    wf_shm_progress *p = &op->state.shm;
+    shm_progress *p = shm_of(op);
     uint32_t root = op->op.call.root;
     size_t left = op->bytes - p->direct_at;
     ssize_t got = wf_reach_read(pid_of(comm, root),
@@ -268,7 +268,7 @@ static const char *doubt(const wf_coll_op *op, shm_state *s, uint32_t root)
 
 static weft_status taker_step(wf_coll_op *op, shm_state *s)
 {
-    const wf_shm_progress *p = &op->state.shm;
+    const shm_progress *p = shm_of(op);
     uint32_t root = op->op.call.root;
     const char *why;
 
@@ -292,7 +292,7 @@ static weft_status taker_step(wf_coll_op *op, shm_state *s)
 weft_status shm_pull_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    shm_state *s = wf_coll_state(base->comm);
+    shm_state *s = op->state;
 
     return base->comm->rank == base->call.root ? root_step(op, s)
                                                : taker_step(op, s);
@@ -300,7 +300,7 @@ weft_status shm_pull_step(wf_op *base)
 
 bool shm_pull_awaits(const wf_coll_op *op, uint32_t member)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_state *s = op->state;
 
     if (op->op.comm->rank == op->op.call.root) {
         return !answered(op, s, member);

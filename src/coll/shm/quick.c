@@ -18,9 +18,9 @@ static weft_status give_up(wf_coll_op *op, bool posted, uint32_t at,
 {
     wf_op_init(&op->op);
     shm_begin(op);
-    op->state.shm.posted = posted;
-    op->state.shm.at = at;
-    op->state.shm.finished = finished;
+    shm_of(op)->posted = posted;
+    shm_of(op)->at = at;
+    shm_of(op)->finished = finished;
     return WF_PENDING;
 }
 
@@ -91,7 +91,7 @@ static void quick_finish(wf_coll_op *op, shm_state *s)
 static weft_status quick_large(wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
-    shm_state *s = wf_coll_state(op->op.comm);
+    shm_state *s = op->state;
     weft_status st = WF_PENDING;
 
     wf_op_init(&op->op);
@@ -108,7 +108,7 @@ static weft_status quick_large(wf_coll_op *op)
 weft_status shm_quick(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    shm_state *s = wf_coll_state(comm);
+    shm_state *s = op->state;
     uint32_t sequence = op->op.sequence;
     shm_cell *own = shm_cell_of(s, comm->rank, sequence);
     uint32_t finished = sequence;

@@ -16,7 +16,7 @@ typedef struct ragged_head {
 
 static ragged_head *head_of(const wf_coll_op *op, uint32_t member)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_state *s = op->state;
 
     return (ragged_head *)(void *)shm_cell_of(s, member, op->op.sequence)
         ->payload;
@@ -71,7 +71,7 @@ static void put_data(const wf_coll_op *op)
 
 static void fill(const wf_coll_op *op)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_state *s = op->state;
     ragged_head *head = head_of(op, op->op.comm->rank);
     size_t left = s->payload - sizeof(*head) - lengths(op) * sizeof(uint64_t);
     size_t largest = 0;
@@ -119,7 +119,7 @@ typedef struct told {
 /* Do its words agree with each other, and with the room in its cell? */
 static bool read_head(const wf_coll_op *op, uint32_t from, told *out)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
+    const shm_state *s = op->state;
     const ragged_head *head = head_of(op, from);
     uint32_t ours = place(op, op->op.comm->rank);
     uint64_t largest = 0;
@@ -210,9 +210,9 @@ weft_status shm_ragged_step(wf_op *base)
     wf_coll_op *op = (wf_coll_op *)(void *)base;
     weft_status st;
 
-    if (!op->state.shm.posted) {
+    if (!shm_of(op)->posted) {
         shm_ragged_early(base);
-        if (!op->state.shm.posted) {
+        if (!shm_of(op)->posted) {
             return WF_PENDING;
         }
     }
@@ -220,7 +220,7 @@ weft_status shm_ragged_step(wf_op *base)
     if (st == WEFT_OK) {
         st = settle(op);
     }
-    if (st != WEFT_OK || op->state.shm.chunks == 0) {
+    if (st != WEFT_OK || shm_of(op)->chunks == 0) {
         return st;
     }
     base->step = shm_exchange_step;

@@ -104,9 +104,10 @@ static void lay_out(const weft_comm *comm, shm_state *s)
     s->block = wf_round_up(s->slots_at + SHM_SLOTS * s->slot, page);
 }
 
-static int shm_score(const weft_comm *comm)
+static wf_offer shm_offer(const weft_comm *comm, wf_call_kind kind)
 {
-    return comm->one_node && comm->size > 1 ? 50 : 0;
+    (void)kind;
+    return wf_offer_all(comm->one_node && comm->size > 1 ? 50 : 0);
 }
 
 static size_t shm_area(const weft_comm *comm)
@@ -185,8 +186,8 @@ static weft_status populate_slots(const weft_comm *comm, shm_state *s)
 weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
 {
     weft_comm *comm = op->op.comm;
-    shm_state *s = wf_coll_state(comm);
-    wf_shm_progress *p = &op->state.shm;
+    shm_state *s = op->state;
+    shm_progress *p = shm_of(op);
 
     p->chunk = chunk;
     p->chunks = largest <= chunk ? 1 : (largest + chunk - 1) / chunk;
@@ -198,8 +199,8 @@ weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
 
 void shm_end_chunks(const wf_coll_op *op)
 {
-    const wf_shm_progress *p = &op->state.shm;
-    shm_head *own = shm_head_of(wf_coll_state(op->op.comm), op->op.comm->rank);
+    const shm_progress *p = shm_of(op);
+    shm_head *own = shm_head_of(op->state, op->op.comm->rank);
 
     atomic_store_explicit(&own->in.value, p->base + p->chunks,
                           memory_order_relaxed);
@@ -232,8 +233,11 @@ static bool is_flat(const wf_coll_op *op, const shm_state *s)
     uint8_t kind = op->op.call.kind;
     size_t elem = wf_dtype_bytes((weft_dtype)op->op.call.type);
 
-    if (!wf_call_is(kind, WF_HAS_DATA)) {
+    if (!wf_coll_moves(op)) {
         return true; /* nothing is brought */
+    }
+    if (wf_call_is(kind, WF_OWN_LENGTHS)) {
+        return false; /* it depends on what members tell each other */
     }
     if (wf_call_is(kind, WF_SRC_BLOCKS)) {
         /* Each brings a block for everybody: `count` is all of it in v-forms,
@@ -252,7 +256,7 @@ static bool is_flat(const wf_coll_op *op, const shm_state *s)
 static weft_status large_first_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    shm_state *s = wf_coll_state(base->comm);
+    shm_state *s = op->state;
     size_t largest = largest_part(op);
     bool folds = wf_call_is(base->call.kind, WF_REDUCES) &&
                  !wf_call_is(base->call.kind, WF_SRC_BLOCKS);
@@ -263,7 +267,7 @@ static weft_status large_first_step(wf_op *base)
     }
     if (s->has_shared) {
         shm_locate(op);
-        op->state.shm.first_in = folds;
+        shm_of(op)->first_in = folds;
     }
     shm_pull_begin(op, largest);
     base->step = folds ? shm_reduce_step : shm_exchange_step;
@@ -272,8 +276,8 @@ static weft_status large_first_step(wf_op *base)
 
 void shm_begin(wf_coll_op *op)
 {
-    const shm_state *s = wf_coll_state(op->op.comm);
-    wf_shm_progress *p = &op->state.shm;
+    const shm_state *s = op->state;
+    shm_progress *p = shm_of(op);
 
     p->posted = false;
     p->checked = false;
@@ -282,7 +286,7 @@ void shm_begin(wf_coll_op *op)
     p->chunks = 0;
     p->stream = false;
     op->op.awaits = shm_awaits;
-    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) && is_flat(op, s)) {
+    if (is_flat(op, s)) {
         op->op.step = shm_flat_step;
         op->op.early = shm_flat_early;
         return;
@@ -307,21 +311,16 @@ void shm_begin(wf_coll_op *op)
     }
 }
 
-static size_t shm_quick_bytes(const weft_comm *comm, const void *state)
-{
-    (void)comm;
-    (void)state;
-    return CHUNK_BYTES;
-}
-
 const wf_engine wf_engine_shm = {
     .name = "shm",
     .what = "memory that all members map",
-    .score = shm_score,
+    .offer = shm_offer,
     .area = shm_area,
     .attach = shm_attach,
     .detach = shm_detach,
     .begin = shm_begin,
     .quick = shm_quick,
-    .quick_bytes = shm_quick_bytes,
+    .quick_until = CHUNK_BYTES + 1,
+    .alloc = shm_alloc,
+    .free = shm_free,
 };
