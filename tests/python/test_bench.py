@@ -9,23 +9,17 @@ import sys
 import unittest.mock
 
 import pytest
-from weft.bench import htmlpage, marks, plots, report, results
+from weft.bench import htmlpage, plots, report, results
 from weft.bench.build import SOURCES, BuildError, find_library
-from weft.bench.collectives import gloo_rank
-from weft.bench.collectives.run import (
-    QUICK_SECONDS,
-    Options,
-    Runner,
-    fits_memory,
-    plan,
-    quick_end,
-    run_setups,
-    takes_case,
-    takes_turn,
-)
+from weft.bench.collectives import gloo_rank, marks
+from weft.bench.collectives import report as collectives_report
+from weft.bench.collectives.run import CollectivesRunner, plan, takes_case, takes_turn
+from weft.bench.collectives.systems import SYSTEMS, taking_part
+from weft.bench.marks import MIN_PAIRS
 from weft.bench.operations import OPERATIONS, SIZES
 from weft.bench.results import Block, Case, block_from, changes, paired_ratios, rows_of
-from weft.bench.systems import SYSTEMS, find_tools, launch_command, taking_part
+from weft.bench.runner import QUICK_SECONDS, Options, fits_memory, quick_end, run_setups
+from weft.bench.systems import find_tools, launch_command
 from weft.bench.units import format_size, format_time, parse_size
 from weft.cli import bench as command
 
@@ -45,7 +39,7 @@ def blocks_with_ratio(goal, placement, factor, factor_else=None):
     """
     ours = goal.at_most[placement] * factor
     found = []
-    for turn in range(marks.MIN_PAIRS):
+    for turn in range(MIN_PAIRS):
         found += [block(name, turn, ours, placement, goal.case) for name in ("weft", "weft-thp")]
         for systems in marks.opponents(goal.against).values():
             found += [block(s.name, turn, 1.0, placement, goal.case) for s in systems]
@@ -304,7 +298,7 @@ def test_tuned_settings_of_peers_can_be_left_out():
 
 
 def test_an_interrupted_run_keeps_what_it_has(tmp_path, monkeypatch, capsys):
-    class Interrupted(Runner):
+    class Interrupted(CollectivesRunner):
         def prepare(self):
             pass
 
@@ -313,7 +307,7 @@ def test_an_interrupted_run_keeps_what_it_has(tmp_path, monkeypatch, capsys):
             raise KeyboardInterrupt
 
     def measure(options):
-        return run_setups(Interrupted(options), [])
+        return run_setups(Interrupted(options, {}), [])
 
     rows_file = tmp_path / "rows.json"
     bench = dataclasses.replace(command.BENCHES["collectives"], measure=measure)
@@ -344,7 +338,7 @@ def test_a_system_runs_what_it_has():
 
 def test_large_data_has_enough_turns_for_a_mark():
     large = Case("alltoall", 256 << 20, 2, 2)
-    assert all(takes_turn(large, turn) for turn in range(marks.MIN_PAIRS))
+    assert all(takes_turn(large, turn) for turn in range(MIN_PAIRS))
     assert not all(takes_turn(large, turn) for turn in range(10))
     assert all(takes_turn(PAIR, turn) for turn in range(10))
 
@@ -416,7 +410,7 @@ def test_openmpi_may_run_as_root_only_when_it_is_root(monkeypatch):
         pytest.skip(tools.missing)
     for uid, allowed in ((0, True), (1000, False)):
         monkeypatch.setattr("os.geteuid", lambda uid=uid: uid)
-        assert ("--allow-run-as-root" in launch_command("openmpi", tools, 2)) is allowed
+        assert ("--allow-run-as-root" in launch_command(tools, 2)) is allowed
 
 
 def test_only_changes_beyond_the_spread_are_told():
@@ -491,7 +485,7 @@ def test_an_output_that_cannot_be_written_is_told_before_the_run(tmp_path, capsy
 def test_the_table_shows_medians_spread_and_ratios():
     blocks = [block("weft", turn, us) for turn, us in enumerate((0.09, 0.1, 0.11))]
     blocks += [block("openmpi", turn, 0.2) for turn in range(3)]
-    text = report.figures(blocks)
+    text = collectives_report.figures(blocks)
     assert "2 ranks on 2 cores, near (3 rounds)" in text
     assert "100 ns -10/+10%" in text
     assert "0.500" in text
@@ -500,12 +494,12 @@ def test_the_table_shows_medians_spread_and_ratios():
 def test_the_table_has_operations_in_order_and_says_what_a_size_is():
     cases = [Case("alltoall", 8, 2, 2), Case("barrier", 0, 2, 2), PAIR]
     blocks = [block("weft", 0, 1.0, case=case) for case in cases]
-    text = report.figures(blocks)
+    text = collectives_report.figures(blocks)
     assert text.index("allreduce 4 B") < text.index("barrier") < text.index("alltoall 8 B")
-    legend = report.size_legend(blocks)
+    legend = collectives_report.size_legend(blocks)
     assert "alltoall: what one rank sends to one" in legend
     assert "barrier" not in legend
-    assert report.size_legend([]) == ""
+    assert collectives_report.size_legend([]) == ""
 
 
 def test_a_difference_of_times_that_is_nothing_gives_no_block():

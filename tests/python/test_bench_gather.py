@@ -8,13 +8,13 @@ import os
 import sys
 
 import pytest
-from weft.bench.collectives.run import Options
 from weft.bench.gather import gpu, gpu_marks
 from weft.bench.gather import marks as gather_marks
 from weft.bench.gather import report as gather_report
 from weft.bench.gather import run as gather
 from weft.bench.gather.run import FEW_ROWS, MUCH, OPERATIONS, SHARED, SHARED_SIZES
 from weft.bench.results import Block, Case
+from weft.bench.runner import Options
 from weft.cli import bench as command
 
 GIB = 1 << 30

@@ -4,13 +4,14 @@
 import os
 
 import pytest
-from weft.bench.collectives.run import Options
+from weft.bench import systems
 from weft.bench.in_turn import takes_turn
 from weft.bench.mpi import marks as mpi_marks
 from weft.bench.mpi import report as mpi_report
 from weft.bench.mpi import run as mpi_run
 from weft.bench.mpi.marks import GOALS, judge, mark_rows
 from weft.bench.results import Block, Case
+from weft.bench.runner import Options
 
 MIB = 1 << 20
 NAMES = {system.name: system for system in mpi_run.SYSTEMS}
@@ -88,8 +89,8 @@ def test_two_calls_of_the_core_stand_beside_forward_and_backward():
 
 
 def test_without_mpi4py_it_is_named_as_missing(monkeypatch):
-    monkeypatch.setattr(mpi_run.importlib.util, "find_spec", lambda name: None)
-    assert "mpi4py" in mpi_run.find_mpi4py().missing
+    monkeypatch.setattr(systems.importlib.util, "find_spec", lambda name: None)
+    assert "mpi4py" in systems.find_mpi4py().missing
 
 
 def shim_missing():

@@ -9,10 +9,10 @@ import unittest.mock
 from dataclasses import replace
 
 import pytest
-from weft.bench.collectives.run import Options
 from weft.bench.in_turn import takes_turn
 from weft.bench.operations import TORCH_OPERATIONS
 from weft.bench.results import Block, Case
+from weft.bench.runner import Options
 from weft.bench.systems import find_tools
 from weft.bench.torch import marks as torch_marks
 from weft.bench.torch import report as torch_report

@@ -20,11 +20,11 @@ _UNITS = {
     "openmpi": [*_MEASURE, "backend_mpi.c"],
     "mpich": [*_MEASURE, "backend_mpi.c"],
     "limit": [*_COMMON, "limit.c", "rate.c"],
-    "gloo": ["page.c"],
+    "page": ["page.c"],
 }
 _FLAGS = {
     "limit": ["-O3", "-march=native"],
-    "gloo": ["-O2", "-shared", "-fPIC"],
+    "page": ["-O2", "-shared", "-fPIC"],
 }
 
 
@@ -93,19 +93,19 @@ def _key(command: list[str], include: Path | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def build(family: str, tools: Tools, library: tuple[Path, Path] | None = None) -> Path:
-    """The driver of `family`, compiled now unless the cache has it."""
+def build(driver: str, tools: Tools, library: tuple[Path, Path] | None = None) -> Path:
+    """The program or library `driver`, compiled now unless the cache has it."""
     assert tools.compiler is not None
-    flags = ["-std=gnu11", *_FLAGS.get(family, ["-O3"])]
-    units = [str(SOURCES / unit) for unit in _UNITS[family]]
+    flags = ["-std=gnu11", *_FLAGS.get(driver, ["-O3"])]
+    units = [str(SOURCES / unit) for unit in _UNITS[driver]]
     include = None
     tail: list[str] = []
-    if family == "weft":
+    if driver == "weft":
         path, include = library or find_library()
         flags.append(f"-I{include}")
         tail = [str(path), f"-Wl,-rpath,{path.parent}"]
     command = [tools.compiler, *flags, *units, *tail]
-    target = cache_folder() / f"{family}-{_key(command, include)}"
+    target = cache_folder() / f"{driver}-{_key(command, include)}"
     if not target.exists():
         _compile(command, target)
     return target

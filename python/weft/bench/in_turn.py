@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from .collectives.run import Options, Runner, Setup
+from collections.abc import Sequence
+
 from .job import Job
 from .marks import MIN_PAIRS
 from .results import Case
+from .runner import Options, Runner, Setup
 from .systems import System
 
 LARGE = 16 << 20
@@ -20,8 +22,8 @@ def takes_turn(case: Case, turn: int) -> bool:
 class CheckedInTurn(Runner):
     """The same rounds; a quick run cannot wait until all cases have been checked."""
 
-    def __init__(self, options: Options):
-        super().__init__(options)
+    def __init__(self, options: Options, systems: Sequence[System]):
+        super().__init__(options, {system.name: system.family for system in systems})
         self._checked: set[tuple[System, Case]] = set()
 
     def _takes_turn(self, case: Case, turn: int) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .systems import System, Tools, launch_command
+from .systems import FAMILIES, System, Tools, launch_command
 
 
 def page_bytes(ranks: int) -> int:
@@ -83,34 +83,23 @@ class Job:
     def _commands(self, program: Program, serve: list[str], folder: Path):
         """The command and the environment of each process that the coordinator starts."""
         base = os.environ | self.system.env
-        family = self.system.family
+        python = FAMILIES[self.system.family].python
+        command = [str(program.path), *serve]
+        if python:
+            # -P: neither the script's folder nor this one is a place to import from.
+            meeting = str(folder / f"{self.system.job}.store")
+            command = [sys.executable, "-P", *python, str(program.path), meeting, *serve]
         if program.tools.launcher is not None:
-            launch = launch_command(family, program.tools, self.ranks)
-            yield [*launch, str(program.path), *serve], base
+            yield [*launch_command(program.tools, self.ranks), *command], base
             return
-        name = f"bench-{secrets.token_hex(8)}"
+        job = {"WEFT_RANKS": str(self.ranks), "WEFT_JOB": f"bench-{secrets.token_hex(8)}"}
         for rank in range(self.ranks):
             env = base | {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
-            if self.system.imports_torch:
+            if python:
                 env["GLOO_SOCKET_IFNAME"] = "lo"
-                meeting = folder / f"{self.system.job}.store"
-                yield [*self._python(family), str(program.path), str(meeting), *serve], env
-            else:
-                if family == "weft":
-                    env |= {
-                        "WEFT_RANK": str(rank),
-                        "WEFT_RANKS": str(self.ranks),
-                        "WEFT_JOB": name,
-                    }
-                yield [str(program.path), *serve], env
-
-    @staticmethod
-    def _python(family: str) -> list[str]:
-        # -P: neither the script's folder nor this one is a place to import from.
-        start = [sys.executable, "-P"]
-        if family == "gloo":
-            return [*start, str(Path(__file__).parent / "collectives" / "gloo_rank.py")]
-        return [*start, "-m", "weft.bench.torch.rank", family.removeprefix("torch-")]
+            elif self.system.family == "weft":
+                env |= job | {"WEFT_RANK": str(rank)}
+            yield command, env
 
     def _failed(self, what: str, kind: type[JobError] = JobError) -> JobError:
         try:

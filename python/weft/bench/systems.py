@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who takes part in a run: weft, its peers with their settings, and the machine's own limit."""
+"""What a system is, the families of them, and how their ranks are built and started."""
 
 from __future__ import annotations
 
@@ -7,30 +7,10 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
-
-FAMILIES = ("weft", "openmpi", "mpich", "gloo", "limit")
-
-# Keep malloc's memory mapped and in huge pages, so that the temporary buffers of an MPI are not
-# faulted in again at every call.
-_KEEP_MEMORY = {
-    "GLIBC_TUNABLES": ":".join(
-        (
-            f"glibc.malloc.mmap_threshold={1 << 30}",
-            f"glibc.malloc.trim_threshold={4 << 30}",
-            f"glibc.malloc.top_pad={64 << 20}",
-            "glibc.malloc.hugetlb=1",
-        )
-    )
-}
-
-
-def _eager(limit: int) -> dict[str, str]:
-    """Open MPI's shared-memory eager limit; the transport is vader up to 4.x and sm from 5.0."""
-    return {
-        "OMPI_MCA_btl_vader_eager_limit": str(limit),
-        "OMPI_MCA_btl_sm_eager_limit": str(limit),
-    }
+from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -54,94 +34,7 @@ class System:
     @property
     def imports_torch(self) -> bool:
         """Starts slowly, then."""
-        return self.family == "gloo" or self.family.startswith("torch-")
-
-
-SYSTEMS = (
-    System("weft", "weft", about="as installed"),
-    System("openmpi", "openmpi", about="as installed"),
-    System("mpich", "mpich", about="as installed"),
-    System("gloo", "gloo", about="through torch.distributed"),
-    System("limit", "limit", about="line hand-over, reading a peer's lines, updating memory"),
-    System("weft-thp", "weft", "best", "thp", about="buffers in huge pages", for_large=True),
-    System(
-        "openmpi-keep",
-        "openmpi",
-        "best",
-        "thp",
-        _KEEP_MEMORY,
-        "malloc keeps its memory",
-        for_large=True,
-    ),
-    System(
-        "openmpi-eager128k",
-        "openmpi",
-        "best",
-        "thp",
-        _KEEP_MEMORY | _eager(128 << 10),
-        "and eager messages up to 128 KiB",
-    ),
-    System(
-        "openmpi-alg6",
-        "openmpi",
-        "best",
-        "thp",
-        _KEEP_MEMORY
-        | _eager(32 << 10)
-        | {
-            "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
-            "OMPI_MCA_coll_tuned_allreduce_algorithm": "6",
-        },
-        "and eager up to 32 KiB, Rabenseifner's algorithm",
-        "allreduce",
-    ),
-    System(
-        "mpich-keep",
-        "mpich",
-        "best",
-        "thp",
-        _KEEP_MEMORY,
-        "malloc keeps its memory",
-        for_large=True,
-    ),
-    System(
-        "mpich-eager",
-        "mpich",
-        "best",
-        "thp",
-        _KEEP_MEMORY | {"UCX_RNDV_THRESH": "inf"},
-        "and no rendezvous",
-    ),
-    System(
-        "mpich-posix",
-        "mpich",
-        "best",
-        "thp",
-        _KEEP_MEMORY | {"UCX_TLS": "posix,self"},
-        "and POSIX shared memory alone",
-    ),
-    System(
-        "openmpi-yield",
-        "openmpi",
-        "yield",
-        "4k",
-        {"OMPI_MCA_mpi_yield_when_idle": "1"},
-        "mpi_yield_when_idle=1",
-    ),
-)
-
-
-def taking_part(families: set[str], ranks: int, cores: int) -> list[System]:
-    """The systems of a run with `ranks` ranks on `cores` cores.
-
-    When ranks share cores, Open MPI has to yield, the settings that keep memory say nothing, and
-    gloo's event threads multiply the ranks once more. The limit is that of ranks with cores.
-    """
-    if ranks > cores:
-        names = {"weft", "openmpi-yield", "mpich"}
-    else:
-        names = {s.name for s in SYSTEMS if s.kind != "yield"}
-    return [s for s in SYSTEMS if s.name in names and s.family in families]
+        return FAMILIES[self.family].find is find_torch
 
 
 @dataclass(frozen=True)
@@ -150,13 +43,14 @@ class Tools:
 
     compiler: str | None = None
     launcher: str | None = None
+    hydra: bool = False  # the launcher is MPICH's
     missing: str | None = None
 
 
-def _output(command: list[str], text: str = "") -> str:
+def _output(command: list[str], text: str = "", env: dict[str, str] | None = None) -> str:
     try:
         done = subprocess.run(
-            command, input=text, capture_output=True, text=True, timeout=20, check=False
+            command, input=text, capture_output=True, text=True, timeout=20, check=False, env=env
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
@@ -171,44 +65,113 @@ def _find(names: tuple[str, ...], belongs) -> str | None:
     return None
 
 
-def _find_mpi(suffix: str, macro: str, mark: str, launchers: tuple[str, ...]) -> Tools:
+@dataclass(frozen=True)
+class _Mpi:
     """An MPI is what its header and its launcher say it is, whatever the programs are called."""
-    dump = ["-E", "-dM", "-x", "c", "-"]
-    compiler = _find(
-        (f"mpicc.{suffix}", "mpicc"),
-        lambda path: f"#define {macro} " in _output([path, *dump], "#include <mpi.h>\n"),
-    )
-    if compiler is None:
-        return Tools(missing="no mpicc of it found")
-    launcher = _find(launchers, lambda path: mark in _output([path, "--version"]))
-    if launcher is None:
-        return Tools(missing="no mpirun of it found")
-    return Tools(compiler, launcher)
+
+    name: str
+    macro: str
+    mark: str
+    launchers: tuple[str, ...]
+
+    def find_launcher(self) -> str | None:
+        return _find(self.launchers, lambda path: self.mark in _output([path, "--version"]))
+
+    def find(self) -> Tools:
+        dump = ["-E", "-dM", "-x", "c", "-"]
+        compiler = _find(
+            (f"mpicc.{self.name}", "mpicc"),
+            lambda path: f"#define {self.macro} " in _output([path, *dump], "#include <mpi.h>\n"),
+        )
+        if compiler is None:
+            return Tools(missing="no mpicc of it found")
+        launcher = self.find_launcher()
+        if launcher is None:
+            return Tools(missing="no mpirun of it found")
+        return Tools(compiler, launcher, self is _MPICH)
+
+
+_OPENMPI = _Mpi("openmpi", "OPEN_MPI", "open-mpi.org", ("mpirun.openmpi", "mpirun", "mpiexec"))
+_MPICH = _Mpi(
+    "mpich", "MPICH_VERSION", "HYDRA", ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec")
+)
+
+
+def find_compiler() -> Tools:
+    """The C compiler of this machine."""
+    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
+    return Tools(compiler) if compiler is not None else Tools(missing="no C compiler found")
+
+
+def find_torch() -> Tools:
+    """What ranks need that import torch."""
+    tools = find_compiler()
+    if tools.missing is None and importlib.util.find_spec("torch") is None:
+        return Tools(missing="torch is not installed")
+    return tools
+
+
+def find_mpi4py() -> Tools:
+    """How to start ranks that use mpi4py: with the launcher of the MPI it is bound to."""
+    if importlib.util.find_spec("mpi4py") is None or importlib.util.find_spec("numpy") is None:
+        return Tools(missing="mpi4py and numpy are not installed")
+    ask = "from mpi4py import MPI; print(MPI.Get_library_version())"
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI"))}
+    said = _output([sys.executable, "-P", "-c", ask], env=env)
+    if not said or "Traceback" in said:
+        return Tools(missing="mpi4py finds no MPI library")
+    mpi = _OPENMPI if "Open MPI" in said else _MPICH
+    launcher, compiler = mpi.find_launcher(), find_compiler().compiler
+    if launcher is None or compiler is None:
+        return Tools(missing=f"no mpirun of {mpi.name}, which mpi4py uses")
+    return Tools(compiler, launcher, mpi is _MPICH)
+
+
+@dataclass(frozen=True)
+class Family:
+    """What ranks are made of.
+
+    driver: what `build` compiles for them: a program, or the page that ranks in Python meet on
+    find:   looks for what they need on this machine
+    python: of ranks in Python, what the interpreter is told to run
+    """
+
+    driver: str
+    find: Callable[[], Tools]
+    python: tuple[str, ...] = ()
+
+
+def _module(name: str, *words: str) -> tuple[str, ...]:
+    return ("-m", f"weft.bench.{name}", *words)
+
+
+FAMILIES = {
+    "weft": Family("weft", find_compiler),
+    "openmpi": Family("openmpi", _OPENMPI.find),
+    "mpich": Family("mpich", _MPICH.find),
+    "limit": Family("limit", find_compiler),
+    # A script, so that it imports nothing but torch.
+    "gloo": Family(
+        "page", find_torch, (str(Path(__file__).parent / "collectives" / "gloo_rank.py"),)
+    ),
+    "torch-weft": Family("page", find_torch, _module("torch.rank", "weft")),
+    "torch-gloo": Family("page", find_torch, _module("torch.rank", "gloo")),
+    "torch-noop": Family("page", find_torch, _module("torch.rank", "noop")),
+    "mpi-weft": Family("page", find_torch, _module("mpi.rank", "weft")),
+    "mpi-gloo": Family("page", find_torch, _module("mpi.rank", "gloo")),
+    "mpi4py": Family("page", find_mpi4py, _module("mpi.rank", "mpi4py")),
+}
 
 
 def find_tools(family: str) -> Tools:
     """Look for what `family` needs on this machine."""
-    if family == "openmpi":
-        return _find_mpi(
-            "openmpi", "OPEN_MPI", "open-mpi.org", ("mpirun.openmpi", "mpirun", "mpiexec")
-        )
-    if family == "mpich":
-        return _find_mpi(
-            "mpich", "MPICH_VERSION", "HYDRA", ("mpiexec.hydra", "mpirun.mpich", "mpirun")
-        )
-    compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
-    if compiler is None:
-        return Tools(missing="no C compiler found")
-    needs_torch = family == "gloo" or family.startswith("torch-")
-    if needs_torch and importlib.util.find_spec("torch") is None:
-        return Tools(missing="torch is not installed")
-    return Tools(compiler)
+    return FAMILIES[family].find()
 
 
-def launch_command(family: str, tools: Tools, ranks: int) -> list[str]:
+def launch_command(tools: Tools, ranks: int) -> list[str]:
     """What starts all ranks of an MPI job, before the program's own name."""
     assert tools.launcher is not None
-    if family == "mpich":
+    if tools.hydra:
         return [tools.launcher, "-n", str(ranks)]
     as_root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     # Open MPI looks for ssh even if all ranks are here, unless told that they are.

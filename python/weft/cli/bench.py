@@ -6,86 +6,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
 
-from ..bench import htmlpage, marks, plots, report, results
-from ..bench.collectives import run as collectives
-from ..bench.collectives.run import Options, Outcome, cores_here, machine
-from ..bench.gather import marks as gather_marks
-from ..bench.gather import report as gather_report
-from ..bench.gather import run as gather
-from ..bench.mpi import marks as mpi_marks
-from ..bench.mpi import report as mpi_report
-from ..bench.mpi import run as mpi_run
-from ..bench.operations import OPERATIONS, TORCH_OPERATIONS
-from ..bench.results import Block
-from ..bench.systems import FAMILIES
-from ..bench.torch import marks as torch_marks
-from ..bench.torch import report as torch_report
-from ..bench.torch import run as torch_run
+from ..bench import htmlpage, plots, report, results
+from ..bench.benchmark import Benchmark
+from ..bench.runner import Options, Outcome, machine
+from ..bench.table import BENCHES
 from ..bench.units import parse_size
-
-
-@dataclass(frozen=True)
-class Bench:
-    """A program: what it can be asked for, how it measures, and how it tells."""
-
-    operations: Iterable[str]
-    systems: tuple[str, ...]
-    measure: Callable[[Options], Outcome]
-    rows: Callable[[list[Block]], list[dict]]
-    marks: Callable[[list[Block], dict[str, str]], list[dict]]
-    figures: Callable[[list[Block]], str]
-
-
-def _collectives_figures(blocks: list[Block]) -> str:
-    return "\n\n".join(filter(None, (report.figures(blocks), report.size_legend(blocks))))
-
-
-def _torch_marks(blocks: list[Block], missing: dict[str, str]) -> list[dict]:
-    return torch_marks.mark_rows(blocks, missing, len(cores_here(None)))
-
-
-def _gather_marks(blocks: list[Block], missing: dict[str, str]) -> list[dict]:
-    return gather_marks.mark_rows(blocks, missing, len(cores_here(None)))
-
-
-BENCHES = {
-    "collectives": Bench(
-        OPERATIONS,
-        FAMILIES,
-        collectives.measure,
-        results.rows_of,
-        marks.mark_rows,
-        _collectives_figures,
-    ),
-    "torch": Bench(
-        TORCH_OPERATIONS,
-        torch_run.NAMES,
-        torch_run.measure,
-        torch_report.rows,
-        _torch_marks,
-        torch_report.figures,
-    ),
-    "gather": Bench(
-        gather.NAMES,
-        gather.SYSTEMS,
-        gather.measure,
-        gather_report.rows,
-        _gather_marks,
-        gather_report.figures,
-    ),
-    "mpi": Bench(
-        mpi_run.OPERATIONS,
-        mpi_run.NAMES,
-        mpi_run.measure,
-        mpi_report.rows,
-        mpi_marks.mark_rows,
-        mpi_report.figures,
-    ),
-}
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -196,7 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _options(args: argparse.Namespace, bench: Bench) -> Options:
+def _options(args: argparse.Namespace, bench: Benchmark) -> Options:
     """What was asked for, as far as this program has it."""
     library = None
     if args.libweft is not None:
@@ -304,7 +232,7 @@ def _absent(outcome: Outcome) -> dict[str, str]:
     return outcome.missing | outcome.failed
 
 
-def _marks(args: argparse.Namespace, bench: Bench, outcome: Outcome) -> list[dict]:
+def _marks(args: argparse.Namespace, bench: Benchmark, outcome: Outcome) -> list[dict]:
     asked = _options(args, bench).families
     left_out = {name: "left out" for name in bench.systems if name not in asked}
     judged = bench.marks(outcome.blocks, outcome.missing | left_out)

@@ -25,15 +25,15 @@ from functools import partial
 from itertools import product
 
 from ..build import BuildError, find_library
-from ..collectives.run import (
+from ..results import Block, Case
+from ..runner import (
     Options,
     Outcome,
-    _available_memory,
-    _progress,
+    available_memory,
     cores_here,
     interruptible,
+    progress,
 )
-from ..results import Block, Case
 from . import gpu
 
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -167,7 +167,7 @@ class Runner:
         self._rounds = options.rounds or (5 if options.quick else 9)
         self._ms = options.block_ms or (15.0 if options.quick else 40.0)
         self._end = time.monotonic() + (QUICK_SECONDS if options.quick else float("inf"))
-        self._table = table_bytes(_available_memory(), options.quick)
+        self._table = table_bytes(available_memory(), options.quick)
 
     def run(self) -> None:
         library = self._options.library
@@ -319,7 +319,7 @@ def measure(options: Options) -> Outcome:
     """A whole run. The GPU's part has no operations to choose from: it is all or nothing."""
     if importlib.util.find_spec("torch") is None:
         return Outcome(missing=dict.fromkeys(("weft", "torch"), "torch is not installed"))
-    with _progress(_total(options, len(cores_here(options.cores)))) as advance:
+    with progress(_total(options, len(cores_here(options.cores)))) as advance:
         runner = Runner(options, advance)
         try:
             with interruptible(runner.outcome):

@@ -1,24 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench mpi`: communication with gradients, against mpi4py and torch.distributed.nn on gloo.
 
-The rounds are those of `collectives`. Two floors take part: torch's own `clone`, a node of the
+Two floors take part: torch's own `clone`, a node of the
 autograd graph in C++ that communicates nothing, and weft's own allreduce without torch.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
-from ..collectives.run import Options, Outcome, Setup, cores_here, run_setups
 from ..in_turn import CheckedInTurn
-from ..job import Job, Program
 from ..results import Case
-from ..systems import System, Tools, _find, find_tools, launch_command
+from ..runner import Options, Outcome, Setup, cores_here, run_setups
+from ..systems import System
 
 _MIB = 1 << 20
 RANKS = 2
@@ -33,14 +27,14 @@ class InWeft(System):
 
 
 SYSTEMS = (
-    System("weft", "torch-mpi-weft", about="weft.mpi"),
+    System("weft", "mpi-weft", about="weft.mpi"),
     System("mpi4py", "mpi4py", about="kept buffers, without gradients"),
-    System("gloo", "torch-mpi-gloo", about="torch.distributed.nn.functional"),
+    System("gloo", "mpi-gloo", about="torch.distributed.nn.functional"),
     # On one core its threads have to take turns; on a busy machine this serves them better.
-    System("gloo-free", "torch-mpi-gloo", env={"BENCH_FREE": "1"}, about="the same, not pinned"),
-    InWeft("clone", "torch-mpi-weft", about="torch's node that only clones"),
+    System("gloo-free", "mpi-gloo", env={"BENCH_FREE": "1"}, about="the same, not pinned"),
+    InWeft("clone", "mpi-weft", about="torch's node that only clones"),
     # What forward and backward have to touch: two sources and two results.
-    InWeft("kept", "torch-mpi-weft", about="two of the core's allreduces on four kept buffers"),
+    InWeft("kept", "mpi-weft", about="two of the core's allreduces on four kept buffers"),
     System("core", "weft", about="weft's allreduce from C, in place on one kept buffer"),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
@@ -64,52 +58,6 @@ ABOUT = {
     "ring_grad": "Isend, Irecv, Wait, Wait, recorded",
 }
 CALLS_OF_CORE = {"forward": 1, "forward_backward": 2}
-
-
-def find_mpi4py() -> Tools:
-    """How to start ranks that use mpi4py: with the launcher of the MPI it is bound to."""
-    if importlib.util.find_spec("mpi4py") is None or importlib.util.find_spec("numpy") is None:
-        return Tools(missing="mpi4py and numpy are not installed")
-    ask = "from mpi4py import MPI; print(MPI.Get_library_version())"
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI"))}
-    said = subprocess.run(
-        [sys.executable, "-P", "-c", ask], capture_output=True, text=True, check=False, env=env
-    )
-    if said.returncode != 0:
-        return Tools(missing="mpi4py finds no MPI library")
-    kind, mark = ("openmpi", "open-mpi.org") if "Open MPI" in said.stdout else ("mpich", "HYDRA")
-    names = (f"mpirun.{kind}", "mpiexec.hydra", "mpirun", "mpiexec")
-    launcher = _find(names, lambda path: mark in _version(path))
-    compiler = find_tools("gloo" if importlib.util.find_spec("torch") else "weft").compiler
-    if launcher is None or compiler is None:
-        return Tools(missing=f"no mpirun of {kind}, which mpi4py uses")
-    return Tools(compiler, launcher)
-
-
-def _version(launcher: str) -> str:
-    said = subprocess.run([launcher, "--version"], capture_output=True, text=True, check=False)
-    return said.stdout + said.stderr
-
-
-class MpiJob(Job):
-    """The ranks are Python; those of mpi4py are started by its mpirun."""
-
-    def _commands(self, program: Program, serve: list[str], folder: Path):
-        if self.system.family == "weft":
-            yield from super()._commands(program, serve, folder)
-            return
-        name = self.system.family.removeprefix("torch-mpi-")
-        meeting = str(folder / f"{self.system.job}.store")
-        command = [sys.executable, "-P", "-m", "weft.bench.mpi.rank", name]
-        command += [str(program.path), meeting, *serve]
-        base = os.environ | self.system.env
-        if program.tools.launcher is not None:
-            kind = "mpich" if "HYDRA" in _version(program.tools.launcher) else "openmpi"
-            yield [*launch_command(kind, program.tools, self.ranks), *command], base
-            return
-        for rank in range(self.ranks):
-            more = {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
-            yield command, base | more | {"GLOO_SOCKET_IFNAME": "lo"}
 
 
 def takes_case(system: System, case: Case, quick: bool) -> bool:
@@ -147,18 +95,6 @@ def _sizes(op: str, options: Options) -> tuple[int, ...]:
 class MpiRunner(CheckedInTurn):
     """The same rounds with other systems and other names."""
 
-    def prepare(self) -> None:
-        """Only the page the ranks meet on and the C driver are compiled."""
-        for system in SYSTEMS:
-            if system.name not in self._options.families:
-                continue
-            tools = find_mpi4py() if system.name == "mpi4py" else find_tools(system.family)
-            kind = "weft" if system.name == "core" else "gloo"
-            self._build(system.name, system.family, kind, tools)
-
-    def _make(self, setup: Setup, system: System, folder: Path) -> Job:
-        return MpiJob(system, self._programs[system.family], setup.ranks, setup.cores, folder)
-
     def _cases_in_memory(self, setup: Setup, systems: int) -> list[Case]:
         return list(setup.cases)
 
@@ -173,4 +109,4 @@ class MpiRunner(CheckedInTurn):
 
 def measure(options: Options) -> Outcome:
     """A whole run. To be called from the main thread."""
-    return run_setups(MpiRunner(options), plan(options, cores_here(options.cores)))
+    return run_setups(MpiRunner(options, SYSTEMS), plan(options, cores_here(options.cores)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench torch`: weft against gloo through torch.distributed, on the same tensors.
 
-The rounds are those of `collectives`. Beside the two there are a backend that does nothing, which
+Beside the two there are a backend that does nothing, which
 shows what torch itself costs, and the C driver, which shows what the library costs without torch.
 """
 
@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..collectives.run import Options, Outcome, Setup, cores_here, run_setups
 from ..in_turn import CheckedInTurn
 from ..operations import TORCH_OPERATIONS
 from ..results import Case
-from ..systems import System, find_tools
+from ..runner import Options, Outcome, Setup, cores_here, run_setups
+from ..systems import System
 
 _MIB = 1 << 20
 SMALL = _MIB  # up to here torch's own share of the time is of interest
@@ -76,14 +76,6 @@ def takes_case(system: System, case: Case) -> bool:
 class TorchRunner(CheckedInTurn):
     """The same rounds with other systems, names and floors."""
 
-    def prepare(self) -> None:
-        """The ranks are Python; only the page they meet on and the C driver are compiled."""
-        for system in SYSTEMS:
-            if system.name not in self._options.families:
-                continue
-            kind = "gloo" if system.imports_torch else system.family
-            self._build(system.name, system.family, kind, find_tools(system.family))
-
     def _words(self, system: System, case: Case) -> str:
         op = "allreduce" if system.name == "core" else case.op
         return f"{op} {case.bytes} {system.pages}"
@@ -94,4 +86,4 @@ class TorchRunner(CheckedInTurn):
 
 def measure(options: Options) -> Outcome:
     """A whole run. To be called from the main thread."""
-    return run_setups(TorchRunner(options), plan(options, cores_here(options.cores)))
+    return run_setups(TorchRunner(options, SYSTEMS), plan(options, cores_here(options.cores)))

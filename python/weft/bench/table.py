@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks of `weft bench`. A new one is its folder and a row here."""
+
+from .collectives.benchmark import BENCHMARK as COLLECTIVES
+from .gather.benchmark import BENCHMARK as GATHER
+from .mpi.benchmark import BENCHMARK as MPI
+from .torch.benchmark import BENCHMARK as TORCH
+
+BENCHES = {bench.name: bench for bench in (COLLECTIVES, TORCH, GATHER, MPI)}
