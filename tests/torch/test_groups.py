@@ -125,7 +125,7 @@ def test_split():
 
 def options():
     rank, size = dist.get_rank(), dist.get_world_size()
-    chosen = weft.torch.Options(timeout=170 * SECOND, algorithm="message", spin="1us")
+    chosen = weft.torch.Options(timeout=170 * SECOND, engine="message", spin="1us")
     group = dist.new_group(pg_options=chosen)
     assert weft.torch.comm_of(group).timeout == 170
     weft.torch.set_timeout(90 * SECOND, group)
@@ -133,8 +133,9 @@ def options():
     x = torch.full((1000,), float(rank))
     dist.all_reduce(x, group=group)
     assert x[0] == size * (size - 1) / 2
-    with pytest.raises(weft.UnsupportedError, match="transport"):
-        weft.torch.Options(transport="carrier pigeon")
+    for wrong in ({"engine": "magic"}, {"algorithm": "allreduce=magic"}, {"rank": 3}):
+        with pytest.raises(weft.InvalidError, match=next(iter(wrong)).upper()):
+            dist.new_group(pg_options=weft.torch.Options(**wrong))
     with pytest.raises(TypeError, match="Options"):
         dist.new_group(pg_options=3)
 
@@ -149,8 +150,8 @@ def test_options():
         ({"timeout": 3}, TypeError),
         ({"timeout": 0 * SECOND}, weft.InvalidError),
         ({"timeout": -SECOND}, weft.InvalidError),
-        ({"algorithm": "magic"}, weft.UnsupportedError),
-        ({"threads": 4}, weft.UnsupportedError),
+        ({"transport": "shm"}, weft.InvalidError),
+        ({"engines": "shm"}, weft.InvalidError),
         ({"spin": "1us ENGINE=message"}, weft.InvalidError),
         ({"spin": ""}, weft.InvalidError),
     ],
@@ -161,12 +162,19 @@ def test_a_wrong_option_is_named_before_ranks_meet(wrong, error):
         weft.torch.Options(**wrong)
 
 
+def test_an_unknown_option_is_answered_with_those_that_exist():
+    with pytest.raises(
+        weft.InvalidError, match=r"engines is not.*engine, algorithm"
+    ):
+        weft.torch.Options(engines="shm")
+
+
 def several_groups():
     chosen = weft.torch.Options()
     first = dist.new_group(pg_options=chosen, timeout=50 * SECOND)
     second = dist.new_group(pg_options=chosen, timeout=70 * SECOND)
     weft.torch.set_timeout(30 * SECOND, first)
-    own = copy.deepcopy(weft.torch.Options(timeout=170 * SECOND, algorithm="message"))
+    own = copy.deepcopy(weft.torch.Options(timeout=170 * SECOND, engine="message"))
     third = dist.new_group(pg_options=own, timeout=90 * SECOND)
     for group, seconds in ((first, 30), (second, 70), (third, 170)):
         assert weft.torch.comm_of(group).timeout == seconds

@@ -10,14 +10,12 @@ import torch
 import torch.distributed as dist
 
 from weft import Comm, _core
-from weft._core import InvalidError, UnsupportedError
+from weft._core import InvalidError
 from weft.torch import _place
 from weft.torch._shim import shim
 
 Backend = shim.Backend
 
-_TRANSPORTS = ("auto", "shm")
-_ALGORITHMS = ("auto", "shm", "message")
 _LONGEST = 9e8  # seconds; longer timeouts mean no other thing
 
 
@@ -29,47 +27,38 @@ class Options(_Options):
 
     timeout:   how long an operation waits for other ranks; the `timeout` of
                init_process_group and new_group is used if it is None
-    transport: how ranks reach each other: "auto" or "shm"
-    algorithm: the engine of all collectives, "shm" or "message", where it can
-               serve; "auto" lets the library choose
-    threads:   threads that carry out one operation; 0 lets the library choose,
-               which today is the caller's thread alone
     blocking_wait: whoever waits for an operation on CUDA tensors waits on the
                host, and is told where it failed; else the stream waits. None:
                as WEFT_TORCH_BLOCKING_WAIT says
-    settings:  any other setting of the library, in lower case: spin="20us"
+    settings:  any setting of the library, in lower case: engine="message",
+               algorithm="allreduce=ring", spin="20us"
     """
 
     def __init__(
         self,
         timeout: datetime.timedelta | None = None,
-        transport: str = "auto",
-        algorithm: str = "auto",
-        threads: int = 0,
         blocking_wait: bool | None = None,
         **settings: object,
     ) -> None:
-        if transport not in _TRANSPORTS:
-            raise UnsupportedError(
-                f"transport is {transport!r}; this build has {', '.join(_TRANSPORTS)}"
-            )
-        if algorithm not in _ALGORITHMS:
-            raise UnsupportedError(
-                f"algorithm is {algorithm!r}; this build has {', '.join(_ALGORITHMS)}"
-            )
-        if threads not in (0, 1):
-            raise UnsupportedError(f"threads is {threads}; an operation runs on one thread today")
+        _check_settings(settings)
         if timeout is None:
             super().__init__()
         else:
             super().__init__(_checked(timeout))
         self.own_timeout = timeout is not None
         self.blocking_wait = _blocking_by_default() if blocking_wait is None else blocking_wait
-        words = {"engine": algorithm, **settings}
-        for name, value in words.items():
-            if not str(value) or any(map(str.isspace, str(value))):
-                raise InvalidError(f"{name} is {value!r}; a setting is one word")
-        self.settings = " ".join(f"{name.upper()}={value}" for name, value in words.items())
+        self.settings = " ".join(f"{name.upper()}={value}" for name, value in settings.items())
+
+
+def _check_settings(settings: dict[str, object]) -> None:
+    """Their names, and that each is one word; the library reads the values."""
+    known = [row[0].removeprefix("WEFT_").lower() for row in _core.settings()]
+    for name, value in settings.items():
+        if name not in known:
+            all_known = ", ".join(("blocking_wait", *known))
+            raise InvalidError(f"{name} is not an option of weft.torch; options are {all_known}")
+        if not str(value) or any(map(str.isspace, str(value))):
+            raise InvalidError(f"{name} is {value!r}; a setting is one word")
 
 
 def _blocking_by_default() -> bool:
@@ -84,7 +73,7 @@ def _checked(timeout: Any) -> datetime.timedelta:
     if not isinstance(timeout, datetime.timedelta):
         raise TypeError(f"timeout is {timeout!r}; it must be a datetime.timedelta")
     if timeout <= datetime.timedelta(0):
-        raise InvalidError(f"timeout is {timeout}; no operation can end in no time")
+        raise InvalidError(f"timeout is {timeout}; it must be greater than 0")
     return timeout
 
 
