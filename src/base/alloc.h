@@ -18,8 +18,8 @@ void wf_free(void *p);
 void wf_alloc_fail_nth(unsigned nth);
 
 /* For tests: let `count` allocations of all threads but the calling one fail,
- * from the nth on; a count of 0 switches it off. wf_alloc_others tells how many
- * were made since. */
+ * from the nth on; a count of 0 switches it off. wf_alloc_others returns how
+ * many were made since. */
 void wf_alloc_fail_others(unsigned nth, unsigned count);
 unsigned wf_alloc_others(void);
 

@@ -3,14 +3,14 @@
 #ifndef WF_BASE_CPU_H
 #define WF_BASE_CPU_H
 
-/* Each level can do all that the ones below it can. */
+/* Each level includes the ones before it. */
 typedef enum wf_cpu_level {
     WF_CPU_PLAIN,  /* what the compiler may assume of every CPU of this kind */
     WF_CPU_AVX2,   /* AVX2, FMA and F16C */
-    WF_CPU_AVX512, /* AVX-512 F, BW, VL and DQ besides */
+    WF_CPU_AVX512, /* also AVX-512 F, BW, VL and DQ */
 } wf_cpu_level;
 
-/* What the CPU and the kernel of the operating system can do. */
+/* The highest level that the CPU and the operating system support. */
 wf_cpu_level wf_cpu_detect(void);
 
 /* The level to use: wf_cpu_detect(), or less if WEFT_CPU in the environment
@@ -18,9 +18,9 @@ wf_cpu_level wf_cpu_detect(void);
  * worlds in it compute alike. Any thread may call it. */
 wf_cpu_level wf_cpu_level_used(void);
 
-/* The level that WEFT_CPU=`wish` gives on a CPU that can do `best`. No wish
- * (NULL, empty or "auto"), one that is no level and one above `best` give
- * `best`; the latter two are warned about. */
+/* The level that WEFT_CPU=`wish` gives on a CPU that supports `best`. It is
+ * `best` for NULL, "" and "auto", and, with a warning, for an unknown level and
+ * for one above `best`. */
 wf_cpu_level wf_cpu_level_wished(const char *wish, wf_cpu_level best);
 
 /* "plain", "avx2" or "avx512"; a static string. */

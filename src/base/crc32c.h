@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CRC32C (Castagnoli), and its sum over pieces that several ranks hold.
+/* CRC32C (Castagnoli), also of blocks whose pieces several ranks hold.
  *
  * The CRC of a block is linear but for a constant that depends on its length:
  * it is the exclusive or of what each piece would give if all other bytes were
@@ -11,17 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The CRC of what had `crc` (0: nothing) followed by these bytes. */
+/* Continue `crc` (0 at the start) with `n` bytes. */
 uint32_t wf_crc32c(uint32_t crc, const void *data, size_t n);
 
-/* What `n` bytes add to the CRC of a block in which `after` more follow. */
+/* The contribution of `n` bytes to the CRC of a block in which `after` more
+ * bytes follow. */
 uint32_t wf_crc32c_piece(const void *data, size_t n, uint64_t after);
 
-/* The CRC of a block of `n` bytes from the exclusive or of its pieces. */
+/* The CRC of a block of `n` bytes, from the exclusive or of the contributions
+ * of its pieces. */
 uint32_t wf_crc32c_join(uint32_t pieces, uint64_t n);
 
-/* For tests: the ways to compute it. The second is NULL if this CPU has no
- * instruction for it, or is not to use it. Both without the inversions. */
+/* For tests: the two implementations, without the inversions. The second is
+ * NULL if this CPU has no instruction for it, or WEFT_CPU forbids it. */
 typedef uint32_t wf_crc32c_fn(uint32_t state, const void *data, size_t n);
 wf_crc32c_fn *wf_crc32c_plain(void);
 wf_crc32c_fn *wf_crc32c_hardware(void);

@@ -2,8 +2,9 @@
 /* Structs that callers fill in and that grow from version to version. Each
  * begins with its own size, as the caller's compiler saw it:
  *
- *   shorter   from an older program: what it did not know is zero, the default
- *   longer    from a newer one: what we do not know must be zero */
+ *   shorter   the program is older: the fields that it lacks are zero, the
+ *             default
+ *   longer    the program is newer: the fields that we lack must be zero */
 #ifndef WF_BASE_OPTIONS_H
 #define WF_BASE_OPTIONS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long a wait may last, and whether its caller wants to give up before. A
+/* Patience: the deadline of a wait and the callback that can interrupt it. A
  * wait that can be interrupted sleeps in slices and asks after each:
  *
  *     do {
@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "base/time.h"
 
-/* Ten looks a second. */
+/* An interruption is noticed within this time. */
 #define WF_SLICE_NS (100 * WF_MS)
 
 /* weft_world_options.interrupted and its argument. */
@@ -43,7 +43,7 @@ static inline uint64_t wf_patience_slice(const wf_patience *p)
                                       : wf_slice_end(p->deadline_ns);
 }
 
-/* WEFT_OK, or WEFT_ERR_ABORTED if the caller wants to give up. */
+/* WEFT_OK, or WEFT_ERR_ABORTED if the caller was interrupted. */
 static inline weft_status wf_interrupt_check(const wf_interrupt *i)
 {
     return i->asked != NULL && i->asked(i->ctx) != 0
@@ -51,8 +51,8 @@ static inline weft_status wf_interrupt_check(const wf_interrupt *i)
                : WEFT_OK;
 }
 
-/* After a slice that came to `*st`: shall it be tried again? If the caller
- * wants to give up, `*st` becomes WEFT_ERR_ABORTED. */
+/* Shall the wait go on after a slice that returned `*st`? If the caller was
+ * interrupted, `*st` becomes WEFT_ERR_ABORTED. */
 static inline bool wf_patience_lasts(const wf_patience *p, weft_status *st)
 {
     if (*st != WEFT_ERR_TIMEOUT || wf_now_ns() >= p->deadline_ns) {

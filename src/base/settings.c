@@ -95,7 +95,7 @@ static weft_status parse_timeout(const char *text, void *field)
     weft_status st = wf_parse_duration(text, field);
 
     if (st == WEFT_OK && *(uint64_t *)field == 0) {
-        st = wf_fail(WEFT_ERR_INVALID, "no operation can end in no time");
+        st = wf_fail(WEFT_ERR_INVALID, "timeout must be greater than 0");
     }
     return st;
 }
@@ -136,7 +136,7 @@ static weft_status parse_bool(const char *text, void *field)
             return WEFT_OK;
         }
     }
-    return wf_fail(WEFT_ERR_INVALID, "'%s' is neither 1 nor 0", text);
+    return wf_fail(WEFT_ERR_INVALID, "'%s' is not 0 or 1", text);
 }
 
 static weft_status parse_cma(const char *text, void *field)
@@ -197,7 +197,7 @@ static weft_status parse_choice(const char *text, void *field,
             return WEFT_OK;
         }
     }
-    return wf_fail(WEFT_ERR_INVALID, "'%s' is none of %s", text, all);
+    return wf_fail(WEFT_ERR_INVALID, "'%s' is not one of %s", text, all);
 }
 
 static weft_status parse_log(const char *text, void *field)
@@ -235,7 +235,7 @@ static const setting table[] = {
      "Algorithms of the message engine, as allreduce=ring,broadcast=binomial; "
      "auto, and for all others: by size and ranks"},
     {"SPIN", "auto", parse_auto_duration, AT(spin_ns),
-     "How long a wait polls before it gives its core away"},
+     "How long a wait polls before it yields its core"},
     {"YIELD", "auto", parse_auto_duration, AT(yield_ns),
      "How long it then yields before it sleeps"},
     {"HUGE", "thp", parse_huge, AT(huge),
@@ -246,7 +246,7 @@ static const setting table[] = {
      "Messages up to this size are copied through the ring at once"},
     {"SHM_CMA", "auto", parse_cma, AT(cma),
      "Read large messages and scatters straight from the sender's memory, "
-     "where the kernel lets us: 1, 0, or auto: messages when ranks outnumber "
+     "where the kernel allows it: 1, 0, or auto: messages when ranks outnumber "
      "cores, scatters among three ranks and more"},
     {"MESH_RANKS", "64", parse_u32, AT(mesh_ranks),
      "Up to so many ranks a host, each watches every other one"},
@@ -255,7 +255,7 @@ static const setting table[] = {
     {"CHUNK_BYTES", "auto", parse_auto_bytes, AT(chunk_bytes),
      "Piece in which a rank passes large data to the others"},
     {"CUDA_DRIVER", "auto", parse_cuda_driver, AT(cuda_driver),
-     "For tests: a library that stands in for the CUDA driver"},
+     "For tests: a library that replaces the CUDA driver"},
     {"THREADS", "0", parse_u32, AT(threads),
      "Threads of row operations on the CPU; 0: cores by ranks of the host"},
     {"CUDA_LIBRARY", "auto", NULL, 0,
@@ -268,8 +268,9 @@ static const setting table[] = {
      "where they fail: 1 or 0"},
     {"RANK", "", NULL, 0, "This process's rank, when no launcher gives it"},
     {"RANKS", "", NULL, 0, "Number of ranks, when no launcher gives it"},
-    {"JOB", "", NULL, 0, "Name that all ranks of one job share"},
-    {"BOOT_DIR", "", NULL, 0, "Directory that all ranks see, to meet in"},
+    {"JOB", "", NULL, 0, "Name of the job, the same on all its ranks"},
+    {"BOOT_DIR", "", NULL, 0,
+     "Directory that all ranks see, through which they find each other"},
 };
 
 enum { SETTINGS = sizeof(table) / sizeof(table[0]) };
@@ -326,7 +327,7 @@ static weft_status override_apply(const char *word, size_t n, wf_settings *out)
     s = setting_find(word, (size_t)(eq - word));
     if (s == NULL || s->parse == NULL) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "there is no setting '%.*s' that can be given in code "
+                       "'%.*s' is not a setting that can be given in code "
                        "(weft doctor --settings lists them)",
                        (int)(eq - word), word);
     }
@@ -389,7 +390,8 @@ weft_status weft_setting_get(size_t index, weft_setting_info *out)
     const char *env;
 
     if (index >= SETTINGS || out == NULL) {
-        return wf_fail(WEFT_ERR_INVALID, "there are %d settings", SETTINGS);
+        return wf_fail(WEFT_ERR_INVALID,
+                       "the index is out of range (%d settings)", SETTINGS);
     }
     env = setting_env(&table[index]);
     snprintf(name, sizeof(name), "WEFT_%s", table[index].name);

@@ -11,11 +11,12 @@
 
 typedef enum wf_huge {
     WF_HUGE_OFF,
-    WF_HUGE_THP,    /* ask for transparent huge pages; harmless if refused */
+    WF_HUGE_THP,    /* advise transparent huge pages */
     WF_HUGE_HUGETLB /* reserved huge pages, else WF_HUGE_THP */
 } wf_huge;
 
-/* Reading a sender's memory instead of having it send through a ring. */
+/* Cross-memory attach: the receiver reads the sender's memory, and nothing goes
+ * through a ring. */
 typedef enum wf_cma {
     WF_CMA_OFF,
     WF_CMA_ON,
@@ -46,7 +47,7 @@ typedef struct wf_settings {
  * NULL). WEFT_ERR_INVALID names the setting and what it takes. */
 weft_status wf_settings_load(const char *overrides, wf_settings *out);
 
-/* Warn about WEFT_ names in the environment that nobody knows. */
+/* Warn about unknown WEFT_ names in the environment. */
 void wf_settings_warn_unknown(void);
 
 /* Parsers, exported for their tests and the fuzzer. */

@@ -78,6 +78,17 @@ weft_status wf_fail(weft_status status, const char *fmt, ...)
     return status;
 }
 
+weft_status wf_fail_nomem(const char *fmt, ...)
+{
+    char what[WF_DETAIL_MAX];
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(what, sizeof(what), fmt, args);
+    va_end(args);
+    return wf_fail(WEFT_ERR_NOMEM, "no memory for %s", what);
+}
+
 static weft_status status_of_errno(int err)
 {
     switch (err) {

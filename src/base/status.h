@@ -15,7 +15,10 @@ weft_status wf_fail(weft_status status, const char *fmt, ...) WEFT_PRINTF(2, 3);
 weft_status wf_vfail(weft_status status, const char *fmt, va_list args)
     WEFT_PRINTF(2, 0);
 
-/* The same from errno, which picks the status and whose text is appended. */
+/* WEFT_ERR_NOMEM, "no memory for ...". */
+weft_status wf_fail_nomem(const char *fmt, ...) WEFT_PRINTF(1, 2);
+
+/* Like wf_fail, but takes the status from errno and appends its text. */
 weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
 
 /* The status that another process told as this number: WEFT_OK or a failure;

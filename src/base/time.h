@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time, and how to wait a few cycles. */
+/* The monotonic clock, and the pause instruction. */
 #ifndef WF_BASE_TIME_H
 #define WF_BASE_TIME_H
 
@@ -26,7 +26,7 @@ static inline uint64_t wf_ns_until(uint64_t deadline)
     return deadline > now ? deadline - now : 1;
 }
 
-/* What is left until `deadline` in ms, rounded up, for poll(); at most 1 h. */
+/* Milliseconds until `deadline`, rounded up, for poll(); at most 1 h. */
 static inline int wf_ms_until(uint64_t deadline)
 {
     uint64_t now = wf_now_ns();

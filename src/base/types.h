@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes of types, and which operation is defined on which, as tables that the
- * fast path can look into without a call. */
+/* Sizes of types, and which operations are defined on them, as tables that the
+ * fast path reads without a function call. */
 #ifndef WF_BASE_TYPES_H
 #define WF_BASE_TYPES_H
 
