@@ -31,7 +31,7 @@ static weft_status check_memory(const wf_await *a, uint64_t began)
         return WEFT_OK;
     }
     return wf_fail(WEFT_ERR_NOMEM,
-                   "rank %u has no memory for mail from other ranks",
+                   "rank %u ran out of memory for mail from other ranks",
                    a->host->rank);
 }
 

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The board: one small segment for all ranks of a host. It says who is there,
- * what each one is doing, and how to wake a rank that sleeps.
+/* The board: one small segment that all ranks of a host share. Each rank has an
+ * entry with its state, its current operation, and its bell: the futex word on
+ * which it sleeps.
  *
- * A rank writes its own entry only, save that anybody may ring a bell and may
- * mark a rank dead that it saw die. A process that dies half way leaves an
- * entry in state HERE; whoever notices the death turns it to DEAD.
+ * A rank writes its own entry only, except that any rank may ring a bell and
+ * may set the state of a rank that died to DEAD. A process that dies leaves its
+ * entry in state HERE; whoever detects the death sets it to DEAD.
  *
  * Sleeping without losing a wake-up, and without a fence on the fast path:
  *
@@ -20,16 +21,16 @@
  * no such barrier, `unfenced` is set and sleepers wake up by themselves every
  * millisecond.
  *
- * Where ranks outnumber cores they sleep often, and a fence costs little next
- * to a change of process: there the poster fences (`fence`), and the sleeper
- * does without the kernel's barrier.
+ * Where ranks outnumber cores they sleep often, and a fence costs little
+ * compared with a context switch: there the poster fences (`fence`), and the
+ * sleeper does not need the kernel's barrier.
  *
  * Active messages have a second bell, for the thread that answers them while
- * its rank computes (comm/serve.h): it sleeps nearly always, and must not cost
- * a system call whenever something else is posted. `listening` is more than 0
- * while it sleeps. A caller that waits for answers itself stands in for it and
- * takes WF_BOARD_STAND_IN off: then, and while nobody listens, active messages
- * ring the first bell. Their posters always fence. */
+ * its rank computes (comm/serve.h): that thread sleeps nearly always, and must
+ * not cost a system call whenever something else is posted. `listening` is more
+ * than 0 while it sleeps. A caller that waits for answers itself stands in for
+ * the thread and subtracts WF_BOARD_STAND_IN: then, and while nobody listens,
+ * active messages ring the first bell. Their posters always fence. */
 #ifndef WF_MEM_BOARD_H
 #define WF_MEM_BOARD_H
 
@@ -46,7 +47,7 @@ enum wf_board_state {
     WF_BOARD_EMPTY = 0,
     WF_BOARD_HERE = 1,
     WF_BOARD_LEFT = 2, /* it called weft_world_destroy */
-    WF_BOARD_DEAD = 3  /* it died, or went away without a word */
+    WF_BOARD_DEAD = 3  /* it died, or exited without weft_world_destroy */
 };
 
 typedef struct wf_board_rank {
@@ -58,7 +59,7 @@ typedef struct wf_board_rank {
     int32_t pid;
     _Atomic uint32_t second_bell;
     _Atomic int32_t listening;
-    /* What it does, for people: written on every operation, read by dump. */
+    /* Its current operation: written on every call, read by weft_dump. */
     alignas(64) _Atomic uint64_t act; /* communicator and call, by src/comm */
     _Atomic uint64_t sequence;        /* number there, or tag of a message */
     _Atomic uint64_t count;           /* elements */
@@ -80,9 +81,9 @@ typedef struct wf_board {
 } wf_board;
 _Static_assert(sizeof(wf_board) == 128, "layout");
 
-/* Between the store of what `r` may wait for and the load that tells whether it
- * does. The compiler must not swap them; the processor's order is the sleeper's
- * business, see above. */
+/* Orders the store of what `r` may wait for before the load of `asleep`. The
+ * compiler must not swap them; the sleeper's barrier orders them in the
+ * processor, see above. */
 static inline void wf_board_fence(const wf_board_rank *r)
 {
     atomic_signal_fence(memory_order_seq_cst);
@@ -110,7 +111,7 @@ void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
                     uint64_t until_ns);
 void wf_board_awake(wf_board_rank *self);
 
-/* The same after posting an active message. */
+/* Like wf_board_wake, after posting an active message. */
 void wf_board_wake_listener(wf_board_rank *r);
 static inline bool wf_board_listens(const wf_board_rank *r)
 {
@@ -126,18 +127,19 @@ static inline void wf_board_ring_listener(wf_board_rank *r)
     }
 }
 
-/* Announce that the caller is about to sleep on its second bell, whose value is
- * returned; sleep on it, after a second look; end it. */
+/* Like wf_board_drowse, wf_board_sleep and wf_board_awake, but for the second
+ * bell. */
 uint32_t wf_board_listen(wf_board_rank *self);
 void wf_board_sleep_listening(wf_board_rank *self, uint32_t bell,
                               uint64_t until_ns);
 void wf_board_unlisten(wf_board_rank *self);
-/* The caller looks for active messages itself, or does so no more; then it
- * looks once again. */
+/* From wf_board_stand_in to wf_board_step_back the caller polls for active
+ * messages itself, and once more after that. */
 void wf_board_stand_in(wf_board_rank *self);
 void wf_board_step_back(wf_board_rank *self);
 
-/* Let this process take part in the barrier above; false if it cannot. */
+/* Register this process for the barrier above (membarrier); false if the kernel
+ * has none. */
 bool wf_board_register_barrier(void);
 
 #endif

@@ -136,18 +136,17 @@ static const char *below(const char *root, const char *path)
     return strcmp(path + n, "/") == 0 ? "" : path + n;
 }
 
-static bool place_set(wf_cgroup_place *place, const char *point,
-                      const char *rest)
+static bool path_set(wf_cgroup_path *path, const char *point, const char *rest)
 {
     size_t top = strlen(point);
     size_t n = strlen(rest);
 
-    if (top + n >= sizeof(place->dir)) {
+    if (top + n >= sizeof(path->dir)) {
         return false;
     }
-    memcpy(place->dir, point, top);
-    memcpy(place->dir + top, rest, n + 1);
-    place->top = top;
+    memcpy(path->dir, point, top);
+    memcpy(path->dir + top, rest, n + 1);
+    path->top = top;
     return true;
 }
 
@@ -155,7 +154,7 @@ static bool place_set(wf_cgroup_place *place, const char *point,
  * that it knows nothing of; so the top is what counts for a path that is not
  * below it. Of several mounts the one that shows most is taken. */
 bool wf_cgroup_find(wf_cgroup_kind kind, FILE *groups, FILE *mounts,
-                    wf_cgroup_place *out)
+                    wf_cgroup_path *out)
 {
     char path[PATH_MAX];
     size_t best = SIZE_MAX; /* length of the root: less shows more */
@@ -175,7 +174,7 @@ bool wf_cgroup_find(wf_cgroup_kind kind, FILE *groups, FILE *mounts,
             size_t hidden = rest != NULL ? strlen(root) : SIZE_MAX;
 
             if (hidden <= best &&
-                place_set(out, point, rest != NULL ? rest : "")) {
+                path_set(out, point, rest != NULL ? rest : "")) {
                 best = hidden;
                 found = true;
             }
@@ -344,7 +343,7 @@ static void ask(const char *dir, wf_cgroup_kind kind, bool own, uint64_t enough,
 
 /* --- all together --------------------------------------------------------- */
 
-static bool locate(const char *root, wf_cgroup_kind kind, wf_cgroup_place *out)
+static bool locate(const char *root, wf_cgroup_kind kind, wf_cgroup_path *out)
 {
     char name[PATH_MAX + 32];
     FILE *groups;
@@ -369,21 +368,21 @@ static bool locate(const char *root, wf_cgroup_kind kind, wf_cgroup_place *out)
 static void read_hierarchy(const char *root, wf_cgroup_kind kind,
                            uint64_t enough, wf_cgroups *out)
 {
-    wf_cgroup_place place;
+    wf_cgroup_path path;
     char dir[2 * PATH_MAX];
     size_t skip = strlen(root);
     bool own = true;
 
-    if (skip >= PATH_MAX || !locate(root, kind, &place)) {
+    if (skip >= PATH_MAX || !locate(root, kind, &path)) {
         return;
     }
-    snprintf(dir, sizeof(dir), "%s%s", root, place.dir);
+    snprintf(dir, sizeof(dir), "%s%s", root, path.dir);
     if (access(dir, F_OK) != 0) { /* it goes by another path in here */
-        dir[skip + place.top] = '\0';
+        dir[skip + path.top] = '\0';
     }
     for (;;) {
         ask(dir, kind, own, enough, out);
-        if (strlen(dir) <= skip + place.top) {
+        if (strlen(dir) <= skip + path.top) {
             return;
         }
         *strrchr(dir, '/') = '\0';

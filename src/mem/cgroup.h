@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the control groups of this process leave it of memory.
+/* How much memory the control groups of this process leave it.
  *
  * A process is in one group of each hierarchy: that of version 2, and, where
  * the memory controller is still one of version 1, that of it. A limit counts
@@ -14,8 +14,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Groups with a limit that are told apart. Of more, those further up take the
- * last place together. */
+/* Groups with a limit that are kept separately. Of more, those further up are
+ * merged into the last entry. */
 enum { WF_CGROUPS = 8 };
 
 typedef struct wf_cgroup {
@@ -29,16 +29,16 @@ typedef struct wf_cgroups {
     wf_cgroup group[WF_CGROUPS]; /* those with a limit, from ours upwards */
 } wf_cgroups;
 
-/* Ask the kernel, through its files below `root`: "" but in tests. What can be
- * dropped is looked up only where there is less than `enough` without it.
- * A file that is missing or is not understood sets no limit. */
+/* Read the kernel's files below `root` ("" except in tests). Droppable pages
+ * are counted only where less than `enough` is free without them. A file that
+ * is missing or cannot be parsed sets no limit. */
 void wf_cgroups_read(const char *root, uint64_t enough, wf_cgroups *out);
 
 /* The smallest limit and the smallest room; UINT64_MAX without a limit. */
 uint64_t wf_cgroups_limit(const wf_cgroups *groups);
 uint64_t wf_cgroups_room(const wf_cgroups *groups);
 
-/* Which groups limit a process, for others to know; 0 stands for none. */
+/* The groups that limit a process, as sent to other ranks; 0 means none. */
 typedef struct wf_cgroup_ids {
     uint64_t id[WF_CGROUPS];
 } wf_cgroup_ids;
@@ -48,15 +48,15 @@ bool wf_cgroup_ids_have(const wf_cgroup_ids *ids, uint64_t id);
 
 typedef enum wf_cgroup_kind { WF_CGROUP_V2, WF_CGROUP_V1 } wf_cgroup_kind;
 
-/* Where the group of this process is mounted. */
-typedef struct wf_cgroup_place {
+/* The directory of this process's group. */
+typedef struct wf_cgroup_path {
     char dir[PATH_MAX];
-    size_t top; /* length of the part of `dir` that is the mount point */
-} wf_cgroup_place;
+    size_t top; /* length of the mount point at the start of `dir` */
+} wf_cgroup_path;
 
 /* Find it in the text of /proc/self/cgroup and of /proc/self/mountinfo. False:
  * there is no such hierarchy, or it is not mounted here. */
 bool wf_cgroup_find(wf_cgroup_kind kind, FILE *groups, FILE *mounts,
-                    wf_cgroup_place *out);
+                    wf_cgroup_path *out);
 
 #endif

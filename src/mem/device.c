@@ -95,7 +95,8 @@ static weft_status load_table(void *library, const char *name, wf_driver *out)
     }
     if (table == NULL) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "setting WEFT_CUDA_DRIVER: %s has no driver to give",
+                       "setting WEFT_CUDA_DRIVER: %s provides no "
+                       "weft_driver_table",
                        name);
     }
     *out = *table;
@@ -136,8 +137,8 @@ static weft_status machine_check(const char *name)
     return strcmp(name, machine_name) == 0
                ? WEFT_OK
                : wf_fail(WEFT_ERR_INVALID,
-                         "setting WEFT_CUDA_DRIVER: this process uses '%s' and "
-                         "cannot use '%s' too",
+                         "setting WEFT_CUDA_DRIVER: this process already uses "
+                         "'%s' and cannot use '%s' as well",
                          machine_name, name);
 }
 
@@ -159,7 +160,7 @@ static weft_status machine_start(const char *name)
         return forked_after_start(); /* by another library than this one */
     }
     if (error != WF_CU_OK) {
-        wf_driver_fail(&machine, error, "the CUDA driver does not start");
+        wf_driver_fail(&machine, error, "cuInit failed");
         return WEFT_ERR_UNSUPPORTED;
     }
     machine_pid = (int)getpid();
@@ -244,7 +245,7 @@ weft_status wf_device_choose(const wf_driver *driver, int32_t wanted,
     }
     if (wanted < -1 || wanted >= count) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "CUDA device %d: there are %d here, counted from 0",
+                       "CUDA device %d is out of range (%d devices)",
                        (int)wanted, count);
     }
     if (wanted >= 0) {
@@ -268,7 +269,7 @@ static weft_status check_shares(const wf_driver *driver, int number, int handle)
         int error = driver->cuDeviceGetAttribute(&has, needed[i], handle);
 
         if (error != WF_CU_OK) {
-            return wf_driver_fail(driver, error, "asking CUDA device %d",
+            return wf_driver_fail(driver, error, "querying CUDA device %d",
                                   number);
         }
         if (!has) {
@@ -315,7 +316,8 @@ void wf_device_close(wf_device *device)
     if (wf_device_ours(device)) {
         error = device->driver->cuDevicePrimaryCtxRelease(device->handle);
         if (error != WF_CU_OK && !wf_driver_gone(error)) {
-            wf_log(WEFT_LOG_WARN, "CUDA device %d: its context stays: %d",
+            wf_log(WEFT_LOG_WARN,
+                   "CUDA device %d: its context is not released: error %d",
                    device->number, error);
         }
     }

@@ -2,10 +2,10 @@
 /* The few functions of the CUDA driver that device memory needs.
  *
  * They are reached through a table, so that libweft links no CUDA library and
- * asks for libcuda.so.1 only when somebody wants a GPU, and so that another
- * library can stand in for it where there is none. The types are declared here
- * and not taken from cuda.h, which only machines with a CUDA toolkit have; the
- * driver keeps these layouts and numbers for good.
+ * loads libcuda.so.1 only when a GPU is used, and so that another library can
+ * replace it where there is none. The types are declared here and not taken
+ * from cuda.h, which only machines with a CUDA toolkit have; the driver never
+ * changes these layouts and numbers.
  *
  * Functions carry the names of the driver's manual, without the _v2 that some
  * of their symbols end in. All return 0 or a CUDA error number. */
@@ -18,7 +18,7 @@
 #include <weft/api.h>
 #include <weft/status.h>
 
-/* CUDA error numbers that mean something to us. */
+/* The CUDA error numbers that weft handles. */
 enum wf_cu_error {
     WF_CU_OK = 0,
     WF_CU_INVALID = 1,
@@ -161,15 +161,16 @@ typedef struct wf_driver {
                                      unsigned flags);
 } wf_driver;
 
-/* What a library that stands in for the driver exports: its table, which lasts
- * as long as the process, or NULL. It is asked once. */
+/* The symbol that a library which replaces the driver exports. It returns the
+ * library's table, which stays valid as long as the process runs, or NULL. It
+ * is called once. */
 typedef const wf_driver *wf_driver_table_fn(void);
 #define WF_DRIVER_TABLE "weft_driver_table"
 WEFT_API wf_driver_table_fn weft_driver_table;
 
 /* The driver that WEFT_CUDA_DRIVER names: "auto" is the machine's own, any
- * other name is a library that stands in for it. It is loaded and started on
- * first use; there is one for the whole process, and it stays.
+ * other name is a library that replaces it. It is loaded and initialised on
+ * first use; there is one for the whole process, and it is never unloaded.
  * WEFT_ERR_UNSUPPORTED says what is missing, WEFT_ERR_INVALID that another one
  * is in use. */
 weft_status wf_driver_open(const char *name, const wf_driver **out);
@@ -178,12 +179,12 @@ weft_status wf_driver_open(const char *name, const wf_driver **out);
  * undoes it. */
 void wf_driver_use(const wf_driver *driver);
 
-/* Record that the driver refused something, with the name of its error. */
+/* Record that a call of the driver failed, with the name of its error. */
 weft_status wf_driver_fail(const wf_driver *driver, int error, const char *fmt,
                            ...) WEFT_PRINTF(3, 4);
 
-/* Does this answer to giving something back mean that it is gone anyway: the
- * driver has ended with the process, or this is a forked child, which has
+/* Does this error of a release mean that there is nothing left to release: the
+ * driver has shut down with the process, or this is a forked child, which has
  * nothing of its parent's? */
 static inline bool wf_driver_gone(int error)
 {
@@ -211,21 +212,21 @@ weft_status wf_device_open(const wf_driver *driver, int number, wf_device *out);
 /* Takes a zeroed device, too. */
 void wf_device_close(wf_device *device);
 
-/* Make the device current for a moment. Each enter that succeeds is followed
- * by a leave, after which the caller's own context is current again. */
+/* Make the device's context current. Each enter that succeeds is followed by a
+ * leave, after which the caller's own context is current again. */
 weft_status wf_device_enter(const wf_device *device);
 void wf_device_leave(const wf_device *device);
 
-/* Wait until nothing runs on the device any more: what a kernel still uses
- * must not be taken from it, and unlike cuMemFree neither unmapping nor
- * unregistering waits. Nothing is told of failures. A context that an earlier
- * error has broken, and a driver that has ended, run nothing; a stream that is
- * being captured forbids the wait, and what it has captured does not run yet.
- * Forked children do not wait. */
+/* Wait until the device is idle: what a kernel still uses must not be taken
+ * from it, and unlike cuMemFree neither unmapping nor unregistering waits.
+ * Failures are ignored. A context that an earlier error has broken, and a
+ * driver that has shut down, run nothing; a stream that is being captured
+ * forbids the wait, and what it has captured does not run yet. Forked children
+ * do not wait. */
 void wf_device_wait(const wf_device *device);
 
 /* Is this process the one that opened the device? A child that it forked is
- * not, and must not call the driver; check says so. */
+ * not, and must not call the driver; wf_device_check then fails. */
 bool wf_device_ours(const wf_device *device);
 weft_status wf_device_check(const wf_device *device);
 

@@ -106,7 +106,7 @@ static weft_status host_alloc(const weft_boot *boot, wf_host **out)
             wf_free(h->link);
         }
         wf_free(h);
-        return wf_fail(WEFT_ERR_NOMEM, "a job of %u ranks", boot->ranks);
+        return wf_fail_nomem("a job of %u ranks", boot->ranks);
     }
     for (uint32_t i = 0; i < boot->ranks; i++) {
         h->link[i] = -1;
@@ -170,9 +170,8 @@ static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
     }
     if (p->kind != kind) {
         return wf_fail(WEFT_ERR_PROTOCOL,
-                       "packet %u instead of %u from rank "
-                       "%u",
-                       p->kind, kind, h->rank_of[local]);
+                       "expected packet %u, got %u from rank %u", kind, p->kind,
+                       h->rank_of[local]);
     }
     return WEFT_OK;
 }
@@ -245,7 +244,8 @@ static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
 
     memcpy(&bytes, p->data, sizeof(bytes));
     if (fd < 0 || bytes != board_bytes(h->count)) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "the board came without its memory");
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "the board arrived without its descriptor");
     }
     st = wf_segment_attach("the board", fd, bytes, true, &h->control);
     if (st != WEFT_OK) {
@@ -254,7 +254,7 @@ static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
     h->board = h->control.base;
     if (h->board->magic != WF_BOARD_MAGIC ||
         h->board->version != WF_BOARD_VERSION || h->board->ranks != h->count) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "the board is not one of ours");
+        return wf_fail(WEFT_ERR_PROTOCOL, "the board is malformed");
     }
     return WEFT_OK;
 }

@@ -9,14 +9,15 @@
  *   3. Ranks with the same boot id, user and namespaces connect; both sides of
  *      a connection prove the secret (a challenge each, a keyed hash back) and
  *      the kernel vouches for the user.
- *   4. The lowest rank of the host makes the board and mails it to the others;
- *      each maps it, writes its entry and says so; when all have, it says go.
+ *   4. The lowest rank of the host makes the board and sends its descriptor to
+ *      the others; each maps it, writes its entry and answers READY; when all
+ *      have, the lowest rank sends GO.
  *
- * From then on a thread watches the sockets (and pidfds, where they can be
- * had): the end of one without a goodbye on the board is a death. It also
- * collects the mail. Up to `mesh_ranks` ranks each is connected with every
- * other; above that with its neighbours and with the lowest rank, which passes
- * mail on. */
+ * From then on a thread watches the sockets (and pidfds, where the kernel has
+ * them): if one ends while the board does not say that the rank left, the rank
+ * has died. The thread also receives the mail. Up to `mesh_ranks` ranks are
+ * all connected with each other; above that each is connected with its
+ * neighbours and with the lowest rank, which forwards mail. */
 #ifndef WF_MEM_HOST_H
 #define WF_MEM_HOST_H
 
@@ -34,7 +35,7 @@
 #define WF_MAIL_MAX 2048
 #define WF_NOT_HERE UINT32_MAX
 
-/* What every rank knows of every rank. */
+/* What each rank knows about every rank of the job. */
 typedef struct wf_peer {
     char host[64];
     int32_t pid;
@@ -58,8 +59,8 @@ typedef struct wf_host {
     wf_segment control; /* holds the board */
     wf_board *board;
     uint64_t job;           /* random, the same on all ranks */
-    _Atomic bool orphan;    /* we are a forked child: hands off */
-    wf_interrupt interrupt; /* of those who wait for other ranks */
+    _Atomic bool orphan;    /* this process is a forked child, see mem/fork.h */
+    wf_interrupt interrupt; /* asked by waits for other ranks */
     wf_mailbox *mailbox;
     wf_watch *watch;
     struct wf_host *next_host; /* these two: src/mem/fork.c */
@@ -71,9 +72,10 @@ typedef struct wf_host {
 weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
                          wf_interrupt interrupt, wf_host **out);
 
-/* Say goodbye on the board: from now on nobody takes our end for a death. */
+/* Set our state on the board to LEFT: from now on our end is not a death. */
 void wf_host_goodbye(wf_host *host);
-/* Let go of everything, with a goodbye if there was none. Takes NULL. */
+/* Leave and free everything, after wf_host_goodbye if that was not called.
+ * Takes NULL. */
 void wf_host_leave(wf_host *host);
 
 static inline wf_board_rank *wf_host_entry(const wf_host *host, uint32_t rank)
@@ -94,28 +96,30 @@ void wf_host_alarm(wf_host *host);
 /* WEFT_OK, or WEFT_ERR_PEER with rank, pid, host and how it went. */
 weft_status wf_host_check(const wf_host *host, uint32_t rank);
 
-/* Is the process of this rank stopped (SIGSTOP, a debugger)? False if that
- * cannot be told. */
+/* Is the process of this rank stopped (SIGSTOP, a debugger)? False if that is
+ * unknown. */
 bool wf_host_stopped(const wf_host *host, uint32_t rank);
 
 /* Send up to WF_MAIL_MAX bytes, and `fd` unless it is -1 (it stays the
- * caller's), to a rank of this host. Returns when the kernel has it. */
+ * caller's), to a rank of this host. Returns when the kernel has buffered it.
+ */
 weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
                          const void *data, size_t n, int fd);
 
-/* Wait for the oldest mail with `key` from rank `from`. `*n` comes in as the
- * room at `data`. `fd`, if not NULL, becomes the caller's descriptor, or -1.
- * WEFT_ERR_TIMEOUT at `deadline_ns` (monotonic; 0 means: do not wait at all),
- * WEFT_ERR_PEER if `from` goes before sending it. Only `from` is looked at:
- * mem/await.h is the way to wait for mail. */
+/* Wait for the oldest mail with `key` from rank `from`. `*n` is the size of the
+ * buffer `data` on entry, the length of the mail on return. `fd`, if not NULL,
+ * becomes the caller's descriptor, or -1. WEFT_ERR_TIMEOUT at `deadline_ns`
+ * (monotonic; 0 means: do not wait), WEFT_ERR_PEER if `from` dies or leaves
+ * before sending it. Only `from` is checked: use mem/await.h to wait for mail.
+ */
 weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
                          size_t *n, int *fd, uint64_t deadline_ns);
 
-/* Since when no mail can be received for lack of memory; 0: it can. */
+/* The time since which mail cannot be received for lack of memory, or 0. */
 uint64_t wf_host_starved_ns(wf_host *host);
 
-/* Called by the watching thread for mail whose key has this bit, instead of
- * keeping it; set before any such mail can be sent. */
+/* Called by the watching thread for mail whose key has this bit, which is then
+ * not queued; set before any such mail can be sent. */
 #define WF_MAIL_CALL (1ull << 63)
 typedef void wf_mail_fn(void *ctx, uint32_t from, uint64_t key,
                         const void *data, size_t n);

@@ -135,7 +135,7 @@ weft_status wf_join_check(const void *data, size_t n, uint32_t ranks)
     if (n < sizeof(t->head) || t->head.magic != WF_JOIN_MAGIC ||
         t->head.version != WF_JOIN_VERSION) {
         return wf_fail(WEFT_ERR_PROTOCOL,
-                       "the job's table is not one of this version of weft");
+                       "the job's table comes from another version of weft");
     }
     if (t->head.failed != 0) {
         return wf_fail(WEFT_ERR_PEER, "rank 0 could not form the job: %.*s",
@@ -145,7 +145,8 @@ weft_status wf_join_check(const void *data, size_t n, uint32_t ranks)
     if (t->head.ranks != ranks ||
         n != sizeof(t->head) + (size_t)ranks * sizeof(t->record[0])) {
         return wf_fail(WEFT_ERR_PROTOCOL,
-                       "the job's table has %u ranks, this rank was told %u",
+                       "the job's table has %u ranks, but this rank was "
+                       "started with %u",
                        t->head.ranks, ranks);
     }
     for (uint32_t r = 0; r < ranks && st == WEFT_OK; r++) {
@@ -314,7 +315,7 @@ weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
     weft_status st;
 
     if (t == NULL) {
-        wf_fail(WEFT_ERR_NOMEM, "a table of %u ranks", boot->ranks);
+        wf_fail_nomem("a table of %u ranks", boot->ranks);
         wf_join_decline(boot);
         return WEFT_ERR_NOMEM;
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records that ranks exchange through the bootstrap table, and what can be
- * concluded from them. Pure functions, apart from filling in one's own. */
+/* The records that ranks exchange through the bootstrap table, and pure
+ * functions that evaluate them. */
 #ifndef WF_MEM_JOIN_H
 #define WF_MEM_JOIN_H
 
@@ -14,7 +14,7 @@
 #define WF_JOIN_MAGIC 0x4a464557u
 #define WF_JOIN_VERSION 1u
 
-/* What a rank says of itself. */
+/* A rank's record of itself. */
 typedef struct wf_join_record {
     uint32_t magic;
     uint32_t version;
@@ -50,7 +50,8 @@ typedef struct wf_join_table {
     wf_join_record record[];
 } wf_join_table;
 
-/* Fails only if the machine cannot be told from others. */
+/* Fill in this rank's record. Fails only if the machine cannot be identified.
+ */
 weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
                              const uint64_t socket[2], wf_join_record *out);
 
@@ -58,11 +59,11 @@ weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
                              const wf_patience *patience, wf_join_table **out);
 
-/* This rank cannot join, for the reason in the detail, and has not published
- * anything: tell the others in place of its record, as far as that goes. */
+/* This rank cannot join, for the reason in the error detail, and has not
+ * published anything: try to publish the reason instead of its record. */
 void wf_join_decline(const weft_boot *boot);
 
-/* Is this a table of `ranks` records that may be used? */
+/* Check that this is a well-formed table of `ranks` records. */
 weft_status wf_join_check(const void *data, size_t n, uint32_t ranks);
 
 /* Could these two processes share memory and sockets? */

@@ -58,7 +58,7 @@ static weft_status check_user(int fd)
     socklen_t n = sizeof(peer);
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0) {
-        return wf_fail_errno("asking who is at the other end of a socket");
+        return wf_fail_errno("SO_PEERCRED of a socket");
     }
     if (peer.uid != geteuid()) {
         return wf_fail(WEFT_ERR_DENIED,
@@ -80,9 +80,10 @@ weft_status wf_link_connect(const uint64_t name[2], int *out)
     }
     while (connect(fd, (struct sockaddr *)&address, n) != 0) {
         if (errno != EINTR) {
-            st = errno == ECONNREFUSED
-                     ? wf_fail(WEFT_ERR_CLOSED, "the other side is gone")
-                     : wf_fail_errno("connecting to a rank of this host");
+            st =
+                errno == ECONNREFUSED
+                    ? wf_fail(WEFT_ERR_CLOSED, "the peer closed the connection")
+                    : wf_fail_errno("connecting to a rank of this host");
             close(fd);
             return st;
         }
@@ -175,7 +176,7 @@ weft_status wf_link_send(int link, const wf_packet *p, int fd,
     }
     while (sendmsg(link, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         if (errno == EPIPE || errno == ECONNRESET) {
-            return wf_fail(WEFT_ERR_CLOSED, "the other side is gone");
+            return wf_fail(WEFT_ERR_CLOSED, "the peer closed the connection");
         }
         if (errno == EAGAIN || errno == EWOULDBLOCK) {
             st = link_poll(link, POLLOUT, deadline_ns);
@@ -258,9 +259,9 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
         came = WF_FD_LOST;
     }
     if (got <= 0) {
-        st = wf_fail(WEFT_ERR_CLOSED, "the other side is gone");
+        st = wf_fail(WEFT_ERR_CLOSED, "the peer closed the connection");
     } else if ((m.msg_flags & MSG_TRUNC) != 0) {
-        st = wf_fail(WEFT_ERR_PROTOCOL, "a packet is longer than packets are");
+        st = wf_fail(WEFT_ERR_PROTOCOL, "a packet is longer than the limit");
     } else {
         st = wf_packet_check(p, (size_t)got);
     }
@@ -277,8 +278,8 @@ weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns)
 weft_status wf_link_fail_lost(uint32_t from)
 {
     return wf_fail(WEFT_ERR_SYSTEM,
-                   "memory of rank %u cannot be opened: this process has as "
-                   "many open files as it may have (ulimit -n)",
+                   "a descriptor from rank %u was lost: this process has "
+                   "reached its limit of open files (ulimit -n)",
                    from);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A connection between two ranks of a host: packets that can carry a file
- * descriptor, over a Unix socket that keeps packets whole. */
+ * descriptor, over a SOCK_SEQPACKET Unix socket. */
 #ifndef WF_MEM_LINK_H
 #define WF_MEM_LINK_H
 
@@ -30,7 +30,7 @@ typedef struct wf_packet {
     unsigned char data[WF_PACKET_DATA];
 } wf_packet;
 
-/* Listen on a name that only those who are told it can know. */
+/* Listen on a random abstract name, which only ranks of the job know. */
 weft_status wf_link_listen(const uint64_t name[2], int *out);
 /* WEFT_ERR_CLOSED when nobody listens there any more. */
 weft_status wf_link_connect(const uint64_t name[2], int *out);
@@ -41,10 +41,12 @@ weft_status wf_link_accept(int listener, uint64_t deadline_ns, int *out);
 weft_status wf_link_send(int link, const wf_packet *p, int fd,
                          uint64_t deadline_ns);
 
-/* In place of a descriptor: one came, but this process may have no more. */
+/* Instead of a descriptor: one arrived, but this process has reached its limit
+ * of open files. */
 #define WF_FD_LOST (-2)
 
-/* WEFT_ERR_SYSTEM: what rank `from` sent was lost so, and what to do. */
+/* WEFT_ERR_SYSTEM: a descriptor from rank `from` was lost because of that
+ * limit. */
 weft_status wf_link_fail_lost(uint32_t from);
 
 /* Receive a packet. `fd`, if not NULL, becomes the caller's descriptor, -1, or
@@ -53,17 +55,19 @@ weft_status wf_link_fail_lost(uint32_t from);
  * nothing there. */
 weft_status wf_link_recv(int link, wf_packet *p, int *fd, uint64_t deadline_ns);
 
-/* Pass the reason in a FAILED packet on: WEFT_ERR_PEER, with its text. */
+/* The error of a FAILED packet: WEFT_ERR_PEER, with its text. */
 weft_status wf_packet_reason(const wf_packet *p);
 
-/* The other side is gone: did it say why? Then its text is in the detail.
- * What else it sent is thrown away. */
+/* The peer closed the connection: did it send a FAILED packet? Then its text is
+ * the error detail. Its other packets are discarded. */
 bool wf_link_last_words(int link);
-/* The same for any of several links, waiting a moment: one who gives up first
- * makes others give up, and it is the first whose words count. */
+/* Like wf_link_last_words, but for several links, and waits a short time: the
+ * first rank that fails makes others fail, and its reason is the one to
+ * report. */
 bool wf_links_last_words(const int *link, size_t count);
 
-/* Is what came in a packet that may be used? Pure; the fuzzer calls it too. */
+/* Check that what was received is a well-formed packet. Pure; the fuzzer calls
+ * it, too. */
 weft_status wf_packet_check(const wf_packet *p, size_t received);
 
 #endif

@@ -107,7 +107,8 @@ weft_status weft_memory_get(weft_memory_info *out)
     wf_cgroups groups;
 
     if (out == NULL || out->size < sizeof(*out)) {
-        return wf_fail(WEFT_ERR_INVALID, "out is NULL or has no size");
+        return wf_fail(WEFT_ERR_INVALID,
+                       "out is NULL or out->size is too small");
     }
     wf_cgroups_read("", UINT64_MAX, &groups);
     out->host_room = wf_memory_on_host();

@@ -330,7 +330,7 @@ static weft_status answer_one(mesh *m, int listener, bool *joined)
         return st == WEFT_ERR_TIMEOUT ? missing_rank(m) : st;
     }
     if (fd < 0) {
-        wf_log(WEFT_LOG_WARN, "turned away a connection of another user");
+        wf_log(WEFT_LOG_WARN, "refused a connection of another user");
         return WEFT_OK;
     }
     st = read_hello(m, fd, &local);
@@ -431,7 +431,7 @@ weft_status wf_mesh_connect(wf_host *host, const wf_join_table *table,
 
     m.mine = wf_zalloc(2 * host->count * sizeof(*m.mine));
     if (m.mine == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "connecting %u ranks", host->count);
+        return wf_fail_nomem("connecting %u ranks", host->count);
     }
     m.theirs = m.mine + host->count;
     st = connect_all(&m, listener);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connecting the ranks of a host with each other, each side of a connection
- * proving to the other that it knows the job's secret. */
+/* The mesh: connections between the ranks of a host. Both sides of a connection
+ * prove that they know the job's secret. */
 #ifndef WF_MEM_MESH_H
 #define WF_MEM_MESH_H
 
@@ -17,14 +17,14 @@ weft_status wf_mesh_connect(wf_host *host, const wf_join_table *table,
                             uint32_t mesh, int listener,
                             const wf_patience *patience);
 
-/* While joining, `local` has closed its link, or does not take one any more.
- * Fails with WEFT_ERR_PEER and the reason: what another rank says it was, or
- * the rank that died, if one did and `local` only saw it go. */
+/* While joining, `local` has closed its link, or refuses one. Fails with
+ * WEFT_ERR_PEER and the reason: the one that another rank reports, or the rank
+ * that died, if `local` only gave up because of that death. */
 weft_status wf_mesh_lost(const wf_host *host, uint32_t local);
 
-/* While joining: after a slice of waiting that came to `*st`, shall the wait go
- * on? Looks at all links, too: whoever is waited for may itself wait for one
- * that has gone, and then `*st` is what wf_mesh_lost says. */
+/* Like wf_patience_lasts, while joining. Checks all links, too: the rank that
+ * is waited for may itself wait for one that has died, and then `*st` becomes
+ * what wf_mesh_lost returns. */
 bool wf_mesh_lasts(const wf_host *host, const wf_patience *patience,
                    weft_status *st);
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading the memory of another process of this host with process_vm_readv
- * ("CMA"). The kernel may forbid it (Yama, seccomp, another user), and some
- * memory cannot be read that way (a device's), so every caller has another way.
+/* Cross-memory attach (CMA): reading the memory of another process of this host
+ * with process_vm_readv. The kernel may forbid it (Yama, seccomp, another
+ * user), and some memory cannot be read that way (a device's), so every caller
+ * needs a fallback.
  *
  * Ranks that are threads of one process are read in the same way: the buffer of
- * a rank whose operation failed may be gone, and the kernel notices. */
+ * a rank whose operation failed may be unmapped, and the kernel then returns an
+ * error. */
 #ifndef WF_MEM_REACH_H
 #define WF_MEM_REACH_H
 
@@ -15,11 +17,11 @@
 /* Bytes read, which may be fewer than `n`, or -1 with errno. */
 ssize_t wf_reach_read(int32_t pid, void *to, uint64_t address, size_t n);
 
-/* May we read the process that says that the random number `value` lies at
- * `address`? NULL, or why not. */
+/* Can we read the process whose random number `value` lies at `address`?
+ * Returns NULL, or the reason why not. */
 const char *wf_reach_refusal(int32_t pid, uint64_t address, uint64_t value);
 
-/* Will a read that failed with this errno fail always? */
+/* Is this errno of a failed read permanent? */
 bool wf_reach_forbidden(int error);
 
 #endif

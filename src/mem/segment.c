@@ -196,19 +196,19 @@ weft_status wf_segment_populate(const wf_segment *seg, size_t offset,
         return WEFT_OK;
     }
     if (bytes > seg->bytes || offset > seg->bytes - bytes) {
-        return wf_fail(WEFT_ERR_INVALID, "a range outside of the segment");
+        return wf_fail(WEFT_ERR_INVALID,
+                       "the range lies outside of the segment");
     }
     if (!seg->writable) {
-        return wf_fail(WEFT_ERR_INVALID, "a segment that is only read");
+        return wf_fail(WEFT_ERR_INVALID, "the segment is read-only");
     }
 #ifdef MADV_POPULATE_WRITE
     if (madvise(at, until - from, MADV_POPULATE_WRITE) == 0) {
         return WEFT_OK;
     }
     if (errno != EINVAL && errno != ENOSYS) {
-        return wf_fail(WEFT_ERR_NOMEM,
-                       "no memory for %zu bytes of a shared segment: %s",
-                       until - from, strerror(errno));
+        return wf_fail_nomem("%zu bytes of a shared segment: %s", until - from,
+                             strerror(errno));
     }
 #endif
     /* Older kernels: allocate, then touch so that the tables are filled. */
@@ -253,7 +253,8 @@ void wf_segment_part(wf_segment *seg, size_t keep)
         mmap(seg->base, seg->bytes, PROT_READ | PROT_WRITE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
              0) == MAP_FAILED) {
-        wf_log(WEFT_LOG_ERROR, "a forked child keeps %zu bytes of its parent's",
+        wf_log(WEFT_LOG_ERROR,
+               "a forked child still shares %zu bytes with its parent",
                seg->bytes);
     } else if (kept != NULL) {
         memcpy(seg->base, kept, keep);
@@ -276,7 +277,7 @@ weft_status wf_flat_map(const wf_segment *parts, size_t count, bool writable,
         total += parts[i].bytes;
     }
     if (total == 0) {
-        return wf_fail(WEFT_ERR_INVALID, "a flat range of no bytes");
+        return wf_fail(WEFT_ERR_INVALID, "the flat range is empty");
     }
     range = mmap(NULL, total, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (range == MAP_FAILED) {

@@ -20,20 +20,20 @@ typedef struct wf_segment {
     bool writable;
 } wf_segment;
 
-/* Make a segment of at least `bytes`, all zero, mapped here. No page is
+/* Create and map a zeroed segment of at least `bytes`. No page is
  * allocated yet: each owner does that for its part with wf_segment_populate.
  * WEFT_ERR_NOMEM if the host or this control group has no room for it. */
 weft_status wf_segment_create(const char *what, size_t bytes, wf_huge huge,
                               wf_segment *out);
 
-/* A memfd with the seals that is not mapped and has no pages, for those who map
- * it themselves. It may be larger than there is memory: only what somebody
- * touches, or populates, takes any. `huge`: of reserved huge pages, `bytes`
- * being whole ones; else plain. */
+/* A sealed memfd that is not mapped and has no pages, for callers that map it
+ * themselves. It may be larger than there is memory: only pages that are
+ * touched or populated take any. `huge`: of reserved huge pages, `bytes` being
+ * a multiple of their size. */
 weft_status wf_segment_make_fd(const char *what, size_t bytes, bool huge,
                                int *out);
 
-/* Has the memfd behind `fd` at least `bytes`, and the seals? */
+/* Check that the memfd behind `fd` is sealed and has at least `bytes`. */
 weft_status wf_segment_check_fd(const char *what, int fd, size_t bytes);
 
 /* Map the segment behind `fd`, which must have at least `bytes` and the seals.
@@ -50,15 +50,15 @@ weft_status wf_segment_readonly_fd(const wf_segment *seg, int *out);
 weft_status wf_segment_populate(const wf_segment *seg, size_t offset,
                                 size_t bytes);
 
-/* Keep the mapping, give the descriptor back. */
+/* Close the descriptor and keep the mapping. */
 void wf_segment_close_fd(wf_segment *seg);
 
 /* Unmap and close. Takes a zeroed segment, too. */
 void wf_segment_close(wf_segment *seg);
 
-/* In a forked child: have memory of its own at the same addresses from here on,
- * zero but for the first `keep` bytes, which are copied. What is stored there
- * later is seen by nobody. Takes a zeroed segment, too. */
+/* In a forked child: replace the segment by private memory at the same
+ * addresses, zero but for the first `keep` bytes, which are copied. Takes a
+ * zeroed segment, too. */
 void wf_segment_part(wf_segment *seg, size_t keep);
 
 /* Several segments in one flat range of addresses, in the order given. Each
@@ -86,9 +86,8 @@ weft_status wf_memory_fail(const char *what, uint64_t needs, uint64_t room,
 /* Bytes of reserved huge pages (of WF_HUGE_PAGE) that are free. */
 uint64_t wf_memory_huge_free(void);
 
-/* Let pages of a shared mapping that are allocated from here on lie on the NUMA
- * node `node`, if it has room for them. WEFT_ERR_INVALID: there is no such
- * node. */
-weft_status wf_memory_place(void *at, size_t bytes, uint32_t node);
+/* Prefer NUMA node `node` for pages of a shared mapping that are allocated from
+ * now on. WEFT_ERR_INVALID if there is no such node. */
+weft_status wf_memory_prefer_node(void *at, size_t bytes, uint32_t node);
 
 #endif

@@ -95,13 +95,14 @@ static weft_status host_open(const wf_storage_spec *spec, uint64_t reserve,
     uint64_t align = reserve >= WF_HUGE_PAGE ? WF_HUGE_PAGE : spec->granule;
 
     if (h == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "%s", spec->what);
+        return wf_fail_nomem("%s", spec->what);
     }
     h->base = reserve_range(reserve, align);
     if (h->base == NULL) {
         wf_free(h);
-        return wf_fail(WEFT_ERR_NOMEM, "%s: no range of %llu MiB of addresses",
-                       spec->what, (unsigned long long)(reserve >> 20));
+        return wf_fail(WEFT_ERR_NOMEM,
+                       "%s: cannot reserve %llu MiB of addresses", spec->what,
+                       (unsigned long long)(reserve >> 20));
     }
     h->spec = spec;
     h->reserve = reserve;
@@ -189,7 +190,8 @@ static weft_status host_commit(void *state, uint64_t at, uint64_t bytes)
                              (unsigned long long)bytes);
     }
     if (h->spec->numa > 0) {
-        st = wf_memory_place(h->base + at, bytes, (uint32_t)h->spec->numa - 1);
+        st = wf_memory_prefer_node(h->base + at, bytes,
+                                   (uint32_t)h->spec->numa - 1);
     }
     return st == WEFT_OK ? wf_segment_populate(&all, at, bytes) : st;
 }

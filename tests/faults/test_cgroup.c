@@ -40,9 +40,9 @@ static bool group_make_of(wf_cgroup_kind kind)
 {
     FILE *groups = fopen("/proc/self/cgroup", "re");
     FILE *mounts = fopen("/proc/self/mountinfo", "re");
-    wf_cgroup_place place;
+    wf_cgroup_path path;
     bool found = groups != NULL && mounts != NULL &&
-                 wf_cgroup_find(kind, groups, mounts, &place);
+                 wf_cgroup_find(kind, groups, mounts, &path);
     char limit[32];
 
     fclose(groups);
@@ -50,7 +50,7 @@ static bool group_make_of(wf_cgroup_kind kind)
     if (!found) {
         return false;
     }
-    snprintf(group, sizeof(group), "%s/weft-test-%d", place.dir, (int)getpid());
+    snprintf(group, sizeof(group), "%s/weft-test-%d", path.dir, (int)getpid());
     if (mkdir(group, 0755) != 0) {
         group[0] = '\0';
         return false;

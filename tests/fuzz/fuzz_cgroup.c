@@ -34,15 +34,15 @@ static void find(wf_cgroup_kind kind, const uint8_t *data, size_t n)
     size_t skip = zero != NULL ? first + 1 : first;
     FILE *groups = open_text(data, first);
     FILE *mounts = open_text(data + skip, n - skip);
-    wf_cgroup_place place;
+    wf_cgroup_path path;
 
-    memset(&place, 0x5a, sizeof(place));
-    if (wf_cgroup_find(kind, groups, mounts, &place)) {
-        must(memchr(place.dir, 0, sizeof(place.dir)) != NULL);
-        must(place.dir[0] == '/');
-        must(place.top <= strlen(place.dir));
-        must(place.dir[place.top] == '/' || place.dir[place.top] == 0);
-        must(strstr(place.dir + place.top, "/..") == NULL);
+    memset(&path, 0x5a, sizeof(path));
+    if (wf_cgroup_find(kind, groups, mounts, &path)) {
+        must(memchr(path.dir, 0, sizeof(path.dir)) != NULL);
+        must(path.dir[0] == '/');
+        must(path.top <= strlen(path.dir));
+        must(path.dir[path.top] == '/' || path.dir[path.top] == 0);
+        must(strstr(path.dir + path.top, "/..") == NULL);
     }
     fclose(groups);
     fclose(mounts);

@@ -93,7 +93,7 @@ static void a_table_for_another_number_of_ranks_is_refused(void **state)
     (void)state;
     assert_int_equal(wf_join_check(t, table_bytes(RANKS), RANKS + 1),
                      WEFT_ERR_PROTOCOL);
-    assert_true(detail_has("has 3 ranks, this rank was told 4"));
+    assert_true(detail_has("has 3 ranks, but this rank was started with 4"));
     assert_int_equal(wf_join_check(t, table_bytes(RANKS), UINT32_MAX),
                      WEFT_ERR_PROTOCOL);
     t->head.ranks = UINT32_MAX;
@@ -125,8 +125,8 @@ static void a_head_of_another_version_is_refused(void **state)
     wf_join_table *t = make_table(RANKS);
 
     (void)state;
-    expect_spoilt(t, &t->head.magic, 0, 1, "not one of this version");
-    expect_spoilt(t, &t->head.version, 2, 1, "not one of this version");
+    expect_spoilt(t, &t->head.magic, 0, 1, "comes from another version");
+    expect_spoilt(t, &t->head.version, 2, 1, "comes from another version");
     free(t);
 }
 

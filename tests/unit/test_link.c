@@ -353,10 +353,10 @@ static void last_words_are_found_among_other_packets(void **state)
     fixture *f = *state;
 
     say(f, WF_PACKET_MAIL, "not this", f->ours);
-    say(f, WF_PACKET_FAILED, "rank 1 has no memory", -1);
+    say(f, WF_PACKET_FAILED, "rank 1 ran out of memory", -1);
     close_ours(f);
     assert_true(wf_link_last_words(f->theirs));
-    assert_string_equal(weft_error_detail(), "rank 1 has no memory");
+    assert_string_equal(weft_error_detail(), "rank 1 ran out of memory");
     assert_false(wf_link_last_words(f->theirs));
 }
 
@@ -397,13 +397,14 @@ static void last_words_are_found_on_any_of_several_links(void **state)
             theirs[i] = f[i].theirs;
             say(&f[i], WF_PACKET_MAIL, "not this", -1);
             if (i == speaker) {
-                say(&f[i], WF_PACKET_FAILED, "rank 1 has no memory", -1);
+                say(&f[i], WF_PACKET_FAILED, "rank 1 ran out of memory", -1);
             }
             close_ours(&f[i]);
         }
         assert_int_equal(wf_links_last_words(theirs, LINKS), speaker < LINKS);
         if (speaker < LINKS) {
-            assert_string_equal(weft_error_detail(), "rank 1 has no memory");
+            assert_string_equal(weft_error_detail(),
+                                "rank 1 ran out of memory");
         }
         for (size_t i = 0; i < LINKS; i++) {
             close(theirs[i]);
