@@ -70,7 +70,7 @@ WEFT_API const char *weft_boot_launcher(void);
  * take them from the environment. Fails with WEFT_ERR_INVALID, naming the
  * variable that is missing or wrong, and then writes nothing.
  */
-WEFT_API weft_status weft_boot_place(uint32_t *rank, uint32_t *ranks);
+WEFT_API weft_status weft_boot_rank(uint32_t *rank, uint32_t *ranks);
 
 /** End a table that one of the calls above made. Takes NULL. */
 WEFT_API void weft_boot_close(weft_boot *boot);

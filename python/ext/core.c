@@ -28,11 +28,11 @@ static PyObject *core_launcher(PyObject *module, PyObject *unused)
     return PyUnicode_FromString(weft_boot_launcher());
 }
 
-static PyObject *core_place(PyObject *module, PyObject *unused)
+static PyObject *core_boot_rank(PyObject *module, PyObject *unused)
 {
     uint32_t rank;
     uint32_t ranks;
-    weft_status status = weft_boot_place(&rank, &ranks);
+    weft_status status = weft_boot_rank(&rank, &ranks);
 
     (void)module;
     (void)unused;
@@ -84,8 +84,8 @@ static PyMethodDef core_functions[] = {
     {"launcher", core_launcher, METH_NOARGS,
      "launcher()\n--\n\n"
      "What started this process: 'torchrun', 'openmpi', 'alone', ..."},
-    {"place", core_place, METH_NOARGS,
-     "place()\n--\n\n"
+    {"boot_rank", core_boot_rank, METH_NOARGS,
+     "boot_rank()\n--\n\n"
      "(rank, size) as the launcher has put them into the environment."},
     {"settings", core_settings, METH_NOARGS,
      "settings()\n--\n\n"

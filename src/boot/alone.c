@@ -34,8 +34,8 @@ static weft_status alone_get(void *ctx, const char *key, void *value, size_t *n,
     e = wf_boot_table_find(&a->table, key);
     if (e == NULL) {
         return wf_fail(WEFT_ERR_TIMEOUT,
-                       "boot key '%s' is not set, and the job's only rank is "
-                       "the one that waits for it",
+                       "boot key '%s' is not set, and the job has no other "
+                       "rank that could set it",
                        key);
     }
     return wf_boot_copy_out(key, e->value, e->n, value, n);
@@ -54,7 +54,7 @@ weft_status wf_boot_open_alone(weft_boot **out)
     alone *a = wf_zalloc(sizeof(*a));
 
     if (a == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "boot table");
+        return wf_fail_nomem("the boot table");
     }
     a->boot.close = alone_close;
     a->boot.api = (weft_boot){

@@ -31,18 +31,18 @@ void wf_boot_detail_restore(const wf_boot_detail *detail)
     wf_fail(WEFT_OK, "%s", detail->text);
 }
 
-weft_status wf_boot_check_place(uint32_t rank, uint32_t ranks, weft_boot **out)
+weft_status wf_boot_check_rank(uint32_t rank, uint32_t ranks, weft_boot **out)
 {
     if (out == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "out is NULL");
     }
     if (ranks == 0 || ranks > WF_BOOT_RANKS_MAX) {
-        return wf_fail(WEFT_ERR_INVALID, "a job of %u ranks; 1 to %u can be",
+        return wf_fail(WEFT_ERR_INVALID, "ranks is %u; it must be 1 to %u",
                        ranks, WF_BOOT_RANKS_MAX);
     }
     if (rank >= ranks) {
-        return wf_fail(WEFT_ERR_INVALID, "rank %u in a job of %u ranks", rank,
-                       ranks);
+        return wf_fail(WEFT_ERR_INVALID, "rank %u is out of range (size %u)",
+                       rank, ranks);
     }
     return WEFT_OK;
 }
@@ -61,7 +61,7 @@ static weft_status boot_check_key(const char *key)
 {
     if (key == NULL || !wf_boot_is_key(key, strlen(key))) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "a boot key has 1 to %u printable characters",
+                       "a boot key must have 1 to %u printable characters",
                        WF_BOOT_KEY_MAX);
     }
     return WEFT_OK;
@@ -80,7 +80,8 @@ weft_status wf_boot_check_entry(const char *key, const void *value, size_t n)
     }
     if (n > WEFT_BOOT_VALUE_MAX) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "the value of boot key '%s' has %zu bytes; %u can be",
+                       "the value of boot key '%s' has %zu bytes; the limit is "
+                       "%u",
                        key, n, WEFT_BOOT_VALUE_MAX);
     }
     return WEFT_OK;
@@ -92,7 +93,8 @@ weft_status wf_boot_check_room(const char *key, const void *value,
     weft_status st = boot_check_key(key);
 
     if (st == WEFT_OK && (n == NULL || (value == NULL && *n > 0))) {
-        st = wf_fail(WEFT_ERR_INVALID, "no room for boot key '%s': NULL", key);
+        st = wf_fail(WEFT_ERR_INVALID, "the buffer for boot key '%s' is NULL",
+                     key);
     }
     return st;
 }
@@ -100,8 +102,8 @@ weft_status wf_boot_check_room(const char *key, const void *value,
 weft_status wf_boot_fail_room(const char *key, size_t have, size_t room)
 {
     return wf_fail(WEFT_ERR_TRUNCATED,
-                   "the value of boot key '%s' has %zu bytes, there is room "
-                   "for %zu",
+                   "the value of boot key '%s' has %zu bytes, the buffer has "
+                   "%zu",
                    key, have, room);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the bootstrap tables have in common. Each table is a struct that begins
- * with a wf_boot; the caller holds a pointer to its first member. */
+/* Common parts of the bootstrap tables. Each table is a struct that begins with
+ * a wf_boot; the caller holds a pointer to its first member. */
 #ifndef WF_BOOT_BOOT_H
 #define WF_BOOT_BOOT_H
 
@@ -12,7 +12,7 @@
 /* Longest key, without the terminating zero. */
 #define WF_BOOT_KEY_MAX 127u
 
-/* More ranks than this are taken for a mistake. */
+/* A job of more ranks than this is refused. */
 #define WF_BOOT_RANKS_MAX (1u << 20)
 
 typedef struct wf_boot {
@@ -20,15 +20,15 @@ typedef struct wf_boot {
     void (*close)(struct wf_boot *boot); /* ends and frees all of it */
 } wf_boot;
 
-/* WEFT_ERR_INVALID unless rank < ranks, ranks is sensible and `out` is there.
- */
-weft_status wf_boot_check_place(uint32_t rank, uint32_t ranks, weft_boot **out);
+/* WEFT_ERR_INVALID unless rank < ranks, ranks is within its limits and `out` is
+ * not NULL. */
+weft_status wf_boot_check_rank(uint32_t rank, uint32_t ranks, weft_boot **out);
 
 /* Are these 1 to WF_BOOT_KEY_MAX printable characters? */
 bool wf_boot_is_key(const char *text, size_t n);
 
-/* The arguments of set() and of get(): WEFT_ERR_INVALID unless they are good.
- */
+/* Check the arguments of set() and of get(); WEFT_ERR_INVALID if one is not
+ * valid. */
 weft_status wf_boot_check_entry(const char *key, const void *value, size_t n);
 weft_status wf_boot_check_room(const char *key, const void *value,
                                const size_t *n);
@@ -36,13 +36,13 @@ weft_status wf_boot_check_room(const char *key, const void *value,
 /* WEFT_ERR_TRUNCATED: the value has `have` bytes, more than `room`. */
 weft_status wf_boot_fail_room(const char *key, size_t have, size_t room);
 
-/* The end of a get(): copy `have` bytes to the caller's room of `*n`,
- * or fail as above. */
+/* The last step of get(): copy `have` bytes to the caller's buffer of `*n`
+ * bytes, or fail with wf_boot_fail_room. */
 weft_status wf_boot_copy_out(const char *key, const void *from, size_t have,
                              void *value, size_t *n);
 
-/* done() and close() often follow a failure, and nothing that goes wrong in
- * them may hide what it was. */
+/* Saves the error detail over done() and close(), which often follow a failure
+ * and must not replace its text. */
 typedef struct wf_boot_detail {
     char text[WF_DETAIL_MAX];
 } wf_boot_detail;

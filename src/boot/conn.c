@@ -32,7 +32,7 @@ static weft_status bytes_reserve(wf_bytes *b, size_t more)
     }
     data = wf_realloc(b->data, room);
     if (data == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "%zu bytes for boot messages", room);
+        return wf_fail_nomem("%zu bytes of boot messages", room);
     }
     b->data = data;
     b->room = room;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One end of a stream socket that carries the messages of boot/wire.h, with
- * what was read and is not yet a whole message, and what waits to be written.
- * Nothing here blocks: the owner polls the socket and then calls. */
+/* One end of a stream socket that carries the messages of boot/wire.h, with its
+ * input and output buffers. Nothing here blocks: the owner polls the socket and
+ * then calls. */
 #ifndef WF_BOOT_CONN_H
 #define WF_BOOT_CONN_H
 
@@ -20,8 +20,8 @@ typedef struct wf_bytes {
 
 typedef struct wf_conn {
     int fd;     /* -1: not connected */
-    bool mute;  /* the other side reads no more; what it sent still counts */
-    bool ended; /* there is nothing more to read */
+    bool mute;  /* the peer stopped reading; what it sent is still valid */
+    bool ended; /* end of file: nothing more to read */
     wf_bytes in;
     wf_bytes out;
 } wf_conn;
@@ -30,7 +30,7 @@ typedef struct wf_conn {
 void wf_conn_init(wf_conn *conn, int fd);
 void wf_conn_fini(wf_conn *conn);
 
-/* Append a message to what is to be written. WEFT_ERR_NOMEM leaves it out. */
+/* Append a message to the output buffer. WEFT_ERR_NOMEM appends nothing. */
 weft_status wf_conn_push(wf_conn *conn, const wf_wire_msg *msg);
 
 static inline bool wf_conn_has_output(const wf_conn *conn)
@@ -38,11 +38,11 @@ static inline bool wf_conn_has_output(const wf_conn *conn)
     return conn->out.at < conn->out.end;
 }
 
-/* Write what the socket takes. If it takes nothing any more, the output is
- * dropped, and reading will come upon the end. */
+/* Write as much as the socket takes. If the peer has closed it, the output is
+ * dropped, and reading will find the end of file. */
 void wf_conn_flush(wf_conn *conn);
 
-/* Make room to read; only a long message then needs more memory. */
+/* Reserve input buffer, so that only a long message needs more memory. */
 weft_status wf_conn_prepare(wf_conn *conn);
 
 /* Read what the socket has, once. WEFT_ERR_NOMEM reads nothing. */
@@ -52,10 +52,10 @@ weft_status wf_conn_fill(wf_conn *conn);
  * valid until wf_conn_fill. Malformed bytes end the connection. */
 bool wf_conn_next(wf_conn *conn, wf_wire_msg *out);
 
-/* Have no more to do with the other side, whatever it sent. */
+/* Close the connection and discard all input. */
 void wf_conn_end(wf_conn *conn);
 
-/* Who is at the other end? */
+/* The peer's process and user (SO_PEERCRED). */
 weft_status wf_conn_peer(int fd, pid_t *pid, uid_t *uid);
 
 #endif

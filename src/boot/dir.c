@@ -176,7 +176,7 @@ static weft_status dir_read(int fd, const char *key, void *value, size_t *n)
     }
     if (!S_ISREG(info.st_mode) || info.st_size > WEFT_BOOT_VALUE_MAX) {
         return wf_fail(WEFT_ERR_PROTOCOL,
-                       "the file of boot key '%s' is not one of ours", key);
+                       "the file of boot key '%s' is malformed", key);
     }
     if ((size_t)info.st_size > *n) {
         return wf_boot_fail_room(key, (size_t)info.st_size, *n);
@@ -320,8 +320,8 @@ static weft_status dir_check_owner(const dir *d)
     }
     if (info.st_uid != geteuid() || (info.st_mode & 022) != 0) {
         return wf_fail(WEFT_ERR_DENIED,
-                       "%s/%s belongs to user %u with mode %03o; it has to be "
-                       "ours (user %u) and nobody else's to write",
+                       "%s/%s belongs to user %u and has mode %03o; it must "
+                       "belong to user %u and not be writable by others",
                        d->path, d->name, (unsigned)info.st_uid,
                        (unsigned)info.st_mode & 0777, (unsigned)geteuid());
     }
@@ -348,19 +348,18 @@ static weft_status dir_enter(dir *d)
 weft_status weft_boot_open_dir(const char *path, const char *key, uint32_t rank,
                                uint32_t ranks, weft_boot **out)
 {
-    weft_status st = wf_boot_check_place(rank, ranks, out);
+    weft_status st = wf_boot_check_rank(rank, ranks, out);
     dir *d;
 
     if (st != WEFT_OK) {
         return st;
     }
     if (path == NULL || path[0] == '\0' || key == NULL || key[0] == '\0') {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "a boot directory needs a path and a key");
+        return wf_fail(WEFT_ERR_INVALID, "path or key is NULL or empty");
     }
     d = wf_zalloc(sizeof(*d));
     if (d == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "boot table");
+        return wf_fail_nomem("the boot table");
     }
     d->boot.close = dir_close;
     d->boot.api = (weft_boot){
@@ -376,7 +375,7 @@ weft_status weft_boot_open_dir(const char *path, const char *key, uint32_t rank,
     d->parent = -1;
     dir_file_name("weft-", key, d->name);
     d->path = wf_strdup(path);
-    st = d->path == NULL ? wf_fail(WEFT_ERR_NOMEM, "boot table") : dir_enter(d);
+    st = d->path == NULL ? wf_fail_nomem("the boot table") : dir_enter(d);
     if (st != WEFT_OK) {
         dir_free(d);
         return st;

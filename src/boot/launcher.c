@@ -10,7 +10,7 @@
  *   alone     none of them
  *
  * Each also needs something that differs between two jobs on one host; WEFT_JOB
- * takes its place under every launcher. */
+ * overrides that under every launcher. */
 #include "boot/launcher.h"
 
 #include <errno.h>
@@ -28,8 +28,8 @@ typedef struct launcher {
     const char *ranks;
     const char *local_ranks; /* how many of them on this host, or NULL */
     bool (*is_it)(void);     /* NULL: it is, if `rank` is set */
-    weft_status (*hosts)(wf_boot_place *place); /* or NULL */
-    weft_status (*job)(wf_boot_place *place);
+    weft_status (*hosts)(wf_boot_launch *launch); /* or NULL */
+    weft_status (*job)(wf_boot_launch *launch);
 } launcher;
 
 const char *wf_boot_env(const char *name)
@@ -59,40 +59,40 @@ static weft_status env_number(const char *name, uint32_t *out)
     return WEFT_OK;
 }
 
-/* --- what tells one job from another ------------------------------------- */
+/* --- what identifies a job ------------------------------------------------ */
 
-static weft_status job_add(wf_boot_place *place, const char *text)
+static weft_status job_add(wf_boot_launch *launch, const char *text)
 {
-    size_t n = strlen(place->job);
-    size_t room = sizeof(place->job) - n;
-    int put = snprintf(place->job + n, room, "%s%s", n > 0 ? "/" : "", text);
+    size_t n = strlen(launch->job);
+    size_t room = sizeof(launch->job) - n;
+    int put = snprintf(launch->job + n, room, "%s%s", n > 0 ? "/" : "", text);
 
     if (put < 0 || (size_t)put >= room) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "what %s says about the job is longer than %zu "
-                       "characters; give it a name with WEFT_JOB",
-                       place->launcher, sizeof(place->job) - 1);
+                       "the variables of %s that identify the job have more "
+                       "than %zu characters; set WEFT_JOB to a shorter name",
+                       launch->launcher, sizeof(launch->job) - 1);
     }
     return WEFT_OK;
 }
 
-static weft_status job_add_env(wf_boot_place *place, const char *name)
+static weft_status job_add_env(wf_boot_launch *launch, const char *name)
 {
     const char *value = wf_boot_env(name);
 
-    return job_add(place, value != NULL ? value : "");
+    return job_add(launch, value != NULL ? value : "");
 }
 
-static weft_status job_fail(const wf_boot_place *place, const char *name)
+static weft_status job_fail(const wf_boot_launch *launch, const char *name)
 {
     return wf_fail(WEFT_ERR_INVALID,
-                   "%s is not set, so nothing tells this job of %s from others "
-                   "on this host; set it, or WEFT_JOB to a name that all ranks "
-                   "of the job share",
-                   name, place->launcher);
+                   "%s is not set, so this job of %s cannot be distinguished "
+                   "from others on this host; set it, or set WEFT_JOB to one "
+                   "name on all ranks of the job",
+                   name, launch->launcher);
 }
 
-/* Half of it is a mistake to be told of, not a job of one rank. */
+/* One variable without the other is an error, not a job of one rank. */
 static bool weft_is_it(void)
 {
     return wf_boot_env("WEFT_RANK") != NULL ||
@@ -100,42 +100,43 @@ static bool weft_is_it(void)
 }
 
 /* In a directory of its own a job needs no name. */
-static weft_status weft_job(wf_boot_place *place)
+static weft_status weft_job(wf_boot_launch *launch)
 {
     if (wf_boot_env("WEFT_BOOT_DIR") != NULL) {
-        return job_add(place, "job");
+        return job_add(launch, "job");
     }
     return wf_fail(WEFT_ERR_INVALID,
-                   "WEFT_JOB is not set, so nothing tells this job from others "
-                   "on this host; set it to a name that all ranks of the job "
-                   "share");
+                   "WEFT_JOB is not set, so this job cannot be distinguished "
+                   "from others on this host; set it to one name on all ranks "
+                   "of the job");
 }
 
 /* The run id alone is "none" unless the user gives one; the port is taken for
  * as long as the job runs, and the count changes when workers are restarted. */
-static weft_status torchrun_job(wf_boot_place *place)
+static weft_status torchrun_job(wf_boot_launch *launch)
 {
     static const char *const parts[] = {"MASTER_PORT", "MASTER_ADDR",
                                         "TORCHELASTIC_RUN_ID",
                                         "TORCHELASTIC_RESTART_COUNT"};
     weft_status st = wf_boot_env("MASTER_PORT") != NULL
                          ? WEFT_OK
-                         : job_fail(place, "MASTER_PORT");
+                         : job_fail(launch, "MASTER_PORT");
 
     for (size_t i = 0; i < 4 && st == WEFT_OK; i++) {
-        st = job_add_env(place, parts[i]);
+        st = job_add_env(launch, parts[i]);
     }
     return st;
 }
 
-static weft_status openmpi_job(wf_boot_place *place)
+static weft_status openmpi_job(wf_boot_launch *launch)
 {
     const char *id = wf_boot_env("PMIX_NAMESPACE");
 
     if (id == NULL) {
         id = wf_boot_env("OMPI_MCA_ess_base_jobid");
     }
-    return id != NULL ? job_add(place, id) : job_fail(place, "PMIX_NAMESPACE");
+    return id != NULL ? job_add(launch, id)
+                      : job_fail(launch, "PMIX_NAMESPACE");
 }
 
 /* The name and the parent of a process. */
@@ -192,31 +193,31 @@ static pid_t mpich_proxy(void)
     return 0;
 }
 
-static weft_status mpich_job(wf_boot_place *place)
+static weft_status mpich_job(wf_boot_launch *launch)
 {
     char text[320];
     char host[256] = "";
     pid_t proxy;
 
     if (wf_boot_env("PMI_JOBID") != NULL) {
-        return job_add_env(place, "PMI_JOBID");
+        return job_add_env(launch, "PMI_JOBID");
     }
-    proxy = place->several_hosts ? 0 : mpich_proxy();
+    proxy = launch->several_hosts ? 0 : mpich_proxy();
     if (proxy == 0) {
-        return job_fail(place, "PMI_JOBID");
+        return job_fail(launch, "PMI_JOBID");
     }
     gethostname(host, sizeof(host) - 1);
     snprintf(text, sizeof(text), "%s/%d", host, (int)proxy);
-    return job_add(place, text);
+    return job_add(launch, text);
 }
 
-static weft_status slurm_job(wf_boot_place *place)
+static weft_status slurm_job(wf_boot_launch *launch)
 {
     weft_status st = wf_boot_env("SLURM_JOB_ID") != NULL
-                         ? job_add_env(place, "SLURM_JOB_ID")
-                         : job_fail(place, "SLURM_JOB_ID");
+                         ? job_add_env(launch, "SLURM_JOB_ID")
+                         : job_fail(launch, "SLURM_JOB_ID");
 
-    return st != WEFT_OK ? st : job_add_env(place, "SLURM_STEP_ID");
+    return st != WEFT_OK ? st : job_add_env(launch, "SLURM_STEP_ID");
 }
 
 /* A batch script and an interactive shell also have a SLURM_PROCID, but they
@@ -231,7 +232,7 @@ static bool slurm_is_step(void)
            env_number("SLURM_STEP_ID", &step) == WEFT_OK && step < 0xfffffff0u;
 }
 
-static weft_status slurm_hosts(wf_boot_place *place)
+static weft_status slurm_hosts(wf_boot_launch *launch)
 {
     const char *name = wf_boot_env("SLURM_STEP_NUM_NODES") != NULL
                            ? "SLURM_STEP_NUM_NODES"
@@ -240,7 +241,7 @@ static weft_status slurm_hosts(wf_boot_place *place)
     weft_status st =
         wf_boot_env(name) != NULL ? env_number(name, &nodes) : WEFT_OK;
 
-    place->several_hosts = nodes > 1;
+    launch->several_hosts = nodes > 1;
     return st;
 }
 
@@ -274,44 +275,44 @@ const char *weft_boot_launcher(void)
     return l != NULL ? l->name : "alone";
 }
 
-static weft_status place_numbers(const launcher *l, wf_boot_place *place)
+static weft_status launch_numbers(const launcher *l, wf_boot_launch *launch)
 {
     uint32_t local = 0;
-    weft_status st = env_number(l->rank, &place->rank);
+    weft_status st = env_number(l->rank, &launch->rank);
 
     if (st == WEFT_OK) {
-        st = env_number(l->ranks, &place->ranks);
+        st = env_number(l->ranks, &launch->ranks);
     }
     if (st != WEFT_OK) {
         return st;
     }
-    if (place->rank >= place->ranks) {
+    if (launch->rank >= launch->ranks) {
         return wf_fail(WEFT_ERR_INVALID, "%s is %u, but %s is %u", l->rank,
-                       place->rank, l->ranks, place->ranks);
+                       launch->rank, l->ranks, launch->ranks);
     }
     if (l->local_ranks != NULL && wf_boot_env(l->local_ranks) != NULL) {
         st = env_number(l->local_ranks, &local);
-        place->several_hosts = st == WEFT_OK && local < place->ranks;
+        launch->several_hosts = st == WEFT_OK && local < launch->ranks;
     }
-    return st == WEFT_OK && l->hosts != NULL ? l->hosts(place) : st;
+    return st == WEFT_OK && l->hosts != NULL ? l->hosts(launch) : st;
 }
 
-weft_status wf_boot_find_place(wf_boot_place *out)
+weft_status wf_boot_read_launch(wf_boot_launch *out)
 {
     const launcher *l = launcher_find();
-    wf_boot_place place = {.launcher = "alone", .ranks = 1};
+    wf_boot_launch launch = {.launcher = "alone", .ranks = 1};
     weft_status st = WEFT_OK;
 
     if (l != NULL) {
-        place.launcher = l->name;
-        st = place_numbers(l, &place);
+        launch.launcher = l->name;
+        st = launch_numbers(l, &launch);
     }
-    if (st == WEFT_OK && place.ranks > 1) {
-        st = wf_boot_env("WEFT_JOB") != NULL ? job_add_env(&place, "WEFT_JOB")
-                                             : l->job(&place);
+    if (st == WEFT_OK && launch.ranks > 1) {
+        st = wf_boot_env("WEFT_JOB") != NULL ? job_add_env(&launch, "WEFT_JOB")
+                                             : l->job(&launch);
     }
     if (st == WEFT_OK) {
-        *out = place;
+        *out = launch;
     }
     return st;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a launcher put into the environment. */
+/* What a launcher says in the environment about this process. */
 #ifndef WF_BOOT_LAUNCHER_H
 #define WF_BOOT_LAUNCHER_H
 
 #include <stdbool.h>
 #include <weft/status.h>
 
-typedef struct wf_boot_place {
+typedef struct wf_boot_launch {
     const char *launcher; /* as weft_boot_launcher names it */
     uint32_t rank;
     uint32_t ranks;
     bool several_hosts; /* the launcher says so */
     char job[1024];     /* differs between jobs; empty for a single rank */
-} wf_boot_place;
+} wf_boot_launch;
 
 /* WEFT_ERR_INVALID names the variable that is missing or wrong. */
-weft_status wf_boot_find_place(wf_boot_place *out);
+weft_status wf_boot_read_launch(wf_boot_launch *out);
 
 /* A variable of the environment; NULL if it is missing or empty. */
 const char *wf_boot_env(const char *name);

@@ -26,7 +26,7 @@
 #define ANSWER_NS (1 * WF_SEC)
 #define PROMPT_NS (100 * WF_MS)
 
-/* How often the stand-ins of the address are looked for while nobody is at the
+/* How often the fallback addresses are searched while nobody listens at the
  * address itself: they are needed only where another user was there first. */
 enum { SEARCH_EACH = 16 };
 
@@ -87,12 +87,12 @@ static weft_status local_never_came(const local *l)
 {
     if (l->stranger.pid != 0) {
         return wf_fail(WEFT_ERR_TIMEOUT,
-                       "rank 0 of job '%s' did not come in time; process %d of "
-                       "user %u holds its address, and was passed over",
+                       "rank 0 of job '%s' did not join in time; process %d of "
+                       "user %u holds its address and was ignored",
                        l->name, (int)l->stranger.pid,
                        (unsigned)l->stranger.uid);
     }
-    return wf_fail(WEFT_ERR_TIMEOUT, "rank 0 of job '%s' did not come in time",
+    return wf_fail(WEFT_ERR_TIMEOUT, "rank 0 of job '%s' did not join in time",
                    l->name);
 }
 
@@ -378,7 +378,7 @@ static weft_status local_open(const char *name, uint32_t rank, uint32_t ranks,
     local *l = wf_zalloc(sizeof(*l));
 
     if (l == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "boot table");
+        return wf_fail_nomem("the boot table");
     }
     l->boot.close = local_close;
     l->boot.api = (weft_boot){
@@ -393,7 +393,7 @@ static weft_status local_open(const char *name, uint32_t rank, uint32_t ranks,
     wf_conn_init(&l->conn, -1);
     wf_boot_local_name(name, &l->address);
     l->name = wf_strdup(name);
-    st = l->name == NULL ? wf_fail(WEFT_ERR_NOMEM, "boot table")
+    st = l->name == NULL ? wf_fail_nomem("the boot table")
                          : wf_conn_prepare(&l->conn);
     if (st == WEFT_OK) {
         st = rank == 0 ? local_serve(l) : local_hello(l);
@@ -411,13 +411,14 @@ static weft_status local_open(const char *name, uint32_t rank, uint32_t ranks,
 weft_status weft_boot_open_local(const char *name, uint32_t rank,
                                  uint32_t ranks, weft_boot **out)
 {
-    weft_status st = wf_boot_check_place(rank, ranks, out);
+    weft_status st = wf_boot_check_rank(rank, ranks, out);
 
     if (st != WEFT_OK) {
         return st;
     }
     if (name == NULL || name[0] == '\0') {
-        return wf_fail(WEFT_ERR_INVALID, "a job on this host needs a name");
+        return wf_fail(WEFT_ERR_INVALID,
+                       "the name of the job is NULL or empty");
     }
     return ranks == 1 ? wf_boot_open_alone(out)
                       : local_open(name, rank, ranks, out);

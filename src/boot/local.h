@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the ranks of a host meet. */
+/* The address at which the ranks of a host find rank 0. */
 #ifndef WF_BOOT_LOCAL_H
 #define WF_BOOT_LOCAL_H
 
 #include "boot/name.h"
 
-/* What rank 0 of job `name` of this user listens at. */
+/* The address of rank 0 of job `name` of this user. */
 void wf_boot_local_name(const char *name, wf_boot_name *out);
 
 #endif

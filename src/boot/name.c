@@ -20,7 +20,7 @@
  * clear, unless somebody wants it to stay so. */
 enum { TRIES = 20, PAUSE_NS = 1000000 };
 
-/* Hexadecimal digits of the random number of a stand-in. */
+/* Hexadecimal digits of the random number of a fallback. */
 enum { RANDOM_DIGITS = 32 };
 
 static const char list_path[] = "/proc/self/net/unix";
@@ -29,7 +29,7 @@ typedef enum name_found {
     NAME_NOBODY, /* nobody listens */
     NAME_OURS,
     NAME_FOREIGN,
-    NAME_SILENT /* its queue is full, so it cannot be told whose it is */
+    NAME_SILENT /* its backlog is full, so its owner is unknown */
 } name_found;
 
 /* What follows the zero byte with which an abstract address begins. */

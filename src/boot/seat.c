@@ -21,8 +21,8 @@ struct wf_boot_seat {
     int fd; /* -1 in a forked child */
 };
 
-/* The variables belong to the process, and so do the places they describe. A
- * fork handler gets no argument either. */
+/* The launcher's variables belong to the process, so its seats do, too. A fork
+ * handler gets no argument either. */
 static pthread_mutex_t seats_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t seats_watched = PTHREAD_ONCE_INIT;
 static wf_boot_seat *seats;
@@ -53,26 +53,26 @@ static void seats_watch(void)
     pthread_atfork(before_fork, after_in_parent, after_in_child);
 }
 
-/* A job that has no name but its directory is told by which directory it is,
- * wherever that is mounted. */
-static void seat_set_name(const wf_boot_place *place, wf_boot_name *out)
+/* A job that has no name but its directory is identified by the directory's
+ * device and inode, wherever that is mounted. */
+static void seat_set_name(const wf_boot_launch *launch, wf_boot_name *out)
 {
     const char *path = wf_boot_env("WEFT_BOOT_DIR");
     struct stat dir = {0};
-    char text[sizeof(place->job) + 128];
+    char text[sizeof(launch->job) + 128];
     int n;
 
     if (path != NULL) {
         (void)stat(path, &dir); /* opening it will tell what is wrong */
     }
-    n = snprintf(text, sizeof(text), "%s:%s/%u/%llu:%llu", place->launcher,
-                 place->job, place->rank, (unsigned long long)dir.st_dev,
+    n = snprintf(text, sizeof(text), "%s:%s/%u/%llu:%llu", launch->launcher,
+                 launch->job, launch->rank, (unsigned long long)dir.st_dev,
                  (unsigned long long)dir.st_ino);
     wf_boot_name_of("seat", text, (size_t)n, out);
 }
 
 /* A process in another container has no number here. */
-static weft_status seat_fail(const wf_boot_place *place, pid_t pid)
+static weft_status seat_fail(const wf_boot_launch *launch, pid_t pid)
 {
     char who[32] = "another process";
 
@@ -80,29 +80,29 @@ static weft_status seat_fail(const wf_boot_place *place, pid_t pid)
         snprintf(who, sizeof(who), "process %d", (int)pid);
     }
     return wf_fail(WEFT_ERR_CLOSED,
-                   "%s has this process's place, rank %u of the job '%s': "
-                   "two were given the same rank, or one is a child of the "
-                   "other, forked or spawned, which is no rank. A child can "
-                   "use what was shared with it, or be a job of one rank "
+                   "%s is already rank %u of the job '%s': two processes were "
+                   "given the same rank, or one is a forked or spawned child "
+                   "of the other, which is no rank. A child can use what was "
+                   "shared with it, or be a job of one rank "
                    "(weft.init('alone')); another job needs a name of its own "
                    "(WEFT_JOB)",
-                   who, place->rank, place->job);
+                   who, launch->rank, launch->job);
 }
 
 /* `*fd` becomes the socket, or stays -1 where there can be none. */
-static weft_status seat_listen(const wf_boot_place *place,
+static weft_status seat_listen(const wf_boot_launch *launch,
                                const wf_boot_name *name, int *fd)
 {
     wf_boot_holder holder;
 
     if (wf_boot_name_listen(name, fd, &holder) != WEFT_OK) {
         wf_log(WEFT_LOG_INFO,
-               "boot: the place of rank %u is not marked as taken: %s",
-               place->rank, weft_error_detail());
+               "boot: rank %u cannot be guarded against duplicates: %s",
+               launch->rank, weft_error_detail());
         *fd = -1;
         return WEFT_OK;
     }
-    return *fd >= 0 ? WEFT_OK : seat_fail(place, holder.pid);
+    return *fd >= 0 ? WEFT_OK : seat_fail(launch, holder.pid);
 }
 
 static wf_boot_seat *seat_find(const wf_boot_name *name)
@@ -117,28 +117,28 @@ static wf_boot_seat *seat_find(const wf_boot_name *name)
 }
 
 /* With the lock held. */
-static weft_status seat_take(const wf_boot_place *place, wf_boot_seat **out)
+static weft_status seat_take(const wf_boot_launch *launch, wf_boot_seat **out)
 {
     wf_boot_name name;
     wf_boot_seat *seat;
     int fd = -1;
     weft_status st;
 
-    seat_set_name(place, &name);
+    seat_set_name(launch, &name);
     seat = seat_find(&name);
     if (seat != NULL) {
         seat->worlds++;
         *out = seat;
         return WEFT_OK;
     }
-    st = seat_listen(place, &name, &fd);
+    st = seat_listen(launch, &name, &fd);
     if (st != WEFT_OK || fd < 0) {
         return st;
     }
     seat = wf_zalloc(sizeof(*seat));
     if (seat == NULL) {
         close(fd);
-        return wf_fail(WEFT_ERR_NOMEM, "a place in the job");
+        return wf_fail_nomem("the seat of a rank");
     }
     *seat = (wf_boot_seat){.next = seats, .name = name, .worlds = 1, .fd = fd};
     seats = seat;
@@ -148,16 +148,16 @@ static weft_status seat_take(const wf_boot_place *place, wf_boot_seat **out)
 
 weft_status wf_boot_seat_take(wf_boot_seat **out)
 {
-    wf_boot_place place;
-    weft_status st = wf_boot_find_place(&place);
+    wf_boot_launch launch;
+    weft_status st = wf_boot_read_launch(&launch);
 
     *out = NULL;
-    if (st != WEFT_OK || place.ranks == 1) {
+    if (st != WEFT_OK || launch.ranks == 1) {
         return st;
     }
     pthread_once(&seats_watched, seats_watch);
     pthread_mutex_lock(&seats_lock);
-    st = seat_take(&place, out);
+    st = seat_take(&launch, out);
     pthread_mutex_unlock(&seats_lock);
     return st;
 }

@@ -34,12 +34,12 @@ static weft_status server_add(wf_boot_server *s, int fd, pid_t pid)
             wf_realloc(s->clients, room * sizeof(*clients));
 
         if (clients == NULL) {
-            return wf_fail(WEFT_ERR_NOMEM, "%zu boot connections", room);
+            return wf_fail_nomem("%zu boot connections", room);
         }
         s->clients = clients;
         polls = wf_realloc(s->polls, (room + 1) * sizeof(*polls));
         if (polls == NULL) {
-            return wf_fail(WEFT_ERR_NOMEM, "%zu boot connections", room);
+            return wf_fail_nomem("%zu boot connections", room);
         }
         s->polls = polls;
         s->room = room;
@@ -90,10 +90,10 @@ static bool server_accept_one(wf_boot_server *s)
     }
     st = server_admit(s, fd);
     if (st != WEFT_OK) {
-        wf_log(s->told_refused ? WEFT_LOG_DEBUG : WEFT_LOG_WARN,
+        wf_log(s->warned_refused ? WEFT_LOG_DEBUG : WEFT_LOG_WARN,
                "boot: a connection to job '%s' is refused: %s", s->name,
                weft_error_detail());
-        s->told_refused = true;
+        s->warned_refused = true;
         s->starved = s->starved || st == WEFT_ERR_NOMEM;
         close(fd);
     }
@@ -258,7 +258,7 @@ weft_status wf_boot_server_open(const char *name, uint32_t ranks, int listener,
     wf_boot_server *s = wf_zalloc(sizeof(*s));
 
     if (s == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "boot server");
+        return wf_fail_nomem("the boot server");
     }
     s->ranks = ranks;
     s->absent = ranks;
@@ -267,7 +267,7 @@ weft_status wf_boot_server_open(const char *name, uint32_t ranks, int listener,
     s->name = wf_strdup(name);
     s->state = wf_zalloc(ranks);
     st = s->name == NULL || s->state == NULL
-             ? wf_fail(WEFT_ERR_NOMEM, "boot server of %u ranks", ranks)
+             ? wf_fail_nomem("the boot server of %u ranks", ranks)
              : server_add(s, own, getpid());
     if (st != WEFT_OK) {
         server_let_go(s);

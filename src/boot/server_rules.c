@@ -54,8 +54,8 @@ static weft_status server_check_hello(const wf_boot_server *s,
     }
     if (s->state[hello->rank] != RANK_ABSENT) {
         return wf_fail(WEFT_ERR_MISMATCH,
-                       "rank %u of job '%s' is there already, and pid %d says "
-                       "it is that rank too; do two jobs share the name "
+                       "rank %u of job '%s' has already joined, and pid %d "
+                       "claims that rank, too; do two jobs use the same name "
                        "(WEFT_JOB)?",
                        hello->rank, s->name, (int)c->pid);
     }
@@ -193,7 +193,7 @@ static weft_status server_verdict(const wf_boot_server *s)
 {
     if (s->starved) {
         return wf_fail(WEFT_ERR_NOMEM,
-                       "rank 0 (pid %d) has no memory for the boot table",
+                       "rank 0 (pid %d) ran out of memory for the boot table",
                        (int)getpid());
     }
     if (s->dead == WF_NO_RANK || wf_now_ns() < s->tell_at) {

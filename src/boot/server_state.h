@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What rank 0's table knows, shared by the file that moves bytes (server.c) and
- * the one that keeps the rules of boot/server.h (server_rules.c). */
+/* The state of rank 0's server, shared by the file that moves bytes (server.c)
+ * and the one that implements the rules of boot/server.h (server_rules.c). */
 #ifndef WF_BOOT_SERVER_STATE_H
 #define WF_BOOT_SERVER_STATE_H
 
@@ -41,7 +41,7 @@ struct wf_boot_server {
     size_t count;
     size_t room;
 
-    bool told_refused; /* another user could fill the log otherwise */
+    bool warned_refused; /* warned once: another user could fill the log */
 
     bool closing;       /* rank 0 has closed its connection */
     bool closing_early; /* without having said DONE */
@@ -53,15 +53,15 @@ struct wf_boot_server {
     uint64_t tell_at;
 };
 
-/* Do what a connection asks for; rules 1 and 2. */
+/* Handle a message of a connection; rules 1 and 2. */
 void wf_server_take(wf_boot_server *s, server_client *c,
                     const wf_wire_msg *msg);
 
-/* This connection is that of `rank` from now on. */
+/* Assign `rank` to this connection. */
 void wf_server_join(wf_boot_server *s, server_client *c, uint32_t rank);
 /* The connection of a rank has ended; rules 3 and 5. */
 void wf_server_rank_gone(wf_boot_server *s, const server_client *c);
-/* Fail what waits in vain, once it is time; rule 3. */
+/* Once the grace period is over, fail the GETs that wait; rule 3. */
 void wf_server_tell_of_failure(wf_boot_server *s);
 
 /* Rule 4. */

@@ -28,7 +28,7 @@ weft_status wf_boot_table_put(wf_boot_table *table, const char *key,
     }
     e = wf_alloc(sizeof(*e) + n);
     if (e == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "%zu bytes for boot key '%s'", n, key);
+        return wf_fail_nomem("%zu bytes of boot key '%s'", n, key);
     }
     snprintf(e->key, sizeof(e->key), "%s", key);
     e->n = n;

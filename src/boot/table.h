@@ -17,8 +17,8 @@ typedef struct wf_boot_table {
     wf_boot_entry *first;
 } wf_boot_table;
 
-/* Add what wf_boot_check_entry has passed. WEFT_ERR_INVALID if the key is
- * there already, WEFT_ERR_NOMEM. */
+/* Add an entry that wf_boot_check_entry has accepted. WEFT_ERR_INVALID if the
+ * key is set already, WEFT_ERR_NOMEM. */
 weft_status wf_boot_table_put(wf_boot_table *table, const char *key,
                               const void *value, size_t n);
 

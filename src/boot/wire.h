@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the ranks of a host and rank 0 say to each other while the job forms.
+/* The protocol between the ranks of a host and rank 0 while the job forms.
  *
  * A message is a head of 20 bytes, a key and a value, in the byte order of the
  * host, which both share:
@@ -44,15 +44,14 @@ typedef struct wf_wire_hello {
 typedef enum wf_wire_found {
     WF_WIRE_PART,  /* more bytes are needed; nothing is wrong so far */
     WF_WIRE_WHOLE, /* `*out` and `*used` are set */
-    WF_WIRE_BAD    /* no peer of ours sends this */
+    WF_WIRE_BAD    /* malformed */
 } wf_wire_found;
 
-/* Look for one message at the start of `n` bytes that came from a peer. Reads
- * nothing else and changes nothing. */
+/* Parse one message at the start of `n` bytes that came from a peer. Pure. */
 wf_wire_found wf_wire_parse(const void *bytes, size_t n, wf_wire_msg *out,
                             size_t *used);
 
-/* The bytes of a message; wf_wire_write puts as many there. */
+/* The encoded size of a message; wf_wire_write writes as many bytes. */
 size_t wf_wire_size(const wf_wire_msg *msg);
 void wf_wire_write(const wf_wire_msg *msg, void *bytes);
 

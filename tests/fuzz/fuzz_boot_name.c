@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any user can put a name of its choice into the kernel's list of sockets. What
- * is taken for a stand-in is the name that was looked for, and a number. */
+ * is taken for a fallback is the name that was looked for, and a number. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

@@ -33,7 +33,7 @@ def must_end_well(pid):
 
 
 def is_told(place):
-    with pytest.raises(weft.ClosedError, match=f"process {place} has this process's place"):
+    with pytest.raises(weft.ClosedError, match=f"process {place} is already rank"):
         weft.empty((4, 2), "f4", like="numpy")
     with pytest.raises(weft.ClosedError, match="forked or spawned"):
         weft.init(timeout=5)
@@ -102,7 +102,7 @@ def rank_after_child():
     go, end = os.pipe()
     pid = child(joins_first, ready, tell, go)
     os.read(ready, 1)
-    with pytest.raises(weft.ClosedError, match=f"process {pid} has this process's place"):
+    with pytest.raises(weft.ClosedError, match=f"process {pid} is already rank"):
         weft.init()
     os.write(end, b"!")
     must_end_well(pid)

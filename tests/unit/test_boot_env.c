@@ -71,13 +71,13 @@ static void run_once(void (*body)(void))
 
 /* --- what is found ------------------------------------------------------- */
 
-static wf_boot_place place_of(const char *env)
+static wf_boot_launch launch_of(const char *env)
 {
-    wf_boot_place place;
+    wf_boot_launch launch;
 
     environment(env);
-    WT_OK(wf_boot_find_place(&place));
-    return place;
+    WT_OK(wf_boot_read_launch(&launch));
+    return launch;
 }
 
 static void find_each(void)
@@ -124,17 +124,18 @@ static void find_each(void)
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        wf_boot_place place = place_of(cases[i].env);
+        wf_boot_launch launch = launch_of(cases[i].env);
         uint32_t rank = 77;
         uint32_t ranks = 77;
 
-        WT_CHECK(strcmp(place.launcher, cases[i].launcher) == 0);
+        WT_CHECK(strcmp(launch.launcher, cases[i].launcher) == 0);
         WT_CHECK(strcmp(weft_boot_launcher(), cases[i].launcher) == 0);
-        WT_CHECK(place.rank == cases[i].rank && place.ranks == cases[i].ranks);
-        WT_OK(weft_boot_place(&rank, &ranks));
+        WT_CHECK(launch.rank == cases[i].rank &&
+                 launch.ranks == cases[i].ranks);
+        WT_OK(weft_boot_rank(&rank, &ranks));
         WT_CHECK(rank == cases[i].rank && ranks == cases[i].ranks);
-        WT_CHECK(strcmp(place.job, cases[i].job) == 0);
-        WT_CHECK(place.several_hosts == cases[i].several_hosts);
+        WT_CHECK(strcmp(launch.job, cases[i].job) == 0);
+        WT_CHECK(launch.several_hosts == cases[i].several_hosts);
     }
 }
 
@@ -153,11 +154,11 @@ static void every_launcher_is_understood(void **state)
 
 static void find_nested(void)
 {
-    WT_CHECK(place_of(SLURM).rank == 5);
-    WT_CHECK(place_of(SLURM MPICH).rank == 4);
-    WT_CHECK(place_of(SLURM MPICH OPENMPI).rank == 3);
-    WT_CHECK(place_of(SLURM MPICH OPENMPI TORCHRUN).rank == 2);
-    WT_CHECK(place_of(SLURM MPICH OPENMPI TORCHRUN WEFT "WEFT_JOB=j").rank ==
+    WT_CHECK(launch_of(SLURM).rank == 5);
+    WT_CHECK(launch_of(SLURM MPICH).rank == 4);
+    WT_CHECK(launch_of(SLURM MPICH OPENMPI).rank == 3);
+    WT_CHECK(launch_of(SLURM MPICH OPENMPI TORCHRUN).rank == 2);
+    WT_CHECK(launch_of(SLURM MPICH OPENMPI TORCHRUN WEFT "WEFT_JOB=j").rank ==
              1);
 }
 
@@ -178,7 +179,7 @@ static void find_scripts(void)
     };
 
     for (size_t i = 0; i < sizeof(scripts) / sizeof(scripts[0]); i++) {
-        WT_CHECK(strcmp(place_of(scripts[i]).launcher, "alone") == 0);
+        WT_CHECK(strcmp(launch_of(scripts[i]).launcher, "alone") == 0);
     }
 }
 
@@ -216,7 +217,7 @@ static void refuse_each(void)
         {"RANK=0 WORLD_SIZE=0", "WORLD_SIZE is 0"},
         {"RANK=2 WORLD_SIZE=2", "RANK is 2"},
         {"RANK=0 WORLD_SIZE=2", "MASTER_PORT is not set"},
-        {"RANK=0 WORLD_SIZE=4294967295 MASTER_PORT=1", "4294967295 ranks"},
+        {"RANK=0 WORLD_SIZE=4294967295 MASTER_PORT=1", "ranks is 4294967295"},
         {"RANK=0 WORLD_SIZE=2 MASTER_PORT=1 LOCAL_WORLD_SIZE=x",
          "LOCAL_WORLD_SIZE is 'x'"},
         {"WEFT_RANK=0 WEFT_RANKS=2", "WEFT_JOB is not set"},
@@ -247,7 +248,7 @@ static void refuse_each(void)
     }
     environment("");
     WT_STATUS(weft_boot_open_env(NULL), WEFT_ERR_INVALID);
-    WT_STATUS(weft_boot_place(NULL, NULL), WEFT_ERR_INVALID);
+    WT_STATUS(weft_boot_rank(NULL, NULL), WEFT_ERR_INVALID);
 }
 
 static void what_is_wrong_is_named(void **state)

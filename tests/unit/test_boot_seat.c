@@ -44,7 +44,7 @@ static void must_be_told(pid_t holder)
     wf_boot_seat *seat = NULL;
     char who[32];
 
-    snprintf(who, sizeof(who), "process %d has", (int)holder);
+    snprintf(who, sizeof(who), "process %d is", (int)holder);
     WT_STATUS(wf_boot_seat_take(&seat), WEFT_ERR_CLOSED);
     WT_CHECK(strstr(weft_error_detail(), who) != NULL);
     WT_CHECK(wt_names_rank(weft_error_detail(), 1));
