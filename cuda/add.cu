@@ -16,7 +16,7 @@ struct AddArgs {
     Lines rows;
     Ids ids;
     Bounds bounds;
-    Share share;
+    RowGrid grid;
 };
 
 /* Each adder says what a chunk is, and how one is added so that no other
@@ -112,16 +112,15 @@ template <typename Adder>
 __global__ void __launch_bounds__(kThreads) add_kernel(const AddArgs args)
 {
     using Chunk = typename Adder::Chunk;
-    const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
-    const uint32_t items = items_here(args.share, first);
+    const uint64_t first = uint64_t(blockIdx.x) * args.grid.rows_per_block;
+    const uint32_t items = items_here(args.grid, first);
 
     for (uint32_t j = threadIdx.x; j < items; j += kThreads * kFlight) {
         Item item[kFlight];
         int64_t row[kFlight];
         Chunk chunk[kFlight];
 
-        load_turn(args.share, args.ids, args.bounds, first, j, items, item,
-                  row);
+        load_turn(args.grid, args.ids, args.bounds, first, j, items, item, row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
@@ -146,10 +145,11 @@ template <typename Adder> int launch(const Move &move, uint64_t bytes)
     if (chunks >= uint64_t(1) << 31) {
         return WF_CUDA_UNSUPPORTED;
     }
-    const Share share = share_of(move.n, uint32_t(chunks), kThreads * kFlight);
-    const AddArgs args = {move.table, move.rows, move.ids, move.bounds, share};
+    const RowGrid grid =
+        row_grid_of(move.n, uint32_t(chunks), kThreads * kFlight);
+    const AddArgs args = {move.table, move.rows, move.ids, move.bounds, grid};
 
-    return launch_share(add_kernel<Adder>, args, move.stream);
+    return launch_rows(add_kernel<Adder>, args, move.stream);
 }
 
 struct RunArgs {
@@ -157,7 +157,7 @@ struct RunArgs {
     Lines rows;
     Ids ids;
     Runs runs;
-    Share share; /* n is an upper bound of the runs */
+    RowGrid grid; /* n is an upper bound of the runs */
 };
 
 /* One element of one run after the other; the sum is rounded as often as there
@@ -165,21 +165,22 @@ struct RunArgs {
 template <typename T>
 __global__ void __launch_bounds__(kThreads) add_runs_kernel(const RunArgs args)
 {
-    const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
-    const uint32_t items = items_of_runs(args.runs, args.share, first);
+    const uint64_t first = uint64_t(blockIdx.x) * args.grid.rows_per_block;
+    const uint32_t items = items_of_runs(args.runs, args.grid, first);
 
     for (uint32_t j = threadIdx.x; j < items; j += kThreads) {
-        const Item item = item_of(args.share, first, j);
+        const Item item = item_of(args.grid, first, j);
         uint32_t k = args.runs.starts[item.at];
         const uint32_t end = args.runs.starts[item.at + 1];
-        const int64_t row = load_id(args.ids, args.runs.places[k]);
+        const int64_t row = load_id(args.ids, args.runs.positions[k]);
         T *to = chunk_at<T>(args.table, row, item.chunk);
         T sum = *to;
 
 #pragma unroll 4
         for (; k < end; k++) {
-            sum = sum_of(sum, *chunk_at<const T>(args.rows, args.runs.places[k],
-                                                 item.chunk));
+            sum =
+                sum_of(sum, *chunk_at<const T>(
+                                args.rows, args.runs.positions[k], item.chunk));
         }
         *to = sum;
     }
@@ -190,10 +191,10 @@ template <typename T> int launch_runs(const Move &move, const Runs &runs)
     if (move.width >= uint64_t(1) << 31) {
         return WF_CUDA_UNSUPPORTED;
     }
-    const Share share = share_of(move.n, uint32_t(move.width), kThreads);
-    const RunArgs args = {move.table, move.rows, move.ids, runs, share};
+    const RowGrid grid = row_grid_of(move.n, uint32_t(move.width), kThreads);
+    const RunArgs args = {move.table, move.rows, move.ids, runs, grid};
 
-    return launch_share(add_runs_kernel<T>, args, move.stream);
+    return launch_rows(add_runs_kernel<T>, args, move.stream);
 }
 
 /* Can chunks of 16 bytes be added, in the GPU's own memory? */

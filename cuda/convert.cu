@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows from one place to another, from one type to another of its class. */
+/* Copying rows and converting them to another type of their class. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -19,7 +19,7 @@ struct ConvertArgs {
     bool gather;
     Ids ids;
     Bounds bounds;
-    Share share;
+    RowGrid grid;
 };
 
 /* f64 goes to the 16-bit types through f32, as in torch. */
@@ -58,16 +58,15 @@ template <typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
     convert_kernel(const ConvertArgs args)
 {
-    const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
-    const uint32_t items = items_here(args.share, first);
+    const uint64_t first = uint64_t(blockIdx.x) * args.grid.rows_per_block;
+    const uint32_t items = items_here(args.grid, first);
 
     for (uint32_t j = threadIdx.x; j < items; j += kThreads * kFlight) {
         Item item[kFlight];
         int64_t row[kFlight];
         From value[kFlight];
 
-        load_turn(args.share, args.ids, args.bounds, first, j, items, item,
-                  row);
+        load_turn(args.grid, args.ids, args.bounds, first, j, items, item, row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
@@ -91,16 +90,16 @@ template <typename From, typename To> int launch(const Move &move)
     if (move.width >= uint64_t(1) << 31) {
         return WF_CUDA_UNSUPPORTED;
     }
-    const Share share =
-        share_of(move.n, uint32_t(move.width), kThreads * kFlight);
+    const RowGrid grid =
+        row_grid_of(move.n, uint32_t(move.width), kThreads * kFlight);
     const ConvertArgs args = {move.gather ? move.table : move.rows,
                               move.gather ? move.rows : move.table,
                               move.gather,
                               move.ids,
                               move.bounds,
-                              share};
+                              grid};
 
-    return launch_share(convert_kernel<From, To>, args, move.stream);
+    return launch_rows(convert_kernel<From, To>, args, move.stream);
 }
 
 template <typename From> int from_float(const Move &move, weft_dtype to)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows from one place to another, byte for byte: gather and scatter.
+/* Copying rows byte for byte: gather and scatter.
  *
  * Where addresses do not allow 16 bytes at a time, finding a row costs more
  * than moving a word of it. There a thread has several words of a row, each as
@@ -18,7 +18,7 @@ struct CopyArgs {
     Lines rows;
     Ids ids;
     Bounds bounds;
-    Share share;    /* its chunks: threads that a row has */
+    RowGrid grid;   /* its chunks: threads that a row has */
     uint32_t words; /* of a row */
 };
 
@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
 {
     const Lines &from = kGather ? args.table : args.rows;
     const Lines &to = kGather ? args.rows : args.table;
-    const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
-    const uint32_t items = items_here(args.share, first);
+    const uint64_t first = uint64_t(blockIdx.x) * args.grid.rows_per_block;
+    const uint32_t items = items_here(args.grid, first);
 
     /* Few long rows: the blocks of one grid column share a row. */
     const uint32_t turn = kThreads * kFlight;
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
         int64_t row[kFlight];
         V word[kFlight][kWords];
 
-        load_turn<Id>(args.share, args.ids, args.bounds, first, uint32_t(j),
+        load_turn<Id>(args.grid, args.ids, args.bounds, first, uint32_t(j),
                       items, item, row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
                                             item[k].chunk);
 #pragma unroll
             for (int i = 0; i < kWords; i++) {
-                const uint32_t ahead = i * args.share.chunks;
+                const uint32_t ahead = i * args.grid.chunks;
                 if (row[k] >= 0 &&
                     (kWords == 1 || item[k].chunk + ahead < args.words)) {
                     word[k][i] = load_once(at + ahead);
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
                 chunk_at<V>(to, kGather ? item[k].at : row[k], item[k].chunk);
 #pragma unroll
             for (int i = 0; i < kWords; i++) {
-                const uint32_t ahead = i * args.share.chunks;
+                const uint32_t ahead = i * args.grid.chunks;
                 if (row[k] >= 0 &&
                     (kWords == 1 || item[k].chunk + ahead < args.words)) {
                     store_once(at + ahead, word[k][i]);
@@ -71,10 +71,10 @@ __global__ void __launch_bounds__(kThreads) copy_kernel(const CopyArgs args)
 }
 
 /* Blocks that share each row, so that a few long ones use the whole GPU. */
-uint32_t sharers_of(const Share &share, uint64_t blocks, uint32_t flight)
+uint32_t blocks_per_row(const RowGrid &grid, uint64_t blocks, uint32_t flight)
 {
     constexpr uint64_t enough = 2048;
-    const uint64_t turns = share.chunks / (kThreads * flight) + 1;
+    const uint64_t turns = grid.chunks / (kThreads * flight) + 1;
     const uint64_t wanted = enough / blocks + 1;
 
     return uint32_t(blocks >= enough ? 1 : turns < wanted ? turns : wanted);
@@ -88,11 +88,11 @@ int launch(const Move &move, uint64_t bytes)
     if (words >= uint64_t(1) << 31) {
         return WF_CUDA_UNSUPPORTED;
     }
-    const Share share = share_of(
+    const RowGrid grid = row_grid_of(
         move.n, uint32_t((words + kWords - 1) / kWords), kThreads * kFlight);
-    const uint64_t blocks = blocks_of(share);
+    const uint64_t blocks = blocks_of(grid);
     const CopyArgs args = {move.table,  move.rows, move.ids,
-                           move.bounds, share,     uint32_t(words)};
+                           move.bounds, grid,      uint32_t(words)};
     auto wide = move.gather ? copy_kernel<V, int64_t, true, kFlight, kWords>
                             : copy_kernel<V, int64_t, false, kFlight, kWords>;
     auto narrow = move.gather ? copy_kernel<V, int32_t, true, kFlight, kWords>
@@ -102,7 +102,7 @@ int launch(const Move &move, uint64_t bytes)
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;
     }
-    kernel<<<dim3(uint32_t(blocks), sharers_of(share, blocks, kFlight)),
+    kernel<<<dim3(uint32_t(blocks), blocks_per_row(grid, blocks, kFlight)),
              kThreads, 0, move.stream>>>(args);
     return last_error();
 }

@@ -23,7 +23,8 @@ __device__ inline T *chunk_at(const Lines &lines, uint64_t line, uint32_t i)
     return reinterpret_cast<T *>(lines.at + line * lines.pitch) + i;
 }
 
-/* Rows of `table`, by their numbers, and `rows`, by their place in the ids. */
+/* Rows of `table`, by their numbers, and `rows`, by their position in the ids.
+ */
 struct Move {
     Lines table;
     uint64_t table_bits; /* set where an address of a row has bits set */
@@ -49,21 +50,22 @@ int convert_rows(const Move &move, weft_dtype from, weft_dtype to);
 /* Add to rows of the table `to`, in no order. */
 int add_rows(const Move &move, weft_dtype type, bool on_host);
 
-/* Runs of equal ids: the places that have the u-th one are places[starts[u]] up
- * to before places[starts[u + 1]], in rising order. */
+/* Runs of equal ids: the positions that have the u-th one are
+ * positions[starts[u]] up to before positions[starts[u + 1]], in rising order.
+ */
 struct Runs {
-    const uint32_t *places;
+    const uint32_t *positions;
     const uint32_t *starts;
     const uint32_t *count; /* of the runs */
 };
 
-/* Chunks of runs that this block has. The share was made for as many runs as
+/* Chunks of runs that this block has. The grid is that of as many runs as
  * there may be at most. */
-__device__ inline uint32_t items_of_runs(const Runs &runs, Share share,
+__device__ inline uint32_t items_of_runs(const Runs &runs, RowGrid grid,
                                          uint64_t first)
 {
-    share.n = *runs.count;
-    return first < share.n ? items_here(share, first) : 0;
+    grid.n = *runs.count;
+    return first < grid.n ? items_here(grid, first) : 0;
 }
 
 /* Add to rows of the table `to`, equal ids in their order; ids stay those of
@@ -74,7 +76,7 @@ int add_runs(const Move &move, weft_dtype type, const Runs &runs);
  * call. At most kOrderMax ids. */
 constexpr uint64_t kOrderMax = (uint64_t(1) << 31) - 1;
 
-/* Addresses of the rows of a table in parts, in place of their numbers; -1:
+/* Addresses of the rows of a table in parts, instead of their numbers; -1:
  * leave it alone. */
 size_t addresses_room(uint64_t n);
 int find_addresses(const wf_cuda_table &table, const Ids &ids,
@@ -86,7 +88,7 @@ size_t last_ones_room(uint64_t n, uint64_t rows);
 int last_ones(const Ids &ids, const Bounds &bounds, uint64_t n,
               Scratch &scratch, cudaStream_t stream, Ids *out);
 
-/* Places in the order of the pages of 4 KiB that their rows lie in. */
+/* Positions in the order of the pages of 4 KiB that their rows lie in. */
 size_t page_order_room(uint64_t n);
 int page_order(const Ids &ids, uint64_t rows, uint64_t pitch, uint64_t n,
                Scratch &scratch, cudaStream_t stream, const uint32_t **out);
@@ -109,11 +111,11 @@ inline int last_error()
     return cudaGetLastError();
 }
 
-/* All blocks of args.share. */
+/* Launch all thread blocks of args.grid. */
 template <typename Args>
-int launch_share(void (*kernel)(Args), const Args &args, cudaStream_t stream)
+int launch_rows(void (*kernel)(Args), const Args &args, cudaStream_t stream)
 {
-    const uint64_t blocks = blocks_of(args.share);
+    const uint64_t blocks = blocks_of(args.grid);
 
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;

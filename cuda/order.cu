@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kThreads) mark_kernel(const ClaimArgs args)
     }
 }
 
-/* The row at this place, if it has to be fought for; else negative. */
+/* The row at this position, if it has to be fought for; else negative. */
 __device__ inline int64_t contested(const ClaimArgs &args, uint64_t at)
 {
     const int64_t id = args.out[at];
@@ -136,8 +136,8 @@ __device__ inline int64_t contested(const ClaimArgs &args, uint64_t at)
     return id >= 0 && once(args.bits, id) ? -1 : id;
 }
 
-/* Each slot holds a place in the ids, and from the first one on only places
- * with the same id; the greatest of them stays. */
+/* Each slot holds a position in the ids, and from the first one on only
+ * positions with the same id; the greatest of them stays. */
 __global__ void __launch_bounds__(kThreads) claim_kernel(const ClaimArgs args)
 {
     const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;

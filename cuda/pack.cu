@@ -135,15 +135,15 @@ __device__ inline Start start_of(const PackArgs &args)
 
 /* A vector of the result: where in the block it is, the line that it begins in,
  * at which byte, and how many of its bytes that line has. */
-struct Place {
+struct Dest {
     uint32_t to;
     uint64_t line;
     uint32_t at;
     uint32_t own;
 };
 
-__device__ inline Place place_of(const PackArgs &args, const Start &start,
-                                 uint32_t to)
+__device__ inline Dest dest_of(const PackArgs &args, const Start &start,
+                               uint32_t to)
 {
     const uint32_t byte = start.at + to;
     const uint32_t line = __umulhi(byte, args.block_magic);
@@ -154,8 +154,8 @@ __device__ inline Place place_of(const PackArgs &args, const Start &start,
 
 /* The vector in which the i-th line of the block ends, `own` 0 if there is
  * none, or none that needs a look: those that end with their line do not. */
-__device__ inline Place edge_of(const PackArgs &args, const Start &start,
-                                uint32_t i)
+__device__ inline Dest edge_of(const PackArgs &args, const Start &start,
+                               uint32_t i)
 {
     const uint32_t end = (i + 1) * args.bytes - start.at;
     const uint32_t own = end % kVector;
@@ -172,31 +172,30 @@ struct Edge {
 };
 
 template <typename Id>
-__device__ inline void load_edge_rows(const PackArgs &args, const Place &place,
+__device__ inline void load_edge_rows(const PackArgs &args, const Dest &dest,
                                       Edge *edge)
 {
-    edge->row[0] = load_id<Id>(args.ids, place.line);
+    edge->row[0] = load_id<Id>(args.ids, dest.line);
     edge->row[1] =
-        place.line + 1 < args.n ? load_id<Id>(args.ids, place.line + 1) : -1;
+        dest.line + 1 < args.n ? load_id<Id>(args.ids, dest.line + 1) : -1;
 }
 
-__device__ inline void load_edge(const PackArgs &args, const Place &place,
+__device__ inline void load_edge(const PackArgs &args, const Dest &dest,
                                  Edge *edge)
 {
-    edge->row[0] = row_of(args.bounds, edge->row[0], place.line);
-    edge->row[1] = row_of(args.bounds, edge->row[1], place.line + 1);
+    edge->row[0] = row_of(args.bounds, edge->row[0], dest.line);
+    edge->row[1] = row_of(args.bounds, edge->row[1], dest.line + 1);
     if (edge->row[0] >= 0) {
-        edge->window[0] = load_window(args, edge->row[0], place.at);
+        edge->window[0] = load_window(args, edge->row[0], dest.at);
     }
     if (edge->row[1] >= 0) {
-        edge->window[1] = load_window(args, edge->row[1], -int64_t(place.own));
+        edge->window[1] = load_window(args, edge->row[1], -int64_t(dest.own));
     }
 }
 
-__device__ inline void store_edge(char *to, const Place &place,
-                                  const Edge &edge)
+__device__ inline void store_edge(char *to, const Dest &dest, const Edge &edge)
 {
-    const int own = int(place.own);
+    const int own = int(dest.own);
 
     if (edge.row[0] >= 0 && edge.row[1] >= 0) {
         store_once(reinterpret_cast<uint4 *>(to),
@@ -215,18 +214,17 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const PackArgs args)
 {
     const Start start = start_of(args);
     char *out = args.out + uint64_t(blockIdx.x) * kBlockBytes;
-    const Place end = edge_of(args, start, threadIdx.x);
-    Place place[kFlight];
+    const Dest end = edge_of(args, start, threadIdx.x);
+    Dest dest[kFlight];
     int64_t row[kFlight];
     Window window[kFlight];
     Edge edge;
 
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-        place[k] =
-            place_of(args, start, (threadIdx.x + k * kThreads) * kVector);
-        row[k] = place[k].own == kVector && place[k].line < args.n
-                     ? load_id<Id>(args.ids, place[k].line)
+        dest[k] = dest_of(args, start, (threadIdx.x + k * kThreads) * kVector);
+        row[k] = dest[k].own == kVector && dest[k].line < args.n
+                     ? load_id<Id>(args.ids, dest[k].line)
                      : -1;
     }
     if (end.own > 0) {
@@ -234,12 +232,12 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const PackArgs args)
     }
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-        row[k] = row_of(args.bounds, row[k], place[k].line);
+        row[k] = row_of(args.bounds, row[k], dest[k].line);
     }
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
         if (row[k] >= 0) {
-            window[k] = load_window(args, row[k], place[k].at);
+            window[k] = load_window(args, row[k], dest[k].at);
         }
     }
     if (end.own > 0) {
@@ -248,7 +246,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const PackArgs args)
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
         if (row[k] >= 0) {
-            store_once(reinterpret_cast<uint4 *>(out + place[k].to),
+            store_once(reinterpret_cast<uint4 *>(out + dest[k].to),
                        shift(window[k]));
         }
     }

@@ -2,7 +2,7 @@
 /* Gather, scatter and adding scatter: what has to be found out about the ids
  * first, then one kernel that moves rows. A plain gather is that kernel alone.
  *
- *   table in parts      addresses take the place of numbers
+ *   table in parts      addresses replace numbers
  *   table on the host   rows of up to 512 bytes are visited page by page: each
  *                       page that is not the last one visited costs the bus
  *                       more than such a row does
@@ -125,7 +125,7 @@ int prepare_and_move(const wf_cuda_rows_call &call, StreamState *state,
     const bool parts = call.table.parts > 0;
     const bool strike = !move->gather && move->n > 1;
     Scratch scratch(state);
-    const uint32_t *places = nullptr;
+    const uint32_t *positions = nullptr;
     int error = scratch.reserve(
         (order ? page_order_room(move->n) : 0) +
         (strike ? last_ones_room(move->n, call.table.rows) : 0) +
@@ -133,7 +133,7 @@ int prepare_and_move(const wf_cuda_rows_call &call, StreamState *state,
 
     if (error == 0 && order) {
         error = page_order(move->ids, call.table.rows, call.table.pitch,
-                           move->n, scratch, move->stream, &places);
+                           move->n, scratch, move->stream, &positions);
     }
     if (error == 0 && strike) {
         error = last_ones(move->ids, move->bounds, move->n, scratch,
@@ -143,7 +143,7 @@ int prepare_and_move(const wf_cuda_rows_call &call, StreamState *state,
     if (error == 0 && parts) {
         error = use_addresses(call, scratch, move);
     }
-    move->ids.order = places;
+    move->ids.order = positions;
     return error != 0 ? error : run_move(call, *move);
 }
 

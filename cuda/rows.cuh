@@ -32,8 +32,8 @@ struct Bounds {
     wf_cuda_bad *bad;
 };
 
-/* How `n` rows of `chunks` chunks are dealt to blocks. */
-struct Share {
+/* How `n` rows of `chunks` chunks are divided among thread blocks. */
+struct RowGrid {
     uint64_t n;
     uint32_t chunks;
     uint32_t rows_per_block;
@@ -43,21 +43,21 @@ struct Share {
 /* `chunks_wanted` is what a block's threads can have in flight. A row longer
  * than that has a block of its own, which then needs no division: 0. The
  * division is exact while j * chunks < 2^32, which wanted <= 2^12 sees to. */
-inline Share share_of(uint64_t n, uint32_t chunks, uint32_t chunks_wanted)
+inline RowGrid row_grid_of(uint64_t n, uint32_t chunks, uint32_t chunks_wanted)
 {
-    Share share = {n, chunks, chunks_wanted / chunks, 0};
+    RowGrid grid = {n, chunks, chunks_wanted / chunks, 0};
 
-    if (share.rows_per_block <= 1) {
-        share.rows_per_block = 1;
+    if (grid.rows_per_block <= 1) {
+        grid.rows_per_block = 1;
     } else {
-        share.magic = ((uint64_t(1) << 32) + chunks - 1) / chunks;
+        grid.magic = ((uint64_t(1) << 32) + chunks - 1) / chunks;
     }
-    return share;
+    return grid;
 }
 
-inline uint64_t blocks_of(const Share &share)
+inline uint64_t blocks_of(const RowGrid &grid)
 {
-    return (share.n + share.rows_per_block - 1) / share.rows_per_block;
+    return (grid.n + grid.rows_per_block - 1) / grid.rows_per_block;
 }
 
 constexpr uint64_t kBlocksMax = (uint64_t(1) << 31) - 1;
@@ -91,7 +91,8 @@ __device__ inline void record_bad(const Bounds &bounds, int64_t id, uint64_t at)
     }
 }
 
-/* The row for number `id`, which is at place `at`; negative: leave it alone. */
+/* The row for number `id`, which is at position `at`; negative: leave it alone.
+ */
 __device__ inline int64_t row_of(const Bounds &bounds, int64_t id, uint64_t at)
 {
     if (bounds.mode != WEFT_BOUNDS_UNCHECKED && id >= 0 &&
@@ -104,42 +105,42 @@ __device__ inline int64_t row_of(const Bounds &bounds, int64_t id, uint64_t at)
     return id;
 }
 
-/* One chunk of one row: which place in the ids, which chunk. */
+/* One chunk of one row: which position in the ids, which chunk. */
 struct Item {
     uint64_t at;
     uint32_t chunk;
 };
 
-__device__ inline Item item_of(const Share &share, uint64_t first_row,
+__device__ inline Item item_of(const RowGrid &grid, uint64_t first_row,
                                uint32_t j)
 {
-    uint32_t row = uint32_t((j * share.magic) >> 32);
+    uint32_t row = uint32_t((j * grid.magic) >> 32);
 
-    return {first_row + row, j - row * share.chunks};
+    return {first_row + row, j - row * grid.chunks};
 }
 
 /* Chunks that this block has. */
-__device__ inline uint32_t items_here(const Share &share, uint64_t first_row)
+__device__ inline uint32_t items_here(const RowGrid &grid, uint64_t first_row)
 {
-    uint64_t left = share.n - first_row;
+    uint64_t left = grid.n - first_row;
     uint32_t rows =
-        left < share.rows_per_block ? uint32_t(left) : share.rows_per_block;
+        left < grid.rows_per_block ? uint32_t(left) : grid.rows_per_block;
 
-    return rows * share.chunks;
+    return rows * grid.chunks;
 }
 
 /* The items of one thread's turn, and their rows. All numbers are loaded before
  * the first is looked at, so that the loads are under way together; a thread
  * that has no item any more loads the last one's and leaves it. */
 template <typename Id, int kFlight>
-__device__ inline void load_turn(const Share &share, const Ids &ids,
+__device__ inline void load_turn(const RowGrid &grid, const Ids &ids,
                                  const Bounds &bounds, uint64_t first_row,
                                  uint32_t j, uint32_t items,
                                  Item (&item)[kFlight], int64_t (&row)[kFlight])
 {
 #pragma unroll
     for (int k = 0; k < kFlight; k++) {
-        item[k] = item_of(share, first_row, min(j + k * kThreads, items - 1));
+        item[k] = item_of(grid, first_row, min(j + k * kThreads, items - 1));
     }
     if (ids.order != nullptr) {
 #pragma unroll
@@ -160,15 +161,15 @@ __device__ inline void load_turn(const Share &share, const Ids &ids,
 
 /* Where one kernel is for both kinds of ids. */
 template <int kFlight>
-__device__ inline void load_turn(const Share &share, const Ids &ids,
+__device__ inline void load_turn(const RowGrid &grid, const Ids &ids,
                                  const Bounds &bounds, uint64_t first_row,
                                  uint32_t j, uint32_t items,
                                  Item (&item)[kFlight], int64_t (&row)[kFlight])
 {
     if (ids.wide) {
-        load_turn<int64_t>(share, ids, bounds, first_row, j, items, item, row);
+        load_turn<int64_t>(grid, ids, bounds, first_row, j, items, item, row);
     } else {
-        load_turn<int32_t>(share, ids, bounds, first_row, j, items, item, row);
+        load_turn<int32_t>(grid, ids, bounds, first_row, j, items, item, row);
     }
 }
 

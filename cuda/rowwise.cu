@@ -76,16 +76,16 @@ template <int kLanes> __device__ inline float sum_over(float sum)
     return sum;
 }
 
-/* The numbers of every `apart`-th place from `first` on, of which the type is
- * asked once: the loads are under way together. Behind the end it is the last
- * one's. */
+/* The numbers of every `apart`-th position from `first` on, of which the type
+ * is asked once: the loads are under way together. Behind the end it is the
+ * last one's. */
 template <typename Id>
 __device__ inline void load_ids(const UpdateArgs &args, uint64_t first,
                                 uint32_t apart, int64_t (&id)[kRows])
 {
 #pragma unroll
     for (int k = 0; k < kRows; k++) {
-        id[k] = load_id<Id>(args.ids, min(first + k * apart, args.share.n - 1));
+        id[k] = load_id<Id>(args.ids, min(first + k * apart, args.grid.n - 1));
     }
 }
 
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t lane = threadIdx.x % kLanes;
     const uint64_t first =
         uint64_t(blockIdx.x) * groups * kRows + threadIdx.x / kLanes;
-    const bool has_chunk = lane < args.share.chunks;
+    const bool has_chunk = lane < args.grid.chunks;
     int64_t row[kRows];
     float state[kRows];
     Part<W, kCount> part[kRows];
@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int k = 0; k < kRows; k++) {
         const uint64_t at = first + k * groups;
 
-        row[k] = at < args.share.n ? row_of(args.bounds, row[k], at) : -1;
+        row[k] = at < args.grid.n ? row_of(args.bounds, row[k], at) : -1;
         state[k] = 0;
         if (row[k] >= 0 && lane == 0) {
             state[k] = *chunk_at<float>(args.state[0], row[k], 0);
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
         uint64_t(blockIdx.x) * (kThreads / kWarp) + threadIdx.x / kWarp;
     float sum = 0;
 
-    if (at >= args.share.n) {
+    if (at >= args.grid.n) {
         return;
     }
     const int64_t row = row_of(args.bounds, load_id(args.ids, at), at);
@@ -158,14 +158,14 @@ __global__ void __launch_bounds__(kThreads)
     }
     float *state = chunk_at<float>(args.state[0], row, 0);
     float s = lane == 0 ? *state : 0.0f;
-    for (uint32_t c = lane; c < args.share.chunks; c += kWarp) {
+    for (uint32_t c = lane; c < args.grid.chunks; c += kWarp) {
         sum += square_of(args.rule, load_part<W, kCount>(args, row, at, c));
     }
     s = __shfl_sync(kAll, s, 0) + sum_over<int(kWarp)>(sum) / float(args.width);
     if (lane == 0) {
         *state = s;
     }
-    for (uint32_t c = lane; c < args.share.chunks; c += kWarp) {
+    for (uint32_t c = lane; c < args.grid.chunks; c += kWarp) {
         *chunk_at<Vector<W, kCount>>(args.weights, row, c) =
             step_part(args.rule, rate_of(args.rule, s),
                       load_part<W, kCount>(args, row, at, c));
@@ -203,9 +203,9 @@ int launch(UpdateArgs args, cudaStream_t stream)
 {
     uint64_t rows;
 
-    args.share.chunks = args.width / kCount;
-    const Kernel kernel = kernel_for<W, kCount>(args.share.chunks, &rows);
-    const uint64_t blocks = (args.share.n + rows - 1) / rows;
+    args.grid.chunks = args.width / kCount;
+    const Kernel kernel = kernel_for<W, kCount>(args.grid.chunks, &rows);
+    const uint64_t blocks = (args.grid.n + rows - 1) / rows;
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;
     }

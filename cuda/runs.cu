@@ -29,7 +29,7 @@ int bits_of(uint64_t most)
 
 template <typename Key> struct Sorting {
     Key *keys[2];
-    uint32_t *places[2];
+    uint32_t *positions[2];
     void *spare;
     size_t spare_bytes;
     int sorted; /* which of the two pairs has the result */
@@ -38,10 +38,10 @@ template <typename Key> struct Sorting {
 template <typename Key> size_t spare_room(uint64_t n)
 {
     cub::DoubleBuffer<Key> keys;
-    cub::DoubleBuffer<uint32_t> places;
+    cub::DoubleBuffer<uint32_t> positions;
     size_t bytes = 0;
 
-    cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, places, int(n));
+    cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, positions, int(n));
     return Scratch::room(bytes);
 }
 
@@ -57,7 +57,7 @@ template <typename Key> Sorting<Key> take_sorting(uint64_t n, Scratch &scratch)
 
     for (int i = 0; i < 2; i++) {
         s.keys[i] = scratch.take<Key>(n);
-        s.places[i] = scratch.take<uint32_t>(n);
+        s.positions[i] = scratch.take<uint32_t>(n);
     }
     s.spare_bytes = spare_room<Key>(n);
     s.spare = scratch.take<char>(s.spare_bytes);
@@ -68,9 +68,9 @@ template <typename Key>
 int sort(Sorting<Key> *s, uint64_t n, int bits, cudaStream_t stream)
 {
     cub::DoubleBuffer<Key> keys(s->keys[0], s->keys[1]);
-    cub::DoubleBuffer<uint32_t> places(s->places[0], s->places[1]);
+    cub::DoubleBuffer<uint32_t> positions(s->positions[0], s->positions[1]);
     const int error = cub::DeviceRadixSort::SortPairs(
-        s->spare, s->spare_bytes, keys, places, int(n), 0, bits, stream);
+        s->spare, s->spare_bytes, keys, positions, int(n), 0, bits, stream);
 
     s->sorted = keys.Current() == s->keys[0] ? 0 : 1;
     return error;
@@ -78,14 +78,14 @@ int sort(Sorting<Key> *s, uint64_t n, int bits, cudaStream_t stream)
 
 __global__ void __launch_bounds__(kThreads)
     page_kernel(Ids ids, uint64_t rows, int shift, uint32_t last, uint64_t n,
-                uint32_t *keys, uint32_t *places)
+                uint32_t *keys, uint32_t *positions)
 {
     const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;
 
     if (at < n) {
         const uint64_t id = uint64_t(load_id(ids, at));
         keys[at] = id < rows ? uint32_t(id >> shift) : last;
-        places[at] = uint32_t(at);
+        positions[at] = uint32_t(at);
     }
 }
 
@@ -93,7 +93,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename Key>
 __global__ void __launch_bounds__(kThreads)
     number_kernel(Ids ids, Bounds bounds, Key none, uint64_t n, Key *keys,
-                  uint32_t *places)
+                  uint32_t *positions)
 {
     const uint64_t at = uint64_t(blockIdx.x) * kThreads + threadIdx.x;
 
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
             id = row_of(bounds, id, at);
         }
         keys[at] = id < 0 ? none : Key(id);
-        places[at] = uint32_t(at);
+        positions[at] = uint32_t(at);
     }
 }
 
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-/* `runs` counts the heads up to each place. The start after the last run is
+/* `runs` counts the heads up to each position. The start after the last run is
  * where the numbers end. */
 template <typename Key>
 __global__ void __launch_bounds__(kThreads)
@@ -166,7 +166,7 @@ int runs_of(const Ids &ids, const Bounds &bounds, Key none, int bits,
     int error;
 
     number_kernel<<<blocks, kThreads, 0, stream>>>(ids, bounds, none, n,
-                                                   s.keys[0], s.places[0]);
+                                                   s.keys[0], s.positions[0]);
     error = sort(&s, n, bits, stream);
     if (error != 0) {
         return error;
@@ -180,7 +180,7 @@ int runs_of(const Ids &ids, const Bounds &bounds, Key none, int bits,
     }
     start_kernel<<<blocks, kThreads, 0, stream>>>(s.keys[s.sorted], none, n,
                                                   runs, starts, count);
-    *out = {s.places[s.sorted], starts, count};
+    *out = {s.positions[s.sorted], starts, count};
     return last_error();
 }
 
@@ -208,9 +208,9 @@ int page_order(const Ids &ids, uint64_t rows, uint64_t pitch, uint64_t n,
     most = (most >> shift) + 1;
     s = take_sorting<uint32_t>(n, scratch);
     page_kernel<<<blocks_for(n), kThreads, 0, stream>>>(
-        ids, rows, shift, uint32_t(most), n, s.keys[0], s.places[0]);
+        ids, rows, shift, uint32_t(most), n, s.keys[0], s.positions[0]);
     error = sort(&s, n, bits_of(most), stream);
-    *out = s.places[s.sorted];
+    *out = s.positions[s.sorted];
     return error != 0 ? error : last_error();
 }
 

@@ -21,7 +21,7 @@ struct SumArgs {
     Lines sums;
     Ids ids;
     Runs runs;
-    Share share; /* n is an upper bound of the runs */
+    RowGrid grid; /* n is an upper bound of the runs */
     uint64_t ids_n;
     void *out_ids;
     unsigned long long *out_count;
@@ -39,8 +39,9 @@ __global__ void __launch_bounds__(kThreads) id_kernel(const SumArgs args)
         return;
     }
     const int64_t id =
-        at < count ? load_id(args.ids, args.runs.places[args.runs.starts[at]])
-                   : -1;
+        at < count
+            ? load_id(args.ids, args.runs.positions[args.runs.starts[at]])
+            : -1;
     if (args.ids.wide) {
         static_cast<int64_t *>(args.out_ids)[at] = id;
     } else {
@@ -57,11 +58,11 @@ __global__ void __launch_bounds__(kThreads) id_kernel(const SumArgs args)
 template <typename T>
 __global__ void __launch_bounds__(kThreads) short_kernel(const SumArgs args)
 {
-    const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
-    const uint32_t items = items_of_runs(args.runs, args.share, first);
+    const uint64_t first = uint64_t(blockIdx.x) * args.grid.rows_per_block;
+    const uint32_t items = items_of_runs(args.runs, args.grid, first);
 
     for (uint32_t j = threadIdx.x; j < items; j += kThreads) {
-        const Item item = item_of(args.share, first, j);
+        const Item item = item_of(args.grid, first, j);
         const uint32_t begin = args.runs.starts[item.at];
         const uint32_t end = args.runs.starts[item.at + 1];
         float sum = 0;
@@ -71,8 +72,8 @@ __global__ void __launch_bounds__(kThreads) short_kernel(const SumArgs args)
         }
 #pragma unroll 4
         for (uint32_t k = begin; k < end; k++) {
-            sum += to_float(*chunk_at<const T>(args.grads, args.runs.places[k],
-                                               item.chunk));
+            sum += to_float(*chunk_at<const T>(
+                args.grads, args.runs.positions[k], item.chunk));
         }
         *chunk_at<float>(args.sums, item.at, item.chunk) = sum;
     }
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(kThreads) long_kernel(const SumArgs args)
     __shared__ float part[kWarps][kTile];
     const uint32_t lane = threadIdx.x % kTile;
     const uint32_t warp = threadIdx.x / kTile;
-    const uint32_t width = args.share.chunks;
+    const uint32_t width = args.grid.chunks;
     const uint32_t tiles = (width + kTile - 1) / kTile;
     const uint64_t work = uint64_t(*args.long_count) * tiles;
 
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(kThreads) long_kernel(const SumArgs args)
             for (uint32_t k = args.runs.starts[run] + warp; k < end;
                  k += kWarps) {
                 sum += to_float(*chunk_at<const T>(
-                    args.grads, args.runs.places[k], column));
+                    args.grads, args.runs.positions[k], column));
             }
         }
         part[warp][lane] = sum;
@@ -118,7 +119,7 @@ __global__ void __launch_bounds__(kThreads) long_kernel(const SumArgs args)
 
 template <typename T> int launch(const SumArgs &args, cudaStream_t stream)
 {
-    const uint64_t blocks = blocks_of(args.share);
+    const uint64_t blocks = blocks_of(args.grid);
 
     if (blocks > kBlocksMax) {
         return WF_CUDA_UNSUPPORTED;
@@ -178,9 +179,9 @@ int unique(const wf_cuda_unique_call *call)
     args.ids = {call->ids.at, nullptr, call->ids.type == WEFT_I64};
     args.ids_n = n;
     /* A width of 0 has no chunks to deal out, but its ids count. */
-    args.share =
-        share_of(call->width == 0 ? 0 : n,
-                 call->width == 0 ? 1 : uint32_t(call->width), kThreads);
+    args.grid =
+        row_grid_of(call->width == 0 ? 0 : n,
+                    call->width == 0 ? 1 : uint32_t(call->width), kThreads);
     args.out_ids = call->out_ids;
     args.out_count = reinterpret_cast<unsigned long long *>(call->out_count);
     error = find_runs(args.ids, bounds, n, scratch, state->stream, &args.runs);

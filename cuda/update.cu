@@ -97,10 +97,10 @@ __device__ inline void step_chunk(const UpdateArgs &args, int64_t row,
  * many there were. Numbers past the end have been recorded. */
 __device__ inline void count_steps(const UpdateArgs &args, uint64_t first)
 {
-    const uint64_t left = args.share.n - first;
+    const uint64_t left = args.grid.n - first;
 
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < args.share.rows_per_block && i < left;
+    for (uint32_t i = threadIdx.x; i < args.grid.rows_per_block && i < left;
          i += kThreads) {
         const int64_t row =
             row_of(args.bounds, load_id(args.ids, first + i), first + i);
@@ -113,16 +113,15 @@ __device__ inline void count_steps(const UpdateArgs &args, uint64_t first)
 template <weft_optimizer kKind, typename W, int kCount>
 __global__ void __launch_bounds__(kThreads) update_kernel(const UpdateArgs args)
 {
-    const uint64_t first = uint64_t(blockIdx.x) * args.share.rows_per_block;
-    const uint32_t items = items_here(args.share, first);
+    const uint64_t first = uint64_t(blockIdx.x) * args.grid.rows_per_block;
+    const uint32_t items = items_here(args.grid, first);
 
     for (uint32_t j = threadIdx.x; j < items; j += kThreads * kFlight) {
         Item item[kFlight];
         int64_t row[kFlight];
         Chunk<W, kCount> chunk[kFlight];
 
-        load_turn(args.share, args.ids, args.bounds, first, j, items, item,
-                  row);
+        load_turn(args.grid, args.ids, args.bounds, first, j, items, item, row);
 #pragma unroll
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
@@ -144,9 +143,9 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const UpdateArgs args)
 template <weft_optimizer kKind, typename W, int kCount>
 int launch(UpdateArgs args, cudaStream_t stream)
 {
-    args.share =
-        share_of(args.share.n, args.width / kCount, kThreads * kFlight);
-    return launch_share(update_kernel<kKind, W, kCount>, args, stream);
+    args.grid =
+        row_grid_of(args.grid.n, args.width / kCount, kThreads * kFlight);
+    return launch_rows(update_kernel<kKind, W, kCount>, args, stream);
 }
 
 template <typename W, int kCount>
@@ -239,7 +238,7 @@ int update(const wf_cuda_update_call *call)
     args.grads = {static_cast<char *>(call->grads.at), call->grads.pitch};
     args.ids = {call->ids.at, nullptr, call->ids.type == WEFT_I64};
     args.bounds = {call->weights.rows, call->bounds, state->bad};
-    args.share.n = call->ids.n;
+    args.grid.n = call->ids.n;
     args.width = uint32_t(call->weights.width);
     args.rule = rule_of(call->rule);
     if (call->rule.kind == WEFT_ROWWISE_ADAGRAD) {

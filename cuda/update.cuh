@@ -30,7 +30,7 @@ struct UpdateArgs {
     Lines grads;
     Ids ids;
     Bounds bounds;
-    Share share;
+    RowGrid grid;
     uint32_t width;
     Rule rule;
 };
@@ -45,7 +45,7 @@ inline bool aligned(const Lines &lines, uint64_t to)
     return (reinterpret_cast<uint64_t>(lines.at) | lines.pitch) % to == 0;
 }
 
-/* Row-wise Adagrad: one number of state for each row. Of args.share only n is
+/* Row-wise Adagrad: one number of state for each row. Of args.grid only n is
  * set. */
 int update_rowwise(UpdateArgs args, weft_dtype type, cudaStream_t stream);
 

@@ -92,7 +92,7 @@ typedef struct wf_cuda_bad {
     uint32_t seen;
     uint32_t unused;
     int64_t id;
-    uint64_t at; /* its place in the ids */
+    uint64_t at; /* its position in the ids */
     uint64_t rows;
 } wf_cuda_bad;
 
