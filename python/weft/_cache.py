@@ -181,7 +181,7 @@ class Cache:
     def _check(self, wanted: torch.Tensor) -> None:
         if wanted.numel() and int(wanted[-1]) >= self.table.shape[0]:
             raise InvalidError(
-                f"id {int(wanted[-1])} is past the end: there are {self.table.shape[0]} rows"
+                f"id {int(wanted[-1])} is out of range ({self.table.shape[0]} rows)"
             )
 
     def _find(self, wanted: torch.Tensor) -> torch.Tensor:

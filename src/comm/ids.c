@@ -176,8 +176,7 @@ static weft_status note_taken(wf_ids *ids, const uint32_t *more, size_t n)
         wf_realloc(ids->taken, (ids->count + n + 1) * sizeof(*ids->taken));
 
     if (grown == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "ids of %zu communicators",
-                       ids->count + n);
+        return wf_fail_nomem("ids of %zu communicators", ids->count + n);
     }
     ids->taken = grown;
     for (size_t i = 0; i < n; i++) {

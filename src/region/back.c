@@ -90,8 +90,9 @@ static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
         if (fd >= 0) {
             close(fd);
         }
-        return wf_fail(WEFT_ERR_PROTOCOL, "rank %u sent other memory of %s",
-                       rank, region->what);
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "rank %u sent memory of the wrong size for %s", rank,
+                       region->what);
     }
     if (fd < 0) {
         return wf_region_lost_descriptor(rank);

@@ -16,8 +16,7 @@ static weft_status unsound(const char *what)
 static weft_status too_big(void)
 {
     return wf_fail(WEFT_ERR_NOMEM,
-                   "a region: the shape has more bytes than there are "
-                   "addresses");
+                   "a region: the shape exceeds the address space");
 }
 
 /* `*bytes` times `n`, if that is no more than a region may have. */
@@ -34,11 +33,12 @@ static weft_status check_shape(const wf_region_plan *plan, weft_region *region)
     if (plan->dims < 1 || plan->dims > WEFT_REGION_DIMS_MAX ||
         plan->shape == NULL) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "a region has 1 to %d dimensions, not %u, and a shape",
-                       WEFT_REGION_DIMS_MAX, plan->dims);
+                       "a region: shape is NULL or has %u dimensions; 1 to %d "
+                       "are supported",
+                       plan->dims, WEFT_REGION_DIMS_MAX);
     }
     if (bytes == 0) {
-        return wf_fail(WEFT_ERR_INVALID, "a region: there is no type %d",
+        return wf_fail(WEFT_ERR_INVALID, "a region: unknown dtype %d",
                        (int)plan->type);
     }
     region->dims = plan->dims;
@@ -70,8 +70,8 @@ static weft_status check_pitch(const wf_region_plan *plan, weft_region *region)
     if (pitch != 0 && (pitch < region->row_bytes ||
                        pitch % weft_dtype_size(plan->type) != 0)) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "a region: a row pitch of %llu bytes for rows of %llu "
-                       "bytes of %s",
+                       "a region: row_pitch is %llu; it must be at least the "
+                       "%llu bytes of a row and a multiple of the size of %s",
                        (unsigned long long)pitch,
                        (unsigned long long)region->row_bytes,
                        weft_dtype_name(plan->type));
@@ -94,7 +94,7 @@ static weft_status check_given(const wf_region_plan *plan, uint32_t ranks)
         return WEFT_OK;
     }
     if (given == NULL) {
-        return unsound("part_rows is NULL, though the partition is given");
+        return unsound("part_rows is NULL, but the partition is GIVEN");
     }
     for (uint32_t r = 0; r < ranks; r++) {
         if (__builtin_add_overflow(sum, given[r], &sum)) {
@@ -104,8 +104,8 @@ static weft_status check_given(const wf_region_plan *plan, uint32_t ranks)
     return sum == plan->shape[0]
                ? WEFT_OK
                : wf_fail(WEFT_ERR_INVALID,
-                         "a region: part_rows has %llu rows in all, the shape "
-                         "%llu",
+                         "a region: part_rows has %llu rows in total, but the "
+                         "shape has %llu",
                          (unsigned long long)sum,
                          (unsigned long long)plan->shape[0]);
 }
@@ -113,19 +113,19 @@ static weft_status check_given(const wf_region_plan *plan, uint32_t ranks)
 static weft_status check_options(const weft_region_options *o)
 {
     if ((unsigned)o->place > WEFT_CUDA) {
-        return unsound("there is no such place");
+        return unsound("place is out of range");
     }
     if ((unsigned)o->partition > WEFT_PARTITION_ROUND_ROBIN) {
-        return unsound("there is no such partition");
+        return unsound("partition is out of range");
     }
     if ((unsigned)o->reach > WEFT_REACH_HIERARCHY) {
-        return unsound("there is no such reach");
+        return unsound("reach is out of range");
     }
     if ((unsigned)o->pages > WEFT_PAGES_HUGE) {
-        return unsound("there are no such pages");
+        return unsound("pages is out of range");
     }
     if (o->run > UINT32_MAX) {
-        return unsound("a run has less than 2^32 rows");
+        return unsound("run must be less than 2^32");
     }
     return o->numa < 0 ? unsound("numa is negative") : WEFT_OK;
 }
@@ -266,7 +266,7 @@ static weft_status differs(const wf_region_facts *all, unsigned fact,
 
     if (is_a_stand_in(fact)) {
         return wf_fail(WEFT_ERR_MISMATCH,
-                       "creation of a region: rank %u has another %s than "
+                       "creation of a region: rank %u has a different %s than "
                        "rank %u",
                        odd, names[fact], usual_rank);
     }

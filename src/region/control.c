@@ -111,8 +111,9 @@ static weft_status check_control(void *ctx)
 
     return atomic_load(&region->control->stuck) == 0
                ? WEFT_OK
-               : wf_fail(WEFT_ERR_ABORTED, "a resize or sync of this region "
-                                           "was not finished by all ranks");
+               : wf_fail(WEFT_ERR_ABORTED,
+                         "an earlier resize or sync of this region "
+                         "was not finished by all ranks");
 }
 
 /* One that cannot go on says so, since others may wait for it; most often it
@@ -303,8 +304,8 @@ weft_status wf_region_take(weft_region *region, weft_comm *comm, uint32_t from,
 weft_status wf_region_lost_descriptor(uint32_t from)
 {
     return wf_fail(WEFT_ERR_SYSTEM,
-                   "the descriptor that rank %u sent did not arrive (too many "
-                   "open files here? raise the limit: ulimit -n)",
+                   "the descriptor from rank %u was lost; has this process "
+                   "reached its limit of open files (ulimit -n)?",
                    from);
 }
 
@@ -376,11 +377,10 @@ static weft_status control_follow(weft_region *region, weft_comm *comm,
         return st;
     }
     if (fd < 0) {
-        return id != 0
-                   ? wf_region_lost_descriptor(leader)
-                   : wf_fail(WEFT_ERR_NOMEM,
-                             "rank %u could not make the control of a region",
-                             leader);
+        return id != 0 ? wf_region_lost_descriptor(leader)
+                       : wf_fail(WEFT_ERR_NOMEM,
+                                 "rank %u could not create the control segment",
+                                 leader);
     }
     st = wf_segment_attach("the control of a region", fd, control_bytes(region),
                            true, &region->control_segment);
@@ -391,7 +391,7 @@ static weft_status control_follow(weft_region *region, weft_comm *comm,
     if (c->magic != WF_REGION_MAGIC || c->version != WF_REGION_VERSION ||
         c->ranks != region->ranks || c->id != region->id) {
         return wf_fail(WEFT_ERR_PROTOCOL,
-                       "the control of a region is that of another");
+                       "the control segment belongs to another region");
     }
     region->control = region->control_segment.base;
     return WEFT_OK;

@@ -213,9 +213,7 @@ static weft_status size_reserve(weft_region *region)
 
     if (__builtin_add_overflow(bytes, gaps + p->granule, &bytes) ||
         bytes > WF_REGION_BYTES_MAX) {
-        return wf_fail(WEFT_ERR_NOMEM,
-                       "%s has more bytes than there are "
-                       "addresses",
+        return wf_fail(WEFT_ERR_NOMEM, "%s exceeds the address space",
                        region->what);
     }
     region->reserve = bytes / p->granule * p->granule;
@@ -325,7 +323,7 @@ weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
 
     if (bad == WEFT_OK) {
         bad = region == NULL || all == NULL
-                  ? wf_fail(WEFT_ERR_NOMEM, "a region of %u ranks", comm->size)
+                  ? wf_fail_nomem("a region of %u ranks", comm->size)
                   : begin(plan, region);
     }
     memcpy(why, weft_error_detail(), sizeof(why));

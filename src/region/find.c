@@ -91,7 +91,7 @@ weft_status wf_find_add(weft_region *region, const void *at, uint64_t bytes)
     pthread_mutex_lock(&table_lock);
     if (!make_room()) {
         pthread_mutex_unlock(&table_lock);
-        return wf_fail(WEFT_ERR_NOMEM, "the table of regions");
+        return wf_fail_nomem("the table of regions");
     }
     i = search(r.from);
     memmove(&table[i + 1], &table[i], (count - i) * sizeof(*table));

@@ -60,14 +60,14 @@ static void stretch_deal(const wf_partition *p, wf_stretch *s,
     bool in_turn = p->kind == WEFT_PARTITION_ROUND_ROBIN;
 
     if (given == NULL && !in_turn) {
-        s->share = s->rows / p->ranks + (s->rows % p->ranks != 0);
+        s->rows_per_rank = s->rows / p->ranks + (s->rows % p->ranks != 0);
     }
     s->first[0] = 0;
     for (uint32_t r = 0; r < p->ranks; r++) {
         uint64_t rows = in_turn ? dealt_to(p, s->rows, r)
                         : given != NULL
                             ? given[r]
-                            : least(s->share, s->rows - s->first[r]);
+                            : least(s->rows_per_rank, s->rows - s->first[r]);
 
         s->first[r + 1] = s->first[r] + rows;
     }
@@ -90,7 +90,7 @@ static weft_status stretch_alloc(const wf_partition *p, wf_stretch *s)
     s->at = wf_alloc(n);
     if (s->first == NULL || s->at == NULL) {
         stretch_fini(s);
-        return wf_fail(WEFT_ERR_NOMEM, "the partition of a region");
+        return wf_fail_nomem("the partition of a region");
     }
     return WEFT_OK;
 }
@@ -112,7 +112,7 @@ weft_status wf_partition_add(wf_partition *p, uint64_t rows,
     grown = wf_realloc(p->stretch, (p->count + 1) * sizeof(s));
     if (grown == NULL) {
         stretch_fini(&s);
-        return wf_fail(WEFT_ERR_NOMEM, "the partition of a region");
+        return wf_fail_nomem("the partition of a region");
     }
     p->stretch = grown;
     stretch_deal(p, &s, given);
@@ -167,7 +167,7 @@ weft_status wf_partition_resized(const wf_partition *p, uint64_t rows,
     copy.count = 0;
     copy.stretch = wf_zalloc((p->count + 1) * sizeof(*copy.stretch));
     if (copy.stretch == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the partition of a region");
+        return wf_fail_nomem("the partition of a region");
     }
     while (copy.count < p->count && st == WEFT_OK) {
         st =
@@ -263,7 +263,8 @@ static uint64_t place_in(const wf_partition *p, const wf_stretch *s,
         *owner = (uint32_t)(number % p->ranks);
         return number / p->ranks * p->run + in % p->run;
     }
-    *owner = s->share != 0 ? (uint32_t)(in / s->share) : search_owner(p, s, in);
+    *owner = s->rows_per_rank != 0 ? (uint32_t)(in / s->rows_per_rank)
+                                   : search_owner(p, s, in);
     return in - s->first[*owner];
 }
 

@@ -3,8 +3,8 @@
  * each rank brings the memory for. Pure arithmetic: no memory is touched, and
  * all ranks come to the same result.
  *
- * A region is a row of stretches. The first is what it was created with; each
- * growth appends one, which is dealt to the ranks as a region of its own:
+ * A region is a sequence of stretches. The first is what it was created with;
+ * each growth appends one, which is divided among the ranks by itself:
  *
  *   rows   0 ........ R0-1 | R0 ........ R1-1
  *          stretch 0         stretch 1
@@ -15,9 +15,9 @@
  * where the one before it ends; so, round-robin apart, row i lies at i * pitch.
  * In the aligned layout each part begins on a granule of its own.
  *
- * Getting smaller drops the stretches that lie behind the new end and cuts the
- * last one: it stays dealt as it was, only fewer of its rows are there. Getting
- * larger first gives these back.
+ * Shrinking drops the stretches that lie behind the new end and cuts the last
+ * one: it stays divided as it was, but has fewer rows. Growing first restores
+ * these rows.
  *
  * Domains: ranks with the same number map each other's parts. A granule (the
  * unit in which memory is owned) that holds bytes of several ranks of a domain
@@ -32,9 +32,9 @@
 #define WF_REGION_BYTES_MAX (1ull << 62)
 
 typedef struct wf_stretch {
-    uint64_t row;   /* the first, in the region */
-    uint64_t rows;  /* as dealt; fewer may be there, see wf_partition.rows */
-    uint64_t share; /* EQUAL: rows of each rank but the last ones; else 0 */
+    uint64_t row;  /* the first, in the region */
+    uint64_t rows; /* when appended; fewer may be left, see wf_partition.rows */
+    uint64_t rows_per_rank; /* EQUAL: of all ranks but the last; else 0 */
     /* Rows before those of rank r, r = 0 ... ranks, in the order of storage. */
     uint64_t *first;
     /* Bytes from the base to the part of rank r; [ranks] is where it ends. */
@@ -48,7 +48,7 @@ typedef struct wf_partition {
     uint64_t pitch;
     uint64_t granule;
     bool aligned;
-    uint64_t rows; /* that are there now */
+    uint64_t rows; /* now */
     uint32_t count;
     wf_stretch *stretch;
 } wf_partition;
@@ -72,45 +72,44 @@ void wf_partition_fini(wf_partition *p);
 weft_status wf_partition_add(wf_partition *p, uint64_t rows,
                              const uint64_t *given);
 
-/* Fewer or more rows. What is cut off comes back to the same owners. Of `rows`
- * those beyond what the last stretch was dealt become a stretch of their own,
- * dealt equally where rows were given. */
+/* Shrink or grow to `rows`. Rows that were cut off come back to the same
+ * owners. Those beyond the end of the last stretch become a stretch of their
+ * own, which is divided equally where part_rows were given. */
 weft_status wf_partition_resize(wf_partition *p, uint64_t rows);
 
-/* The same, on a copy: `*out` is a new partition. */
+/* Like wf_partition_resize, but on a copy, `*out`. */
 weft_status wf_partition_resized(const wf_partition *p, uint64_t rows,
                                  wf_partition *out);
 
 /* Bytes of the flat range that are in use now, cut-off rows included. */
 uint64_t wf_partition_bytes(const wf_partition *p);
 
-/* Row i lies at i * pitch, for all rows. Row operations need nothing else
- * then. */
+/* Does row i lie at i * pitch, for all rows? */
 bool wf_partition_is_flat(const wf_partition *p);
 
 /* The stretch that holds `row`, which is less than p->rows. */
 const wf_stretch *wf_partition_stretch(const wf_partition *p, uint64_t row);
 
-/* Owner of a row, where it is in the owner's storage in rows (of all stretches
- * together), and its bytes from the base. `row` is less than p->rows. */
+/* The owner of a row, its index among the owner's rows (of all stretches), and
+ * its offset from the base in bytes. `row` is less than p->rows. */
 uint32_t wf_partition_owner(const wf_partition *p, uint64_t row);
 uint64_t wf_partition_local(const wf_partition *p, uint64_t row,
                             uint32_t *owner);
 uint64_t wf_partition_offset(const wf_partition *p, uint64_t row,
                              uint32_t *owner);
 
-/* Rows of a rank now; of one of its stretches now. */
+/* The current number of rows of a rank, in all stretches and in one. */
 uint64_t wf_partition_rows_of(const wf_partition *p, uint32_t rank);
 uint64_t wf_stretch_rows_of(const wf_partition *p, const wf_stretch *s,
                             uint32_t rank);
 
-/* The inverse of wf_partition_local: which row is number `local` of a rank's
- * storage? `local` is less than wf_partition_rows_of. */
+/* The inverse of wf_partition_local. `local` is less than
+ * wf_partition_rows_of. */
 uint64_t wf_partition_row_at(const wf_partition *p, uint32_t rank,
                              uint64_t local);
 
-/* Ranges of a rank, at least 1 (of no rows, if it has none); ranges that
- * continue each other in rows and in memory are one. */
+/* The number of ranges of a rank, at least 1 (empty, if it has no rows); ranges
+ * that are adjacent in rows and in memory are merged. */
 uint32_t wf_partition_ranges(const wf_partition *p, uint32_t rank);
 bool wf_partition_range(const wf_partition *p, uint32_t rank, uint32_t index,
                         wf_range *out);

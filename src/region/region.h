@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank keeps of a region, and what the ranks of a node share of it.
+/* A rank's state of a region, and the control segment of the ranks of a node.
  *
  * The data lie in storage (storage.h), one range of addresses from `base` on,
  * laid out as partition.h says. Beside it all ranks of a node share a small
- * control segment: who has come to a barrier, signals, and slots in which they
- * compare what they want. Ranks sleep on their bells of the board
- * (mem/board.h), which the region keeps alive by holding the world.
+ * control segment: counts of barriers, signals, and slots in which they
+ * exchange arguments. Ranks sleep on their bells of the board (mem/board.h),
+ * which the region keeps alive by holding a reference to the world.
  *
  *   create.c     the steps of creation
  *   check.c      arguments: are they sound, are they the same on all ranks
- *   back.c       memory made, mailed, mapped: for creation and for growth
+ *   back.c       allocates, mails and maps memory: for creation and for growth
  *   control.c    the control segment: barrier and comparison
  *   wait.c       sleeping until a word in it changes
  *   storage_host.c  host memory, in memfds
@@ -24,9 +24,9 @@
  *   remote/      the same rows of parts that other nodes hold, by messages
  *   cuda/        storage in device memory, and the kernels' library
  *
- * A rank that dies leaves its part of the memory to the others. In the control
- * segment it leaves its words as they were; whoever waits for one of them looks
- * at the board and finds it dead. */
+ * The part of a rank that dies stays mapped in the others. Its words in the
+ * control segment stay as they were; whoever waits for one of them finds on the
+ * board that the rank is dead. */
 #ifndef WF_REGION_REGION_H
 #define WF_REGION_REGION_H
 
@@ -44,16 +44,16 @@
 #define WF_REGION_VERSION 1u
 #define WF_REGION_SLOT 448
 
-/* A rank's words in the control segment. It alone writes them, save that
- * anybody adds to its signals. */
+/* A rank's words in the control segment. It alone writes them, except that any
+ * rank adds to its signals. */
 typedef struct wf_region_rank {
-    /* Barriers it has come to; internal ones are those of resize. */
+    /* Barriers it has entered; internal ones are those of resize. */
     alignas(64) _Atomic uint64_t arrived;
     _Atomic uint64_t arrived_inside;
-    _Atomic uint32_t gone; /* it has given the region up */
+    _Atomic uint32_t gone; /* it has released the region */
     alignas(64) _Atomic uint64_t signal[WEFT_REGION_SIGNALS];
-    /* What it says in a comparison; of two, one is being read while the next
-     * is being written. Published by `arrived_inside`. */
+    /* Its contribution to a comparison, double-buffered: one slot is read while
+     * the other is written. Published by `arrived_inside`. */
     alignas(64) unsigned char slot[2][WF_REGION_SLOT];
 } wf_region_rank;
 _Static_assert(sizeof(wf_region_rank) == 192 + 2 * WF_REGION_SLOT, "layout");
@@ -62,19 +62,19 @@ typedef struct wf_region_control {
     uint32_t magic;
     uint32_t version;
     uint32_t ranks;
-    /* 1: a comparison was not finished by all, so that the ranks' counts of
-     * them may differ; there is no other one. */
+    /* 1: a comparison was not finished by all, so that the ranks' counts may
+     * differ, and no further one is possible. */
     _Atomic uint32_t stuck;
     uint64_t id;
     alignas(64) wf_region_rank rank[]; /* by rank of the region */
 } wf_region_control;
 
-/* Something that another file keeps with a region: a registration with the
- * CUDA driver, state of the distributed kind. Told, in the thread that does it,
- * when the region's size has changed, and before its mappings go. */
+/* State that another file attaches to a region, such as a registration with the
+ * CUDA driver. The callbacks run on the calling thread, after a resize and
+ * before the region is unmapped. */
 typedef struct wf_region_extra wf_region_extra;
 struct wf_region_extra {
-    const void *kind; /* an address that only its owner has */
+    const void *kind; /* a unique address */
     void (*resized)(wf_region_extra *extra, weft_region *region); /* or NULL */
     void (*closing)(wf_region_extra *extra, weft_region *region); /* or NULL */
     wf_region_extra *next;
@@ -87,7 +87,7 @@ struct weft_region {
     _Atomic uint32_t holders;
     uint64_t id; /* the same on all ranks; no two of a job are equal */
 
-    /* Who has it. */
+    /* Its ranks. */
     weft_world *world; /* held; may have been left, see wf_region_here */
     weft_comm *comm;   /* a duplicate of the caller's if there are several
                           nodes; NULL: the control segment does */
@@ -163,7 +163,7 @@ static inline bool wf_region_maps_all(const weft_region *region)
     return region->mapped;
 }
 
-/* What a region is to be. Pointers are the caller's. */
+/* The arguments of a creation. Pointers are the caller's. */
 typedef struct wf_region_plan {
     uint32_t dims;
     const uint64_t *shape;
@@ -174,32 +174,31 @@ typedef struct wf_region_plan {
     bool read_only;
 } wf_region_plan;
 
-/* Make one; weft_region_create and weft_region_open do. Collective. `bad` is
- * what the caller found wrong before (with its detail) and makes it fail on all
- * ranks, each of which is told which rank it was and why. */
+/* Create a region, for weft_region_create and weft_region_open. Collective. If
+ * `bad` is an error that the caller found before (with its detail), creation
+ * fails on all ranks with the rank and the reason. */
 weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
                            weft_status bad, weft_region **out);
 
-/* Keep something with the region; fails if one of that kind is there. Look one
- * up; NULL if there is none. It stays its maker's memory until `closing`. */
+/* Attach state to the region; false if it has some of that kind already. Look
+ * it up; NULL if there is none. It stays its maker's memory until `closing`. */
 bool wf_region_keep(weft_region *region, wf_region_extra *extra);
 wf_region_extra *wf_region_kept(weft_region *region, const void *kind);
 
-/* May this process still talk to the other ranks? WEFT_ERR_CLOSED after
- * weft_world_destroy and in forked children. */
+/* WEFT_ERR_CLOSED after weft_world_destroy and in forked children, which cannot
+ * communicate with the other ranks. */
 weft_status wf_region_here(const weft_region *region);
 
 /* --- among the files of this folder -------------------------------------- */
 
-/* Agreement over the ranks of the region (or, before there is one, of `comm`).
- *
- * Say `in` (n bytes, up to WF_REGION_SLOT) to all and hear all of it: `out` has
- * room for n bytes of each rank. `comm` NULL: by the control segment. */
+/* An allgather over the ranks of the region: `in` has n bytes (up to
+ * WF_REGION_SLOT), `out` n bytes of each rank. It goes through `comm`, or
+ * through the control segment if that is NULL. */
 weft_status wf_region_tell(weft_region *region, weft_comm *comm, const void *in,
                            size_t n, void *out, uint64_t deadline_ns);
 
-/* WEFT_OK if `own` is that on all ranks; else all get the failure of the first
- * rank that has one, which its text names. */
+/* WEFT_OK if `own` is WEFT_OK on all ranks; else all get the failure of the
+ * first rank that has one, which its text names. */
 weft_status wf_region_verdict(weft_region *region, weft_comm *comm,
                               weft_status own, uint64_t deadline_ns);
 
@@ -207,14 +206,14 @@ weft_status wf_region_verdict(weft_region *region, weft_comm *comm,
  */
 uint64_t wf_region_mail_key(weft_region *region);
 /* Mail between ranks of the region, as between those of a communicator (see
- * comm/mail.h): a failure ends what all of them are about. `comm` is that which
- * they agree by; NULL: the control segment. */
+ * comm/mail.h): a failure ends the collective call on all of them. `comm` is as
+ * in wf_region_tell. */
 weft_status wf_region_post(weft_region *region, weft_comm *comm, uint32_t to,
                            uint64_t key, const void *data, size_t n, int fd);
 weft_status wf_region_take(weft_region *region, weft_comm *comm, uint32_t from,
                            uint64_t key, void *data, size_t *n, int *fd,
                            uint64_t deadline_ns);
-/* What there is to say of mail that came without the descriptor in it. */
+/* The error for mail that arrived without its descriptor. */
 weft_status wf_region_lost_descriptor(uint32_t from);
 
 /* Control segment: made by the first rank of a node, mailed to the others. */
@@ -243,11 +242,11 @@ weft_status wf_region_check_peers(wf_region_wait *w);
 wf_goal wf_region_goal(weft_region *region, const wf_goal_kind *kind, void *ctx,
                        const _Atomic uint64_t *timeout_ns);
 
-/* When `seconds` from now are over; 0 or less, and what is no number: by
- * `fallback_ns`. */
+/* The deadline `seconds` from now; `fallback_ns` from now if that is NaN or not
+ * greater than 0. */
 uint64_t wf_region_deadline(double seconds, uint64_t fallback_ns);
 
-/* Arguments that all ranks must give alike, as they travel. */
+/* Arguments that must be equal on all ranks, as they are exchanged. */
 enum { WF_REGION_FACTS = 22 };
 typedef struct wf_region_facts {
     uint64_t value[WF_REGION_FACTS];
@@ -256,12 +255,12 @@ typedef struct wf_region_facts {
     uint64_t number;      /* of the regions that it made; not compared */
 } wf_region_facts;
 
-/* Fill in what follows from a plan: shape, pitch, options. WEFT_ERR_INVALID
- * or WEFT_ERR_NOMEM names the argument. */
+/* Check a plan and fill in shape, pitch and options. WEFT_ERR_INVALID or
+ * WEFT_ERR_NOMEM names the argument. */
 weft_status wf_region_check(const wf_region_plan *plan, weft_region *region);
 void wf_region_facts_of(const wf_region_plan *plan, const weft_region *region,
                         wf_region_facts *out);
-/* WEFT_ERR_MISMATCH names the rank that differs, and in what. */
+/* WEFT_ERR_MISMATCH names the rank that differs, and the argument. */
 weft_status wf_region_compare(const wf_region_facts *all, uint32_t ranks);
 
 /* Is there memory for what `more` has over `now`? */
@@ -277,7 +276,7 @@ weft_status wf_region_back(weft_region *region, weft_comm *comm,
                            weft_status own, const wf_partition *part,
                            uint32_t from, uint32_t commit,
                            uint64_t deadline_ns);
-/* Undo it: what a rank made for the stretch number `from` of `part` goes. */
+/* Undo it: release what this rank made for stretch number `from` of `part`. */
 void wf_region_unback(weft_region *region, const wf_partition *part,
                       uint32_t from);
 
@@ -285,13 +284,14 @@ void wf_region_unback(weft_region *region, const wf_partition *part,
  * region's, or a view's), take it out again. */
 weft_status wf_find_add(weft_region *region, const void *at, uint64_t bytes);
 void wf_find_remove(const weft_region *region, const void *at);
-/* One holder less; true if it was the last one. It is not found any more. */
+/* Drop a reference; true if it was the last, and then the region is out of the
+ * table. */
 bool wf_find_release(weft_region *region);
 
 /* Unmap all views. */
 void wf_views_close(weft_region *region);
 
-/* Free what there is of it, half made ones too. Takes NULL. */
+/* Free it, also if it is partially made. Takes NULL. */
 void wf_region_free(weft_region *region);
 
 #endif

@@ -25,8 +25,8 @@ static weft_status compare(weft_region *region, uint64_t rows,
     }
     if (st == WEFT_OK && rows > region->max_rows) {
         st = wf_fail(WEFT_ERR_INVALID,
-                     "resize to %llu rows: the region was made for at most "
-                     "%llu (max_rows)",
+                     "resize to %llu rows exceeds max_rows of the region, "
+                     "%llu",
                      (unsigned long long)rows,
                      (unsigned long long)region->max_rows);
     }
@@ -45,8 +45,8 @@ static weft_status check_reserve(const weft_region *region,
     return end_of(region, next) <= region->reserve
                ? WEFT_OK
                : wf_fail(WEFT_ERR_NOMEM,
-                         "%s: the gaps of aligned parts have used up its "
-                         "addresses after %u growths",
+                         "%s: after %u growths the gaps between aligned parts "
+                         "have used up the reserved addresses",
                          region->what, next->count);
 }
 
@@ -109,7 +109,7 @@ static void shrink(weft_region *region, const wf_partition *next)
     }
     wf_region_unback(region, now, next->count);
     if (region->storage->access(region->store, until) != WEFT_OK) {
-        wf_log(WEFT_LOG_WARN, "%s is smaller now, but: %s", region->what,
+        wf_log(WEFT_LOG_WARN, "%s was shrunk, but: %s", region->what,
                weft_error_detail());
     }
 }

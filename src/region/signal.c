@@ -10,14 +10,14 @@ static weft_status check(const weft_region *region, uint32_t rank,
     }
     if (rank >= region->ranks || slot >= WEFT_REGION_SIGNALS) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "signal %u of rank %u: a region of %u ranks has %d "
-                       "signals for each",
-                       slot, rank, region->ranks, WEFT_REGION_SIGNALS);
+                       "rank %u or signal %u is out of range (size %u, %d "
+                       "signals per rank)",
+                       rank, slot, region->ranks, WEFT_REGION_SIGNALS);
     }
     if (region->node[rank] != region->node[region->rank]) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "signals go to ranks of the same node only; rank %u is "
-                       "on another",
+                       "signals reach ranks of the same node only; rank %u is "
+                       "on another node",
                        rank);
     }
     return WEFT_OK;

@@ -20,7 +20,7 @@
  * Where a step fails on any rank, all undo: truncate, on growth; close, on
  * creation. Storage talks to no other rank and knows nothing of rows.
  *
- * There are two kinds, told by `whole`:
+ * There are two kinds of storage, by `whole`:
  *   - whole: one object for the whole range of a domain, made by its first
  *     rank; create and attach are called at creation only, with the bytes of
  *     the reserve, and each rank then commits its own granules. Host memory,
@@ -40,7 +40,7 @@
 #include "base/settings.h"
 #include "mem/cgroup.h"
 
-/* What the caller asked for, as far as it concerns memory. */
+/* The memory that the caller asked for. */
 typedef struct wf_storage_spec {
     const char *what;   /* for messages: "a region of 10 x 4 f32" */
     int32_t device;     /* CUDA: as in the options */
@@ -50,12 +50,12 @@ typedef struct wf_storage_spec {
     wf_huge huge;       /* pages and WEFT_HUGE together */
     uint64_t bytes;     /* of all rows there are at first, on all ranks */
     uint64_t granule;   /* as agreed; 0 before that */
-    bool alone;         /* nobody else will be sent a descriptor */
+    bool alone;         /* no other rank needs a descriptor */
     void *arg;          /* of wf_region_form, for storage that needs more */
 } wf_storage_spec;
 
-/* Memory that ranks are about to commit: all of this host together, and of
- * them those that share one of the caller's control groups. */
+/* Memory that ranks are about to commit: in total on this host, and in each of
+ * the caller's control groups. */
 typedef struct wf_storage_need {
     uint64_t bytes;
     wf_cgroups groups;
@@ -66,10 +66,10 @@ typedef struct wf_storage {
     const char *name; /* "host" */
     weft_place place;
     bool whole;
-    bool fixed; /* has always as many rows as at first */
+    bool fixed; /* cannot be resized */
 
-    /* The unit in which this rank could own memory, a power of two. All ranks
-     * take the largest. May set things up, too: it is called first. */
+    /* The granularity of this rank's memory, a power of two. All ranks use the
+     * largest. It is called first, and may initialise the storage. */
     weft_status (*granule)(const wf_storage_spec *spec, uint64_t *out);
 
     /* Is there memory for this? WEFT_ERR_NOMEM with numbers. Optional. */
@@ -77,43 +77,43 @@ typedef struct wf_storage {
                         const wf_storage_need *need);
 
     /* Reserve `reserve` bytes of addresses, a multiple of spec->granule and not
-     * 0, aligned to it. Nobody can touch them yet. The base stays until close.
+     * 0, aligned to it, and not accessible yet. The base stays until close.
      * `spec` lives as long as the state. */
     weft_status (*open)(const wf_storage_spec *spec, uint64_t reserve,
                         void **base, void **state);
 
     /* Make an object of `bytes` and map it at `at`. `*fd` becomes a descriptor
-     * of it that others can attach, which the caller closes; -1 if nobody else
-     * needs one. */
+     * of it that others can attach, which the caller closes; -1 if no other
+     * rank needs one. */
     weft_status (*create)(void *state, uint64_t at, uint64_t bytes, int *fd);
 
     /* Map an object that another rank made. It takes `fd` over, also when it
-     * fails, and checks what it is: it came from another process. */
+     * fails, and validates it: it came from another process. */
     weft_status (*attach)(void *state, uint64_t at, uint64_t bytes, int fd);
 
-    /* Memory for granules that this rank backs: on its own NUMA node or GPU,
-     * zero, all of it. WEFT_ERR_NOMEM where a touch would have been a bus
-     * error. Called again for rows that come back after they were cut off. */
+    /* Allocate the granules that this rank backs, zeroed, on its own NUMA node
+     * or GPU. WEFT_ERR_NOMEM where a touch would have been a bus error. Called
+     * again for rows that come back after they were cut off. */
     weft_status (*commit)(void *state, uint64_t at, uint64_t bytes);
 
-    /* From here on bytes before `end` can be read and written, and those from
-     * it on cannot: `end` may be more or less than before. */
+    /* Make bytes before `end` accessible and those from `end` on inaccessible;
+     * `end` may be more or less than before. */
     weft_status (*access)(void *state, uint64_t end);
 
     /* Make the bytes zero; memory of whole pages may go back to the system,
      * commit brings it back. Any offset and size. */
     void (*discard)(void *state, uint64_t at, uint64_t bytes);
 
-    /* Unmap the objects that begin at or behind `at`: the end of a stretch that
-     * is dropped, or a growth that failed. Whole storage does nothing. */
+    /* Unmap the objects that begin at or behind `at`: of a stretch that is
+     * dropped, or of a growth that failed. Whole storage does nothing. */
     void (*truncate)(void *state, uint64_t at);
 
-    /* A second mapping of the first `bytes` that cannot be written to. */
+    /* A second, read-only mapping of the first `bytes`. */
     weft_status (*view)(void *state, uint64_t bytes, void **out);
     void (*unview)(void *state, void *view, uint64_t bytes);
 
-    /* A new descriptor of the one object that the whole range is, and where in
-     * it the range begins. Optional. */
+    /* A new descriptor of the one object that backs the whole range, and the
+     * offset of the range in it. Optional. */
     weft_status (*descriptor)(const void *state, int *fd, uint64_t *offset);
 
     /* Bytes of the mapping that are in huge pages now. Optional. */

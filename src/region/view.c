@@ -73,8 +73,9 @@ weft_status weft_region_part_of(const weft_region *region, uint32_t rank,
     }
     if (rank >= region->ranks ||
         !wf_partition_range(&region->part, rank, index, &range)) {
-        return wf_fail(WEFT_ERR_INVALID, "%s has no part %u of rank %u",
-                       region->what, index, rank);
+        return wf_fail(WEFT_ERR_INVALID,
+                       "%s: part %u of rank %u is out of range", region->what,
+                       index, rank);
     }
     *out = (weft_region_part){.row = range.row, .rows = range.rows};
     if (wf_region_maps(region, rank)) {
@@ -90,7 +91,7 @@ weft_status weft_region_locate(const weft_region *region, uint64_t row,
         return wf_fail(WEFT_ERR_INVALID, "region, owner or local is NULL");
     }
     if (row >= region->part.rows) {
-        return wf_fail(WEFT_ERR_INVALID, "row %llu of a region of %llu rows",
+        return wf_fail(WEFT_ERR_INVALID, "row %llu is out of range (%llu rows)",
                        (unsigned long long)row,
                        (unsigned long long)region->part.rows);
     }
@@ -121,7 +122,7 @@ weft_status weft_region_view_readonly(weft_region *region, void **out)
     }
     view = wf_zalloc(sizeof(*view));
     if (view == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a view of %s", region->what);
+        return wf_fail_nomem("a view of %s", region->what);
     }
     view->bytes = view_bytes(region);
     st = region->storage->view(region->store, view->bytes, &view->at);

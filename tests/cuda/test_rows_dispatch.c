@@ -141,7 +141,7 @@ static void check_view(weft_region *region, uint64_t first, float add)
     numbers[5] = (int64_t)(ROWS - first);
     WT_OK(weft_rows_gather(&table, &ids, &rows, NULL));
     WT_STATUS(weft_rows_check(NULL), WEFT_ERR_INVALID);
-    WT_CHECK(strstr(weft_error_detail(), "at place 5 is past the end"));
+    WT_CHECK(strstr(weft_error_detail(), "at position 5 is out of range"));
     WT_OK(weft_rows_check(NULL));
 }
 

@@ -98,7 +98,7 @@ static const struct {
     const char *text;
 } damages[] = {
     {flip_header, WEFT_ERR_PROTOCOL, "header is damaged"},
-    {flip_magic, WEFT_ERR_INVALID, "no file of a saved region"},
+    {flip_magic, WEFT_ERR_INVALID, "not a file of a saved region"},
     {flip_table, WEFT_ERR_PROTOCOL, "table of checksums is damaged"},
     {flip_first, WEFT_ERR_PROTOCOL, "block 0 (bytes 65536 to 1114111)"},
     {flip_middle, WEFT_ERR_PROTOCOL, "block 1 (bytes 1114112 to 2162687)"},

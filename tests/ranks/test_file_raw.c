@@ -136,7 +136,7 @@ static void refused_body(weft_world *world)
     const char *paths[2] = {wt_path("odd"), wt_path("x_part_0_of_5")};
 
     expect(weft_region_load_raw(region, comm, paths, 1, &options),
-           WEFT_ERR_INVALID, "no multiple");
+           WEFT_ERR_INVALID, "not a multiple");
     expect(weft_region_load_raw(region, comm, paths + 1, 1, &options), WEFT_OK,
            "");
     expect(load_parts(region, world), WEFT_ERR_INVALID, "70001 rows");

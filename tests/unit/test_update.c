@@ -295,7 +295,7 @@ static void what_is_wrong_is_named(void **state)
     assert_int_equal(
         weft_rows_update(&m.table, m.state_of, &two, &rows, &rule, NULL),
         WEFT_ERR_INVALID);
-    assert_non_null(strstr(weft_error_detail(), "past the end"));
+    assert_non_null(strstr(weft_error_detail(), "out of range"));
     assert_int_equal(weft_rows_update(&m.table, few, &one, &rows, &rule, NULL),
                      WEFT_ERR_INVALID);
     assert_non_null(strstr(weft_error_detail(), "state m is missing"));

@@ -14,7 +14,7 @@ static weft_status check_reach(const wf_device *device, int owner)
     error =
         device->driver->cuDeviceCanAccessPeer(&reaches, device->handle, owner);
     if (error != WF_CU_OK) {
-        return wf_driver_fail(device->driver, error, "asking CUDA device %d",
+        return wf_driver_fail(device->driver, error, "querying CUDA device %d",
                               device->number);
     }
     return reaches ? WEFT_OK
@@ -38,8 +38,8 @@ static weft_status grant(const wf_device *device, wf_cu_address at,
     return error == WF_CU_OK
                ? WEFT_OK
                : wf_driver_fail(device->driver, error,
-                                "letting CUDA device %d use memory of device "
-                                "%d",
+                                "granting CUDA device %d access to memory of "
+                                "device %d",
                                 device->number, o->owner);
 }
 

@@ -74,18 +74,19 @@ static weft_status piece_add(registration *r, uint64_t at, uint64_t bytes)
     int error;
 
     if (p == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "registering a region");
+        return wf_fail_nomem("registering a region");
     }
     error = driver->cuMemHostRegister(r->base + at, bytes, flags);
     if (error != WF_CU_OK) {
         wf_free(p);
-        return wf_driver_fail(
-            driver, error,
-            "registering %llu MiB of a host region with CUDA "
-            "device %d%s",
-            (unsigned long long)(bytes >> 20), r->device.number,
-            error == WF_CU_REGISTERED ? " (somebody else has registered it)"
-                                      : "");
+        return wf_driver_fail(driver, error,
+                              "registering %llu MiB of a host region with CUDA "
+                              "device %d%s",
+                              (unsigned long long)(bytes >> 20),
+                              r->device.number,
+                              error == WF_CU_REGISTERED
+                                  ? " (it is registered already, not by weft)"
+                                  : "");
     }
     *p = (piece){r->pieces, at, bytes};
     r->pieces = p;
@@ -134,7 +135,7 @@ static void registration_resized(wf_region_extra *extra, weft_region *region)
     }
     if (st != WEFT_OK) {
         wf_log(WEFT_LOG_WARN,
-               "CUDA devices cannot see all of a region after its resize, "
+               "CUDA devices cannot access all of a region after its resize, "
                "until weft_region_base_on succeeds: %s",
                weft_error_detail());
     }
@@ -186,7 +187,7 @@ static weft_status registration_make(weft_region *region,
     weft_status st;
 
     if (r == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "registering a region");
+        return wf_fail_nomem("registering a region");
     }
     st = wf_device_open(driver, number, &r->device);
     if (st != WEFT_OK) {
@@ -243,8 +244,8 @@ static weft_status check_address(const registration *r, const wf_device *device)
     return seen == (uintptr_t)r->base
                ? WEFT_OK
                : wf_fail(WEFT_ERR_UNSUPPORTED,
-                         "CUDA device %d sees a host region at another address "
-                         "than the processor",
+                         "CUDA device %d maps a host region at another address "
+                         "than the CPU",
                          device->number);
 }
 

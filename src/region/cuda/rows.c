@@ -33,7 +33,8 @@ static weft_status find_parts(const wf_partition *p, uint64_t at,
 
     if (p->kind == WEFT_PARTITION_ROUND_ROBIN && p->count > 1) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "rows on a GPU: a round-robin region that has grown");
+                       "rows on a GPU: a round-robin region that has grown is "
+                       "not supported");
     }
     for (uint32_t s = 0; s < p->count; s++) {
         const wf_stretch *stretch = &p->stretch[s];
@@ -46,8 +47,8 @@ static weft_status find_parts(const wf_partition *p, uint64_t at,
             }
             if (n == WF_CUDA_PARTS_MAX) {
                 return wf_fail(WEFT_ERR_UNSUPPORTED,
-                               "rows on a GPU: a region that is not flat, in "
-                               "more than %d parts",
+                               "rows on a GPU: a region that is not flat may "
+                               "have at most %d parts",
                                WF_CUDA_PARTS_MAX);
             }
             room[n++] = (wf_cuda_part){stretch->row + stretch->first[r],
@@ -103,8 +104,8 @@ static weft_status map_memory(const wf_cuda_functions *cuda,
     }
     if (error == WF_CUDA_UNREACHABLE) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "the table is host memory that no GPU sees: use a "
-                       "region, or pinned memory");
+                       "the table is host memory that GPUs cannot access: use "
+                       "a region, or pinned memory");
     }
     out->at = at + table->first * table->pitch + table->skip;
     return cuda_status(cuda, error, "a host table");
@@ -217,8 +218,7 @@ weft_status wf_cuda_rows_check(void *stream)
         return st;
     }
     return wf_fail(WEFT_ERR_INVALID,
-                   "id %lld at place %llu is past the end of a table of %llu "
-                   "rows",
+                   "id %lld at position %llu is out of range (%llu rows)",
                    (long long)bad.id, (unsigned long long)bad.at,
                    (unsigned long long)bad.rows);
 }

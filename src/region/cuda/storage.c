@@ -18,7 +18,7 @@ static wf_cu_prop prop_on(int device)
 void wf_cuda_gave_back(int error, const char *what)
 {
     if (error != WF_CU_OK && !wf_driver_gone(error)) {
-        wf_log(WEFT_LOG_WARN, "CUDA error %d in giving %s back", error, what);
+        wf_log(WEFT_LOG_WARN, "CUDA error %d in releasing %s", error, what);
     }
 }
 
@@ -54,12 +54,12 @@ static weft_status cuda_granule(const wf_storage_spec *spec, uint64_t *out)
                                                       WF_CU_RECOMMENDED);
     }
     if (error != WF_CU_OK) {
-        return wf_driver_fail(driver, error, "asking CUDA device %d", number);
+        return wf_driver_fail(driver, error, "querying CUDA device %d", number);
     }
     if (unit == 0 || (unit & (unit - 1)) != 0) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "memory of CUDA device %d comes in pieces of %zu "
-                       "bytes, which is no power of two",
+                       "the allocation granularity of CUDA device %d, %zu "
+                       "bytes, is not a power of two",
                        number, unit);
     }
     *out = unit;
@@ -80,7 +80,7 @@ static weft_status cuda_open(const wf_storage_spec *spec, uint64_t reserve,
     }
     s = wf_zalloc(sizeof(*s));
     if (s == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "%s", spec->what);
+        return wf_fail_nomem("%s", spec->what);
     }
     st = wf_device_open(driver, number, &s->device);
     if (st != WEFT_OK) {
@@ -157,7 +157,7 @@ static weft_status object_add(wf_cuda_state *s, wf_cuda_object o)
 
     if (kept == NULL) {
         wf_cuda_gave_back(s->driver->cuMemRelease(o.handle), "memory");
-        return wf_fail(WEFT_ERR_NOMEM, "a part of a region");
+        return wf_fail_nomem("a part of a region");
     }
     error = s->driver->cuMemMap(s->base + o.at, o.bytes, 0, o.handle, 0);
     if (error == WF_CU_OK) {
@@ -177,7 +177,7 @@ static weft_status object_add(wf_cuda_state *s, wf_cuda_object o)
     return WEFT_OK;
 }
 
-static weft_status check_place(const wf_cuda_state *s, uint64_t at,
+static weft_status check_range(const wf_cuda_state *s, uint64_t at,
                                uint64_t bytes)
 {
     bool inside = bytes > 0 && bytes <= s->reserve &&
@@ -186,7 +186,8 @@ static weft_status check_place(const wf_cuda_state *s, uint64_t at,
 
     return inside ? WEFT_OK
                   : wf_fail(WEFT_ERR_INVALID,
-                            "%llu bytes at %llu of a CUDA range of %llu",
+                            "%llu bytes at %llu are not whole granules of a "
+                            "CUDA range of %llu",
                             (unsigned long long)bytes, (unsigned long long)at,
                             (unsigned long long)s->reserve);
 }
@@ -309,7 +310,7 @@ static weft_status cuda_create(void *state, uint64_t at, uint64_t bytes,
                                int *fd)
 {
     wf_cuda_state *s = state;
-    weft_status st = check_place(s, at, bytes);
+    weft_status st = check_range(s, at, bytes);
 
     if (st == WEFT_OK) {
         st = wf_device_enter(&s->device);
@@ -346,7 +347,7 @@ static weft_status attach_locked(wf_cuda_state *s, uint64_t at, uint64_t bytes,
     if (error != WF_CU_OK) {
         wf_cuda_gave_back(s->driver->cuMemRelease(o.handle), "memory");
         return wf_driver_fail(s->driver, error,
-                              "asking about another rank's CUDA memory");
+                              "querying another rank's CUDA memory");
     }
     o.owner = prop.location.id;
     return object_add(s, o);
@@ -355,7 +356,7 @@ static weft_status attach_locked(wf_cuda_state *s, uint64_t at, uint64_t bytes,
 static weft_status cuda_attach(void *state, uint64_t at, uint64_t bytes, int fd)
 {
     wf_cuda_state *s = state;
-    weft_status st = check_place(s, at, bytes);
+    weft_status st = check_range(s, at, bytes);
 
     if (st == WEFT_OK) {
         st = wf_device_enter(&s->device);
@@ -373,7 +374,7 @@ static weft_status cuda_attach(void *state, uint64_t at, uint64_t bytes, int fd)
 /* create has allocated them, and discard has cleared those that come back. */
 static weft_status cuda_commit(void *state, uint64_t at, uint64_t bytes)
 {
-    return check_place(state, at, bytes);
+    return check_range(state, at, bytes);
 }
 
 /* An object that was closed is opened for a moment: to touch what is not

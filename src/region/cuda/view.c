@@ -35,7 +35,7 @@ static weft_status view_map(wf_cuda_state *s, wf_cuda_view *v,
     int error;
 
     if (copy == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a view of a region");
+        return wf_fail_nomem("a view of a region");
     }
     error = s->driver->cuMemMap(v->base + o->at, o->bytes, 0, o->handle, 0);
     if (error != WF_CU_OK) {
@@ -68,7 +68,7 @@ static weft_status view_map_all(wf_cuda_state *s, uint64_t bytes,
     int error;
 
     if (v == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a view of a region");
+        return wf_fail_nomem("a view of a region");
     }
     v->bytes = bytes;
     error = s->driver->cuMemAddressReserve(&v->base, bytes, s->granule, 0, 0);
@@ -101,7 +101,7 @@ weft_status wf_cuda_view_make(void *state, uint64_t bytes, void **out)
     pthread_mutex_lock(&s->lock);
     bytes = view_extent(s, bytes);
     st = bytes > 0 ? view_map_all(s, bytes, &v)
-                   : wf_fail(WEFT_ERR_INVALID, "a view of no bytes");
+                   : wf_fail(WEFT_ERR_INVALID, "the view is empty");
     if (v != NULL) {
         v->next = s->views;
         s->views = v;

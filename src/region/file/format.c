@@ -93,7 +93,7 @@ weft_status wf_file_layout(const wf_file_shape *what, wf_file_header *out)
     }
     if (!lay_out(what, &h)) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "%" PRIu64 " rows of this shape are too large a file",
+                       "%" PRIu64 " rows of this shape are too many for a file",
                        what->shape[0]);
     }
     *out = h;
@@ -116,12 +116,12 @@ bool wf_file_is_ours(const void *bytes, size_t n)
 static weft_status check_identity(const char *name, const wf_file_header *h)
 {
     if (!wf_file_is_ours(h->magic, sizeof(h->magic))) {
-        return wf_fail(WEFT_ERR_INVALID, "%s is no file of a saved region",
+        return wf_fail(WEFT_ERR_INVALID, "%s is not a file of a saved region",
                        name);
     }
     if (h->order == __builtin_bswap32(WF_FILE_ORDER)) {
-        return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "%s comes from a machine of the other byte order", name);
+        return wf_fail(WEFT_ERR_UNSUPPORTED, "%s has the other byte order",
+                       name);
     }
     if (wf_crc32c(0, h, offsetof(wf_file_header, crc)) != h->crc) {
         return wf_fail(WEFT_ERR_PROTOCOL,
@@ -200,7 +200,7 @@ weft_status wf_file_check(const char *name, const wf_file_header *header,
     }
     if (!shape_is_sound(header) || !partition_is_sound(header) ||
         !places_are_sound(header)) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "%s: its header contradicts itself",
+        return wf_fail(WEFT_ERR_PROTOCOL, "%s: its header is inconsistent",
                        name);
     }
     if (file_bytes != wf_file_bytes(header)) {

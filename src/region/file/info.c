@@ -82,9 +82,8 @@ static weft_status read_parts(const wf_file *file, uint64_t bytes,
     weft_status st = wf_file_read_header(file, bytes, &h);
 
     if (st == WEFT_OK && count != h.parts) {
-        st = wf_fail(WEFT_ERR_INVALID,
-                     "%s has %" PRIu32 " parts and not %" PRIu32, file->name,
-                     h.parts, count);
+        st = wf_fail(WEFT_ERR_INVALID, "%s has %" PRIu32 " parts, not %" PRIu32,
+                     file->name, h.parts, count);
     }
     return st == WEFT_OK ? wf_file_read_parts(file, &h, rows) : st;
 }
@@ -133,8 +132,7 @@ static weft_status verify_all(const wf_file *file, const wf_file_header *h)
     weft_status st = WEFT_OK;
 
     if (parts == NULL || table == NULL || block == NULL) {
-        st = wf_fail(WEFT_ERR_NOMEM, "checksums of %" PRIu64 " blocks",
-                     h->blocks);
+        st = wf_fail_nomem("checksums of %" PRIu64 " blocks", h->blocks);
     }
     if (st == WEFT_OK) {
         st = wf_file_read_parts(file, h, parts);

@@ -240,7 +240,7 @@ static weft_status read_npy_text(const wf_file *file, size_t n, wf_npy *out)
     weft_status st;
 
     if (text == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the header of %s", file->name);
+        return wf_fail_nomem("the header of %s", file->name);
     }
     st = wf_file_read(file, 0, text, n);
     if (st == WEFT_OK) {

@@ -108,8 +108,7 @@ static weft_status compare(const load *l, const uint32_t *got)
     weft_status st;
 
     if (want == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "checksums of %" PRIu64 " blocks",
-                       blocks);
+        return wf_fail_nomem("checksums of %" PRIu64 " blocks", blocks);
     }
     st = wf_file_read_table(&l->file, &l->header, want);
     for (uint64_t i = 0; st == WEFT_OK && i < blocks; i++) {

@@ -171,8 +171,8 @@ static void work(move_state *s, bool report)
     weft_status st;
 
     if (bytes == NULL) {
-        note_failure(s, wf_fail(WEFT_ERR_NOMEM, "a buffer of %" PRIu64 " bytes",
-                                m->block));
+        note_failure(s,
+                     wf_fail_nomem("a buffer of %" PRIu64 " bytes", m->block));
         return;
     }
     st = wf_file_rows_enter(m->region);

@@ -154,7 +154,7 @@ static weft_status parse_type(npy_text *t, wf_npy *out)
     code = (npy_word){descr.at + 1, descr.n - 1};
     if (!find_type(&code, &out->type)) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "%s is of type '%.*s', which regions do not have",
+                       "%s is of type '%.*s', which regions do not support",
                        t->name, (int)(descr.n < 32 ? descr.n : 32), descr.at);
     }
     if (descr.at[0] != here && descr.at[0] != '|' && descr.at[0] != '=' &&
@@ -267,7 +267,7 @@ static weft_status measure(const npy_text *t, bool fortran, wf_npy *npy)
     }
     if (fortran && npy->dims > 1) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "%s is in Fortran's order, column by column; save it "
+                       "%s is in Fortran order (column-major); save it "
                        "again from numpy.ascontiguousarray(array)",
                        t->name);
     }
@@ -294,11 +294,11 @@ weft_status wf_npy_header_bytes(const char *name, const void *prefix, size_t n,
     uint64_t bytes;
 
     if (!wf_npy_is(prefix, n) || n < WF_NPY_PREFIX) {
-        return wf_fail(WEFT_ERR_INVALID, "%s is no .npy file", name);
+        return wf_fail(WEFT_ERR_INVALID, "%s is not a .npy file", name);
     }
     if (p[6] < 1 || p[6] > 3) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "%s has version %u.%u of .npy; known are 1 to 3", name,
+                       "%s has .npy version %u.%u; 1 to 3 are supported", name,
                        p[6], p[7]);
     }
     bytes = p[6] == 1 ? 10 + ((uint64_t)p[8] | (uint64_t)p[9] << 8)
@@ -306,7 +306,7 @@ weft_status wf_npy_header_bytes(const char *name, const void *prefix, size_t n,
                               (uint64_t)p[10] << 16 | (uint64_t)p[11] << 24);
     if (bytes > WF_NPY_HEADER_MAX || bytes < WF_NPY_PREFIX) {
         return wf_fail(WEFT_ERR_PROTOCOL,
-                       "%s: a .npy header of %" PRIu64 " bytes cannot be right",
+                       "%s: the .npy header length %" PRIu64 " is out of range",
                        name, bytes);
     }
     *out = (size_t)bytes;
@@ -323,7 +323,8 @@ weft_status wf_npy_parse(const char *name, const void *bytes, size_t n,
     weft_status st = wf_npy_header_bytes(name, bytes, n, &header);
 
     if (st == WEFT_OK && header != n) {
-        st = wf_fail(WEFT_ERR_PROTOCOL, "%s: the .npy header is cut off", name);
+        st = wf_fail(WEFT_ERR_PROTOCOL, "%s: the .npy header is truncated",
+                     name);
     }
     if (st == WEFT_OK) {
         npy_text t = {name, p + (p[6] == 1 ? 10 : 12), p + n};

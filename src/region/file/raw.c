@@ -77,7 +77,7 @@ static weft_status measure_plain(const raw *r, uint64_t i, const wf_file *file,
     if (r->sizes.width == 0 ? bytes != 0 : bytes % r->sizes.width != 0) {
         return wf_fail(WEFT_ERR_INVALID,
                        "%s has %" PRIu64
-                       " bytes, which is no multiple of a row's %" PRIu64,
+                       " bytes, not a multiple of a row's %" PRIu64,
                        file->name, bytes, r->sizes.width);
     }
     if (bytes > INT64_MAX - first) {
@@ -249,17 +249,16 @@ static weft_status check_count(raw *r)
         return st;
     }
     if (count != r->count) {
-        return wf_file_agree(
-            r->comm, wf_fail(WEFT_ERR_MISMATCH,
-                             "%" PRIu64 " files where rank 0 has %" PRIu64,
-                             r->count, count));
+        return wf_file_agree(r->comm, wf_fail(WEFT_ERR_MISMATCH,
+                                              "%" PRIu64
+                                              " files, but rank 0 has %" PRIu64,
+                                              r->count, count));
     }
     r->file = wf_zalloc(r->count * sizeof(*r->file));
     return wf_file_agree(
-        r->comm,
-        r->file != NULL
-            ? WEFT_OK
-            : wf_fail(WEFT_ERR_NOMEM, "a list of %" PRIu64 " files", r->count));
+        r->comm, r->file != NULL
+                     ? WEFT_OK
+                     : wf_fail_nomem("a list of %" PRIu64 " files", r->count));
 }
 
 weft_status weft_region_load_raw(weft_region *region, weft_comm *comm,

@@ -76,8 +76,7 @@ static weft_status write_parts(save *s)
     weft_status st;
 
     if (rows == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the list of %" PRIu32 " parts",
-                       s->header.parts);
+        return wf_fail_nomem("the list of %" PRIu32 " parts", s->header.parts);
     }
     for (uint32_t r = 0; r < s->header.parts; r++) {
         rows[r] = wf_partition_rows_of(p, r);

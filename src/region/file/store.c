@@ -37,13 +37,13 @@ static weft_status file_open(const wf_storage_spec *spec, uint64_t reserve,
     file_state *f = wf_zalloc(sizeof(*f));
 
     if (f == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "%s", spec->what);
+        return wf_fail_nomem("%s", spec->what);
     }
     f->base = mmap(NULL, reserve, PROT_NONE,
                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (f->base == MAP_FAILED) {
         wf_free(f);
-        return wf_fail_errno("%s: no range of %llu MiB of addresses",
+        return wf_fail_errno("%s: cannot reserve %llu MiB of addresses",
                              spec->what, (unsigned long long)(reserve >> 20));
     }
     f->spec = spec;
@@ -104,17 +104,18 @@ static weft_status check_file(const file_state *f, int fd)
     int flags = fcntl(fd, F_GETFL);
 
     if (fstat(fd, &st) != 0 || flags < 0) {
-        return wf_fail_errno("%s: the file that came", f->spec->what);
+        return wf_fail_errno("%s: fstat of the received file", f->spec->what);
     }
     if (!S_ISREG(st.st_mode) ||
         (uint64_t)st.st_size != wf_file_bytes(&f->arg.header) ||
         (f->arg.writable && (flags & O_ACCMODE) != O_RDWR)) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "%s: another file came",
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "%s: received the descriptor of another file",
                        f->spec->what);
     }
     if (wf_file_read(&file, 0, &header, sizeof(header)) != WEFT_OK ||
         memcmp(&header, &f->arg.header, sizeof(header)) != 0) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "%s: another header came",
+        return wf_fail(WEFT_ERR_PROTOCOL, "%s: received another header",
                        f->spec->what);
     }
     return WEFT_OK;

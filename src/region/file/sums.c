@@ -16,8 +16,7 @@ weft_status wf_file_sums_init(const wf_file_header *header, wf_file_sums *out)
     out->header = header;
     out->piece = wf_zalloc(header->blocks * sizeof(*out->piece));
     if (out->piece == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "checksums of %" PRIu64 " blocks",
-                       header->blocks);
+        return wf_fail_nomem("checksums of %" PRIu64 " blocks", header->blocks);
     }
     return WEFT_OK;
 }

@@ -42,8 +42,7 @@ static weft_status sum_share(const weft_region *region)
     weft_status st = WEFT_OK;
 
     if (block == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a buffer of %" PRIu64 " bytes",
-                       h->block_bytes);
+        return wf_fail_nomem("a buffer of %" PRIu64 " bytes", h->block_bytes);
     }
     for (uint64_t i = first; st == WEFT_OK && i < h->blocks && i < first + each;
          i++) {
@@ -60,8 +59,7 @@ static weft_status sum_table(const wf_file *file, wf_file_header *h)
     weft_status st;
 
     if (table == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "checksums of %" PRIu64 " blocks",
-                       h->blocks);
+        return wf_fail_nomem("checksums of %" PRIu64 " blocks", h->blocks);
     }
     st = wf_file_read(file, h->table_at, table, bytes);
     if (st == WEFT_OK) {

@@ -28,7 +28,7 @@ static weft_status resolve(const char *path, char **out)
 
     *out = wf_strdup(real != NULL ? real : path);
     free(real);
-    return *out != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "a path");
+    return *out != NULL ? WEFT_OK : wf_fail_nomem("a path");
 }
 
 /* "dir/" of "dir/file". */

@@ -152,7 +152,7 @@ static weft_status remote_make(weft_region *region)
     weft_status st;
 
     if (remote == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "%s", region->what);
+        return wf_fail_nomem("%s", region->what);
     }
     remote->extra = (wf_region_extra){
         .kind = &kind, .resized = remote_resized, .closing = remote_closing};
@@ -211,7 +211,7 @@ static weft_status scratch_init(scratch *s, const wf_rows_call *call)
     if (s->here == NULL || s->order == NULL || s->route == NULL ||
         s->count == NULL || s->target == NULL) {
         scratch_fini(s);
-        return wf_fail(WEFT_ERR_NOMEM, "rows of a region on other nodes");
+        return wf_fail_nomem("rows of a region on other nodes");
     }
     return WEFT_OK;
 }

@@ -47,7 +47,7 @@ static number_class class_of(weft_dtype type)
 static weft_status check_types(wf_rows_op op, weft_dtype table, weft_dtype rows)
 {
     if ((unsigned)table >= WF_DTYPE_COUNT || (unsigned)rows >= WF_DTYPE_COUNT) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no dtype number %d",
+        return wf_fail(WEFT_ERR_INVALID, "unknown dtype %d",
                        (unsigned)table >= WF_DTYPE_COUNT ? (int)table
                                                          : (int)rows);
     }
@@ -66,9 +66,9 @@ static weft_status check_types(wf_rows_op op, weft_dtype table, weft_dtype rows)
     }
     if (class_of(table) != class_of(rows) || class_of(table) == CLASS_PAIR) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "no conversion between a table of %s and rows of %s: "
+                       "cannot convert between a table of %s and rows of %s: "
                        "floating types convert to floating, integers to "
-                       "integers, complex to complex ones",
+                       "integers, complex to complex types",
                        weft_dtype_name(table), weft_dtype_name(rows));
     }
     return WEFT_OK;
@@ -77,7 +77,7 @@ static weft_status check_types(wf_rows_op op, weft_dtype table, weft_dtype rows)
 static weft_status check_ids(const weft_ids *ids)
 {
     if (ids->type != WEFT_I32 && ids->type != WEFT_I64) {
-        return wf_fail(WEFT_ERR_INVALID, "ids are i32 or i64, not %s",
+        return wf_fail(WEFT_ERR_INVALID, "ids must be i32 or i64, not %s",
                        weft_dtype_name(ids->type));
     }
     if (ids->n > IDS_MAX) {
@@ -88,8 +88,7 @@ static weft_status check_ids(const weft_ids *ids)
         return wf_fail(WEFT_ERR_INVALID, "ids is NULL");
     }
     if ((uintptr_t)ids->at % wf_dtype_bytes(ids->type) != 0) {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "ids are not aligned to their %zu bytes",
+        return wf_fail(WEFT_ERR_INVALID, "ids must be aligned to %zu bytes",
                        wf_dtype_bytes(ids->type));
     }
     return WEFT_OK;
@@ -105,8 +104,7 @@ static weft_status check_options(const weft_rows_options *options,
         return st;
     }
     if ((unsigned)out->bounds > WEFT_BOUNDS_UNCHECKED) {
-        return wf_fail(WEFT_ERR_INVALID, "there are no bounds number %d",
-                       (int)out->bounds);
+        return wf_fail(WEFT_ERR_INVALID, "unknown bounds %d", (int)out->bounds);
     }
     return WEFT_OK;
 }
@@ -123,8 +121,8 @@ static weft_status fill_region(wf_rows_call *call, bool writes)
     call->table.place = region->place;
     if (call->table.skip > room || call->far_bytes > room - call->table.skip) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "columns at byte %llu to %llu of a region whose rows "
-                       "have %llu bytes",
+                       "columns from byte %llu to %llu are out of range (rows "
+                       "have %llu bytes)",
                        (unsigned long long)call->table.skip,
                        (unsigned long long)(call->table.skip + call->far_bytes),
                        (unsigned long long)room);
@@ -167,15 +165,15 @@ static weft_status check_view(wf_rows_call *call)
     uint64_t left;
 
     if (t->first > t->rows) {
-        return wf_fail(
-            WEFT_ERR_INVALID, "a view from row %llu of a table that has %llu",
-            (unsigned long long)t->first, (unsigned long long)t->rows);
+        return wf_fail(WEFT_ERR_INVALID, "row %llu is out of range (%llu rows)",
+                       (unsigned long long)t->first,
+                       (unsigned long long)t->rows);
     }
     left = t->rows - t->first;
     if (t->limit > left) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "a view of %llu rows from row %llu on of a table that "
-                       "has %llu",
+                       "%llu rows from row %llu on are out of range (%llu "
+                       "rows)",
                        (unsigned long long)t->limit,
                        (unsigned long long)t->first,
                        (unsigned long long)t->rows);
@@ -193,7 +191,7 @@ static weft_status check_near(wf_rows_call *call)
     }
     if (call->ids.n > 1 && rows->pitch < call->near_bytes) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "rows of %llu bytes do not fit a pitch of %llu",
+                       "rows of %llu bytes do not fit into a pitch of %llu",
                        (unsigned long long)call->near_bytes,
                        (unsigned long long)rows->pitch);
     }
@@ -208,7 +206,7 @@ static weft_status check_places(const wf_rows_call *call)
     if ((unsigned)call->ids.place > WEFT_CUDA ||
         (unsigned)call->rows.place > WEFT_CUDA ||
         (unsigned)call->table.place > WEFT_CUDA) {
-        return wf_fail(WEFT_ERR_INVALID, "memory is on the host or on a GPU");
+        return wf_fail(WEFT_ERR_INVALID, "place is out of range");
     }
     if (call->ids.place != call->rows.place) {
         return wf_fail(WEFT_ERR_INVALID,

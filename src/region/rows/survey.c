@@ -43,15 +43,15 @@ static weft_status tell_past(const wf_rows_call *call)
 
         if (id >= 0 && (uint64_t)id >= call->limit) {
             return wf_fail(WEFT_ERR_INVALID,
-                           "%sid %lld at position %llu is past the end: there "
-                           "are %llu rows",
+                           "%sid %lld at position %llu is out of range (%llu "
+                           "rows)",
                            who, (long long)id, (unsigned long long)i,
                            (unsigned long long)call->limit);
         }
     }
     return wf_fail(WEFT_ERR_INVALID,
-                   "%san id is past the end of %llu rows (it has changed "
-                   "since)",
+                   "%san id was out of range (%llu rows), and has changed "
+                   "since",
                    who, (unsigned long long)call->limit);
 }
 

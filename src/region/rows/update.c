@@ -48,19 +48,18 @@ static weft_status check_rule(const weft_update *update, weft_update *out)
         return st;
     }
     if ((unsigned)u->kind > WEFT_LAZY_ADAM) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no optimizer number %d",
-                       (int)u->kind);
+        return wf_fail(WEFT_ERR_INVALID, "unknown optimizer %d", (int)u->kind);
     }
     adam = u->kind == WEFT_ADAM || u->kind == WEFT_LAZY_ADAM;
     if (!isfinite(u->lr) || !isfinite(u->weight_decay) || !(u->eps >= 0)) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "%s: lr %g, weight_decay %g and eps %g must be numbers, "
-                       "eps not negative",
+                       "%s: lr %g, weight_decay %g and eps %g must be finite, "
+                       "and eps not negative",
                        kinds[u->kind].name, u->lr, u->weight_decay, u->eps);
     }
     if (u->kind == WEFT_RMSPROP && !(u->alpha >= 0 && u->alpha <= 1)) {
-        return wf_fail(WEFT_ERR_INVALID, "rmsprop: alpha is %g, not in 0 to 1",
-                       u->alpha);
+        return wf_fail(WEFT_ERR_INVALID,
+                       "rmsprop: alpha is %g; it must be 0 to 1", u->alpha);
     }
     if (adam &&
         !(u->beta1 >= 0 && u->beta1 < 1 && u->beta2 >= 0 && u->beta2 < 1)) {
@@ -70,7 +69,7 @@ static weft_status check_rule(const weft_update *update, weft_update *out)
                        kinds[u->kind].name, u->beta1, u->beta2);
     }
     if (u->kind == WEFT_ADAM && u->step == 0) {
-        return wf_fail(WEFT_ERR_INVALID, "adam: steps count from 1");
+        return wf_fail(WEFT_ERR_INVALID, "adam: step must be at least 1");
     }
     return WEFT_OK;
 }
@@ -90,7 +89,7 @@ static weft_status check_place(const weft_table *t, const char *what)
     assert(wf_dtype_bytes(t->type) > 0);
     if (bits % wf_dtype_bytes(t->type) != 0) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "rows_update: elements of %s are not aligned to their "
+                       "rows_update: elements of %s must be aligned to their "
                        "size",
                        what);
     }
@@ -111,13 +110,13 @@ static weft_status check_weights(const weft_table *weights, const weft_ids *ids,
     if (weights->type != WEFT_F32 && weights->type != WEFT_F16 &&
         weights->type != WEFT_BF16) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "rows_update: weights are f32, f16 or bf16, not %s",
+                       "rows_update: weights must be f32, f16 or bf16, not %s",
                        weft_dtype_name(weights->type));
     }
     if (grads->type != WEFT_F32 || (uintptr_t)grads->at % sizeof(float) != 0 ||
         out->rows.pitch % sizeof(float) != 0) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "rows_update: gradients are f32 and aligned as such");
+                       "rows_update: gradients must be f32 and aligned");
     }
     return check_place(&out->table, "weights");
 }
@@ -209,7 +208,8 @@ static weft_status check_sums(const wf_rows_call *rows, const void *out_ids,
 {
     if (out->type != WEFT_F32 || out->place != rows->ids.place) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "rows_unique: sums are f32, and where the ids are");
+                       "rows_unique: out_grads must be f32, and on the host or "
+                       "GPU that the ids are on");
     }
     if (out_count == NULL ||
         (rows->ids.n > 0 && (out_ids == NULL || out->at == NULL))) {
@@ -245,9 +245,10 @@ weft_status weft_rows_unique(const weft_ids *ids, const weft_rows *grads,
     }
     if (grads->type != WEFT_F32 && grads->type != WEFT_F16 &&
         grads->type != WEFT_BF16) {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "rows_unique: gradients are f32, f16 or bf16, not %s",
-                       weft_dtype_name(grads->type));
+        return wf_fail(
+            WEFT_ERR_INVALID,
+            "rows_unique: gradients must be f32, f16 or bf16, not %s",
+            weft_dtype_name(grads->type));
     }
     /* A table of no rows: only ids and gradients are looked at. */
     table.type = grads->type;

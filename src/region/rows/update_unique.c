@@ -47,8 +47,8 @@ static weft_status entries_make(const weft_ids *ids, uint64_t rows, entry *out,
         }
         if (rows > 0 && (uint64_t)id >= rows) {
             return wf_fail(WEFT_ERR_INVALID,
-                           "id %lld at position %llu is past the end: there "
-                           "are %llu rows",
+                           "id %lld at position %llu is out of range (%llu "
+                           "rows)",
                            (long long)id, (unsigned long long)i,
                            (unsigned long long)rows);
         }
@@ -169,8 +169,8 @@ weft_status wf_unique_run(const weft_ids *ids, const weft_rows *grads,
     uint64_t most = 0;
 
     if (room == NULL || start == NULL) {
-        st = wf_fail(WEFT_ERR_NOMEM, "rows_unique: to sort %llu ids",
-                     (unsigned long long)ids->n);
+        st = wf_fail_nomem("rows_unique to sort %llu ids",
+                           (unsigned long long)ids->n);
     }
     if (st == WEFT_OK) {
         st = entries_make(ids, rows, room, &n, &most);
