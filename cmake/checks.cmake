@@ -18,5 +18,9 @@ add_test(NAME check_symbols
 add_test(NAME check_promises
     COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_promises.py
             --root ${PROJECT_SOURCE_DIR})
-set_tests_properties(check_includes check_symbols check_promises PROPERTIES
+add_test(NAME check_words
+    COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_words.py
+            --root ${PROJECT_SOURCE_DIR})
+set_tests_properties(check_includes check_symbols check_promises check_words
+    PROPERTIES
     LABELS check TIMEOUT 120 SKIP_RETURN_CODE 77)
