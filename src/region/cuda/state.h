@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What CUDA storage keeps, for the files device*.c. */
+/* The state of CUDA storage, for the files of this folder. */
 #ifndef WF_REGION_CUDA_STATE_H
 #define WF_REGION_CUDA_STATE_H
 
@@ -41,7 +41,7 @@ typedef struct wf_cuda_state {
     wf_cuda_view *views;
 } wf_cuda_state;
 
-/* Giving back cannot fail; that the driver is gone before us is no news. */
+/* Log an error of a release, except that the driver has shut down. */
 void wf_cuda_gave_back(int error, const char *what);
 
 /* Wait until no device of this process can be using the range. Under the

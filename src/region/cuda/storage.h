@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* CUDA memory of a region: the storage wf_storage_cuda, and what else there is
- * to ask of it.
+/* CUDA memory of a region: further functions of the storage wf_storage_cuda.
  *
  * Each rank that backs granules makes one allocation for them on its own
  * device, exports a descriptor, and maps all that it has, own and imported, at
  * the same offsets of one range of addresses. Access is granted to the rank's
  * own device, and to others of this process when they are asked for.
  *
- * The driver counts who holds an allocation. When its maker dies the others
- * keep it, and it is free when the last of them lets go, in whatever order and
- * by whatever end. Before a rank takes addresses away from its own devices it
- * waits for them, so that no kernel loses what it is working on. */
+ * The driver counts references to an allocation. When its maker dies the others
+ * keep it, and it is freed with the last reference, in any order and however
+ * the processes end. Before a rank unmaps addresses it waits for its own
+ * devices, so that no kernel loses memory that it is working on. */
 #ifndef WF_REGION_CUDA_STORAGE_H
 #define WF_REGION_CUDA_STORAGE_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all calls on files of regions begin with, and how their ranks come to
- * one result. */
+/* The common beginning of all calls on files of regions, and the agreement of
+ * their ranks on one result. */
 #ifndef WF_REGION_FILE_AGREE_H
 #define WF_REGION_FILE_AGREE_H
 
@@ -8,12 +8,12 @@
 
 #include "region/region.h"
 
-/* WEFT_OK if `own` is that on all ranks; else all get the failure of the first
- * rank that has one, named in the text. Collective. */
+/* WEFT_OK if `own` is WEFT_OK on all ranks; else all get the failure of the
+ * first rank that has one, named in the text. Collective. */
 weft_status wf_file_agree(weft_comm *comm, weft_status own);
 
-/* The same for what only rank 0 did; it gives its `n` bytes at `data` to all if
- * it went well. */
+/* Like wf_file_agree, for what only rank 0 did; if it succeeded, its `n` bytes
+ * at `data` are broadcast. */
 weft_status wf_file_tell(weft_comm *comm, weft_status own, void *data,
                          size_t n);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a saved region looks like in a file.
+/* The file format of a saved region.
  *
  *     0          header, 512 bytes, with its own CRC
  *     parts_at   rows of each rank that wrote it, u64 each
@@ -7,9 +7,9 @@
  *     data_at    the rows in global order, without gaps, to the end
  *
  * The data do not depend on the partition, and begin on a multiple of 64 KiB,
- * which is a page everywhere: any number of ranks can read them, and whoever
- * maps the file from there has the tensor. A block is a stretch of the data
- * that has nothing to do with rows; the last one may be shorter.
+ * which is a multiple of every page size: any number of ranks can read them,
+ * and the file can be mapped from there as the tensor. A block is a range of
+ * bytes, independent of rows; the last one may be shorter.
  *
  * All numbers are in the byte order of the machine that wrote it, which
  * `order` tells. Everything is checked before it is used. */
@@ -28,9 +28,9 @@
 #define WF_FILE_BLOCK_MAX ((uint64_t)1 << 26)
 #define WF_FILE_PARTS_MAX ((uint32_t)1 << 24)
 
-/* Flags. DIRTY: somebody has mapped the file to write to it, and the table has
- * not been brought up to date since. WRITTEN: it was so once; rows may have
- * been written after the table, too, which leaves no other trace. */
+/* Flags. DIRTY: the file has been mapped for writing, and the table has not
+ * been updated since. WRITTEN: it was dirty once; rows may have been written
+ * after the table, too, which leaves no other trace. */
 #define WF_FILE_DIRTY 1u
 #define WF_FILE_WRITTEN 2u
 
@@ -59,7 +59,7 @@ typedef struct wf_file_header {
 } wf_file_header;
 _Static_assert(sizeof(wf_file_header) == 512, "the format");
 
-/* What one wants to write. */
+/* The region to write. */
 typedef struct wf_file_shape {
     uint32_t dims;
     const uint64_t *shape;
@@ -69,19 +69,19 @@ typedef struct wf_file_shape {
     uint32_t parts;
 } wf_file_shape;
 
-/* Lay a file out; the CRCs are still to come. WEFT_ERR_INVALID if it cannot be
- * as large as that. */
+/* Fill in a header except its CRCs. WEFT_ERR_INVALID if the file would be too
+ * large. */
 weft_status wf_file_layout(const wf_file_shape *what, wf_file_header *out);
 
 /* Fill in the CRC of the header, which nothing may change afterwards. */
 void wf_file_seal(wf_file_header *header);
 
-/* Is this the header of a file of `file_bytes`? `name` is for the error. Only
- * WEFT_OK means that any field can be relied upon. */
+/* Validate the header of a file of `file_bytes`. `name` is for the error. No
+ * field may be used before this returns WEFT_OK. */
 weft_status wf_file_check(const char *name, const wf_file_header *header,
                           uint64_t file_bytes);
 
-/* Does it begin as a file of ours does? */
+/* Does it begin with our magic? */
 bool wf_file_is_ours(const void *bytes, size_t n);
 
 /* Of a checked header. */

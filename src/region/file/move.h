@@ -3,12 +3,12 @@
  *
  * Seen from here the file is one stream of bytes, its rows one after the other,
  * and byte `at` of it belongs to row at / width. The share of a rank is its own
- * rows; only those of a round-robin region, if all are mapped, are shared out
- * in one piece each instead, so that nobody writes a file row by row.
+ * rows, except that a round-robin region that is mapped everywhere is divided
+ * into one contiguous share per rank, so that no rank writes row by row.
  *
  * The share is cut at multiples of `block` of the stream. Each piece goes
- * through a buffer: what is written is then what the checksum is of, even if
- * somebody changes the row meanwhile. */
+ * through a buffer, so that the checksum is that of the bytes written, even if
+ * another thread changes the row meanwhile. */
 #ifndef WF_REGION_FILE_MOVE_H
 #define WF_REGION_FILE_MOVE_H
 
@@ -26,7 +26,7 @@ typedef struct wf_file_move {
     bool load;      /* from file to region */
     uint64_t rows;  /* in the file, at most those of the region */
     uint64_t width; /* bytes of a row in the file */
-    uint64_t skip;  /* where they begin in the region's row */
+    uint64_t skip;  /* their offset in the region's row */
     uint64_t block;
     wf_file_piece_fn *piece;
     void *ctx;

@@ -11,9 +11,9 @@
 #include <stdbool.h>
 #include <weft/file.h>
 
-/* So much tells how long the header is. */
+/* The bytes from which the length of the header is known. */
 #define WF_NPY_PREFIX 12u
-/* No array of ours needs a longer one. */
+/* A longer header is refused. */
 #define WF_NPY_HEADER_MAX 65536u
 
 typedef struct wf_npy {
@@ -27,14 +27,14 @@ typedef struct wf_npy {
 
 bool wf_npy_is(const void *bytes, size_t n);
 
-/* Bytes of the header with all before it, from the first WF_NPY_PREFIX bytes
- * of a file; at most WF_NPY_HEADER_MAX. */
+/* The offset of the data, from the first WF_NPY_PREFIX bytes of a file; at most
+ * WF_NPY_HEADER_MAX. */
 weft_status wf_npy_header_bytes(const char *name, const void *prefix, size_t n,
                                 size_t *out);
 
-/* Read a header of `n` bytes, as that says. `name` is for errors:
- * WEFT_ERR_PROTOCOL, or WEFT_ERR_UNSUPPORTED for arrays in Fortran's order, in
- * the other byte order, or of types that regions do not have. */
+/* Parse a header of that many bytes. `name` is for errors: WEFT_ERR_PROTOCOL,
+ * or WEFT_ERR_UNSUPPORTED for arrays in Fortran order, in the other byte order,
+ * or of types that regions do not support. */
 weft_status wf_npy_parse(const char *name, const void *bytes, size_t n,
                          wf_npy *out);
 

@@ -5,12 +5,12 @@
 
 #include "region/file/move.h"
 
-/* How many rows from `row` on, which `owner` has, follow each other in memory
- * and in the region. */
+/* How many rows of `owner` from `row` on are consecutive both in memory and in
+ * the region. */
 uint64_t wf_file_rows_together(const wf_partition *p, uint64_t row,
                                uint32_t owner);
 
-/* Each thread that copies does it between these. */
+/* Each thread calls these before and after it copies. */
 weft_status wf_file_rows_enter(const weft_region *region);
 void wf_file_rows_leave(const weft_region *region);
 

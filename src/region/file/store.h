@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file as the memory of a region: its first rank has it open, the others get
- * the descriptor, and all map the data of it. */
+/* A file as the memory of a region: the first rank opens it, the others get its
+ * descriptor, and all map its data. */
 #ifndef WF_REGION_FILE_STORE_H
 #define WF_REGION_FILE_STORE_H
 
@@ -16,8 +16,8 @@ typedef struct wf_file_store_arg {
 
 extern const wf_storage wf_storage_file;
 
-/* Of a region that has this storage: its file, named as the region is, and the
- * header it was made with. */
+/* The file of a region that has this storage, named as the region is, and the
+ * header that it was opened with. */
 wf_file wf_file_store_file(const weft_region *region);
 const wf_file_header *wf_file_store_header(const weft_region *region);
 

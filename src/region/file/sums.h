@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The checksums of all blocks, made by all ranks together: each adds what its
- * own bytes give, and the exclusive or over the ranks is the table of a file.
- */
+/* The checksums of all blocks, computed by all ranks together: each adds the
+ * contribution of its own bytes, and the exclusive or over the ranks is the
+ * table of a file. */
 #ifndef WF_REGION_FILE_SUMS_H
 #define WF_REGION_FILE_SUMS_H
 
@@ -24,8 +24,8 @@ void wf_file_sums_fini(wf_file_sums *sums);
 void wf_file_sums_add(wf_file_sums *sums, uint64_t at, const void *bytes,
                       size_t n);
 
-/* Put those of all ranks together: on rank 0 the result is the table, which is
- * `sums`' own. Collective. */
+/* Combine those of all ranks; on rank 0 `*table` is the result, owned by
+ * `sums`. Collective. */
 weft_status wf_file_sums_join(wf_file_sums *sums, weft_comm *comm,
                               const uint32_t **table);
 

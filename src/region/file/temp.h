@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A file that appears under its name when it is whole.
+/* A file that appears under its name when it is complete.
  *
  * Rank 0 makes it, without a name where the file system can (O_TMPFILE), so
  * that nothing is left of it if the process dies; else under a random name
- * beside the wanted one. The other ranks of its node get its descriptor by
+ * beside the final one. The other ranks of its node get its descriptor by
  * mail; with ranks on other nodes it has a name that they open.
  *
- * A nameless file gets its name at once where that is free. To take the place
- * of another file it needs a name of its own first, as no system call does
- * both. That is ".NAME.weft-new", whose file is locked as long as somebody is
- * about to rename it: what a process leaves there that dies between the two
- * calls is taken away by the next one that replaces this file. */
+ * A nameless file is linked to its name if that is free. To replace another
+ * file it needs a temporary name first, as no system call does both. That is
+ * ".NAME.weft-new", whose file is locked until it is renamed: what a process
+ * leaves there that dies between the two calls is removed by the next one that
+ * replaces this file. */
 #ifndef WF_REGION_FILE_TEMP_H
 #define WF_REGION_FILE_TEMP_H
 
@@ -25,18 +25,18 @@ typedef struct wf_temp {
     char name[WF_TEMP_NAME_MAX]; /* what it has now; empty: none */
 } wf_temp;
 
-/* Make one of `bytes`, all zero, the room for it taken from the disk. On rank
- * 0 alone. `path` must outlive it; `named` asks for a name. */
+/* Create a zeroed file of `bytes`, allocated on the disk. On rank 0 only.
+ * `path` must outlive it; `named` asks for a name. */
 weft_status wf_temp_create(const char *path, uint64_t bytes, bool named,
                            wf_temp *out);
 
-/* Let all ranks have what rank 0 made; `made` is rank 0's status of that.
+/* Open on all ranks the file that rank 0 created with status `made`.
  * Collective; fails on all or none. */
 weft_status wf_temp_share(weft_comm *comm, const char *path, weft_status made,
                           wf_temp *temp);
 
-/* Give it its name, in place of what has that now, and bring this to the disk,
- * too. On rank 0 alone; the file itself has been flushed before. */
+/* Give it its final name, replacing a file that has it, and flush the
+ * directory. On rank 0 only; the file itself has been flushed before. */
 weft_status wf_temp_publish(wf_temp *temp);
 
 /* Close it; remove it if it has not been published. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows that are not mapped here: they are asked for by active messages, and a
- * rank that maps them answers from its handler, without a call of its own.
+/* Rows that are not mapped here: the caller asks for them by active messages,
+ * and a rank that maps them answers from its handler.
  *
  *   remote.c         a region's part in it; a call, block by block
  *   ask.c     the caller's side: questions go out, answers come in
@@ -9,10 +9,9 @@
  *
  * Whom to ask: the owner; in the two-hop hierarchy the rank on the owner's node
  * that has the caller's own number there (modulo the ranks of that node), which
- * reads and writes the owner's rows directly, since it maps them. Where that
- * rank has died or left, the next one of the node takes its place. Questions
- * name rows by their number in the region, so whoever is asked needs to know
- * nothing of the way they came.
+ * reads and writes the owner's rows directly, since it maps them. If that rank
+ * has died or left, the next one of the node is asked. Questions name rows by
+ * their number in the region, so the answer does not depend on the route.
  *
  * A question and its answer:
  *
@@ -23,19 +22,19 @@
  *           piece of one row that is longer than a payload. A gather has as
  *           many answers as it takes, a write has one.
  *
- * A target is owed as many bytes of rows as were asked for and not answered. No
- * more than WF_ROWS_WINDOW may be due, so what answers have to wait for room is
- * bounded in the memory of the rank that is asked, too. Handlers never wait:
- * two ranks may ask each other at the same time.
+ * `owed` counts the bytes of rows that a target was asked for and has not
+ * answered. It is at most WF_ROWS_WINDOW, which also bounds the answers that
+ * queue in the memory of the target. Handlers never wait: two ranks may ask
+ * each other at the same time.
  *
  * Questions of one call to one rank are answered in their order, so that of
  * equal ids the last one wins, and sums are added in order. A write is answered
  * when it is done.
  *
- * Whoever has given the region up answers with WEFT_ERR_CLOSED. What comes in
- * is checked before it is used. A question that makes no sense is answered with
- * WEFT_ERR_PROTOCOL; an answer that makes none fails the call, and one to a
- * call that is over is dropped. */
+ * A rank that has released the region answers with WEFT_ERR_CLOSED. What comes
+ * in is checked before it is used. A malformed question is answered with
+ * WEFT_ERR_PROTOCOL; a malformed answer fails the call, and one to a call that
+ * is over is dropped. */
 #ifndef WF_REGION_REMOTE_REMOTE_H
 #define WF_REGION_REMOTE_REMOTE_H
 
@@ -77,7 +76,7 @@ typedef struct wf_rows_answer {
 } wf_rows_answer;
 _Static_assert(sizeof(wf_rows_answer) == 40, "layout");
 
-/* What a rank keeps of a region with rows elsewhere. On the world's list. */
+/* A rank's state of a region with rows on other nodes. On the world's list. */
 typedef struct wf_region_remote {
     wf_region_extra extra;
     weft_region *region;
@@ -131,14 +130,14 @@ wf_am_fn wf_rows_on_ask;
 wf_am_fn wf_rows_on_answer;
 
 /* Put the block on the list and ask for as much as the windows allow; take it
- * off: from then on no handler touches it. */
+ * off the list: from then on no handler touches it. */
 void wf_rows_block_begin(wf_rows_block *block);
 void wf_rows_block_end(wf_rows_block *block);
 
-/* It has failed, for the reason that is the detail. Under world->drive. */
+/* Fail the block with `st` and the error detail. Under world->drive. */
 void wf_rows_block_fail(wf_rows_block *block, weft_status st);
 
-/* Until it is over: WEFT_OK, or why it failed. */
+/* Wait until it is over: WEFT_OK, or why it failed. */
 weft_status wf_rows_block_wait(wf_rows_block *block);
 
 static inline int64_t wf_rows_id(const weft_ids *ids, uint64_t i)

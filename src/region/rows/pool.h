@@ -15,10 +15,10 @@
 typedef void wf_pool_fn(void *ctx, uint32_t part);
 
 /* Call fn(ctx, i) once for each i below `parts`, on up to `threads` threads,
- * the caller's among them. Each thread has a range of parts, the same one in
- * the next call like this, so that what it writes stays in its cache; one that
- * is done helps the others. Returns when all are done, and what they wrote is
- * seen then. Any thread may call it, but `fn` must not. */
+ * including the caller's. Each thread has a range of parts, the same one in the
+ * next call like this, so that what it writes stays in its cache; one that is
+ * done helps the others. Returns when all are done and their writes are
+ * visible. Any thread may call it, but `fn` must not. */
 void wf_pool_run(uint32_t threads, uint32_t parts, wf_pool_fn *fn, void *ctx);
 
 /* Threads for a call that does not say: WEFT_THREADS, else as many as the

@@ -18,7 +18,7 @@ typedef enum wf_rows_op {
     WF_ROWS_ADD
 } wf_rows_op;
 
-/* A call whose arguments have been found good, all defaults filled in. */
+/* A call whose arguments have been checked, with all defaults filled in. */
 typedef struct wf_rows_call {
     wf_rows_op op;
     weft_table table; /* of a region: `rows` and `pitch` are the region's, and
@@ -36,12 +36,12 @@ weft_status wf_rows_check(wf_rows_op op, const weft_table *table,
                           const weft_ids *ids, const weft_rows *rows,
                           const weft_rows_options *options, wf_rows_call *out);
 
-/* Look through the ids, count the rows for the statistics of a region, and, if
- * the bounds ask for it, fail before anything is written. Host ids. */
+/* Check all ids before anything is written, as the bounds ask, and count the
+ * rows for the statistics of a region. Host ids. */
 weft_status wf_rows_survey(const wf_rows_call *call);
 
-/* Move the rows. All of them are mapped here, and all memory is the host's.
- * Ids past the end are left out, whatever the bounds say, save UNCHECKED. */
+/* Move the rows, all of which are mapped here, in host memory. Ids past the end
+ * are skipped, unless the bounds are UNCHECKED. */
 void wf_rows_run(const wf_rows_call *call);
 
 /* Threads that a call may use. */

@@ -13,7 +13,7 @@
 
 #include "region/rows/rows.h"
 
-/* A step whose arguments have been found good. */
+/* A step whose arguments have been checked. */
 typedef struct wf_update_call {
     wf_rows_call rows; /* weights, ids and gradients */
     weft_table state[WEFT_UPDATE_STATES];
@@ -24,7 +24,7 @@ typedef struct wf_update_call {
 /* Host memory; ids are in bounds or left out. */
 void wf_update_run(const wf_update_call *call);
 
-/* The numbers of a rule, as each row wants them. */
+/* The parameters of a rule, as the arithmetic of a row uses them. */
 typedef struct wf_rule {
     weft_optimizer kind;
     float lr;
@@ -42,7 +42,7 @@ typedef struct wf_rule {
 } wf_rule;
 
 void wf_rule_of(const weft_update *update, wf_rule *out);
-/* For a row that is at its step number `t`. */
+/* Adjust the rule to a row whose own step count is `t`. */
 void wf_rule_count(wf_rule *rule, uint64_t t);
 
 /* One piece of a row: `n` weights w with gradients g; s0 and s1 are the state
@@ -56,7 +56,7 @@ float wf_step_squares(const wf_rule *rule, const float *w, const float *g,
 /* sum[i] += g[i] */
 void wf_step_add(float *sum, const float *g, size_t n);
 
-/* weft_rows_unique in host memory; arguments are good. */
+/* weft_rows_unique in host memory; the arguments have been checked. */
 weft_status wf_unique_run(const weft_ids *ids, const weft_rows *grads,
                           uint64_t width, uint64_t rows, void *out_ids,
                           const weft_rows *out_grads, uint64_t *out_count,
