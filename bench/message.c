@@ -235,11 +235,15 @@ static void join(bench *b, const char *name)
     }
     must(wf_settings_load(NULL, &settings));
     must(weft_boot_open_local(name, b->rank, 2, &boot));
-    must(wf_host_join(boot, &settings, (wf_interrupt){0}, &b->host));
+    must(wf_host_join(boot, &settings, NULL, 0, (wf_interrupt){0}, &b->host));
     weft_boot_close(boot);
     for (unsigned w = 0; w < WAYS; w++) {
+        uint32_t other = 1 - b->rank;
+        wf_port_setup setup = {
+            .host = b->host, .settings = &settings, .rank = &other, .ranks = 1};
+
         must(wf_settings_load(way_settings[w], &settings));
-        must(wf_transport_shm.open(b->host, &settings, &b->port[w]));
+        must(wf_transport_shm.open(&setup, &b->port[w]));
     }
 }
 

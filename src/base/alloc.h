@@ -6,12 +6,14 @@
 
 #include <stddef.h>
 
-void *wf_alloc(size_t bytes);
-void *wf_zalloc(size_t bytes);
+#include "base/export.h"
+
+WF_API void *wf_alloc(size_t bytes);
+WF_API void *wf_zalloc(size_t bytes);
 void *wf_zalloc_aligned(size_t align, size_t bytes);
 void *wf_realloc(void *old, size_t bytes);
 char *wf_strdup(const char *text);
-void wf_free(void *p);
+WF_API void wf_free(void *p);
 
 /* For tests: let the nth allocation from now (1 is the next one) on this
  * thread fail, once; 0 switches it off. */

@@ -6,10 +6,13 @@
 #include <stdbool.h>
 #include <weft/log.h>
 
+#include "base/export.h"
+
 /* Is this level shown? For work that only a log line needs. */
 bool wf_log_on(weft_log_level level);
 
-void wf_log(weft_log_level level, const char *fmt, ...) WEFT_PRINTF(2, 3);
+WF_API void wf_log(weft_log_level level, const char *fmt, ...)
+    WEFT_PRINTF(2, 3);
 
 /* The level that WEFT_LOG asks for, unless the program set one. */
 void wf_log_default_level(weft_log_level level);

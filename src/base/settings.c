@@ -170,6 +170,11 @@ static weft_status parse_node(const char *text, void *field)
     return parse_name(text, field, sizeof(((wf_settings *)0)->node));
 }
 
+static weft_status parse_transports(const char *text, void *field)
+{
+    return parse_name(text, field, sizeof(((wf_settings *)0)->transports));
+}
+
 static weft_status parse_engine(const char *text, void *field)
 {
     return parse_name(text, field, sizeof(((wf_settings *)0)->engine));
@@ -228,6 +233,9 @@ static const setting table[] = {
     {"NODE", "", parse_node, AT(node),
      "Ranks with different names map no memory of each other, even on one "
      "host"},
+    {"TRANSPORTS", "auto", parse_transports, AT(transports),
+     "Transports that may be used, with commas between (self,shm); they must "
+     "be there. auto: all that are"},
     {"ENGINE", "auto", parse_engine, AT(engine),
      "The engine of all collectives, by name (shm, message), where it can "
      "serve"},

@@ -28,6 +28,7 @@ typedef struct wf_settings {
     uint64_t timeout_ns;
     uint64_t boot_timeout_ns;
     char node[64];
+    char transports[64]; /* "auto", or names with commas */
     char engine[32];
     char algorithm[256];
     uint64_t spin_ns; /* UINT64_MAX: chosen by ranks and cores */

@@ -8,18 +8,21 @@
 #include <stdint.h>
 #include <weft/status.h>
 
+#include "base/export.h"
+
 #define WF_DETAIL_MAX 1024
 
 /* Record the detail for this thread and return `status`. */
-weft_status wf_fail(weft_status status, const char *fmt, ...) WEFT_PRINTF(2, 3);
+WF_API weft_status wf_fail(weft_status status, const char *fmt, ...)
+    WEFT_PRINTF(2, 3);
 weft_status wf_vfail(weft_status status, const char *fmt, va_list args)
     WEFT_PRINTF(2, 0);
 
 /* WEFT_ERR_NOMEM, "no memory for ...". */
-weft_status wf_fail_nomem(const char *fmt, ...) WEFT_PRINTF(1, 2);
+WF_API weft_status wf_fail_nomem(const char *fmt, ...) WEFT_PRINTF(1, 2);
 
 /* Like wf_fail, but takes the status from errno and appends its text. */
-weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
+WF_API weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
 
 /* The status that another process told as this number: WEFT_OK or a failure;
  * what is neither is WEFT_ERR_PROTOCOL. */

@@ -47,20 +47,11 @@ static weft_comm **open_find(weft_world *world, uint32_t id)
 }
 
 /* From progress(), which runs under world->drive. */
-static bool is_wanted(void *ctx, uint64_t tag)
+bool wf_ids_wanted(void *ctx, uint64_t tag)
 {
     const weft_comm *comm = *open_find(ctx, (uint32_t)(tag >> 32) & ~1u);
 
     return comm != NULL && comm->is_open;
-}
-
-void wf_ids_watch(weft_world *world)
-{
-    for (uint32_t i = 0; i < world->ports.count; i++) {
-        const wf_route *r = &world->ports.route[i];
-
-        r->transport->ask(r->port, is_wanted, world);
-    }
 }
 
 /* A round takes something of each ring that is not empty, so that as many as a

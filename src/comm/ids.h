@@ -34,8 +34,9 @@ weft_status wf_ids_pick(weft_comm *comm);
 void wf_ids_open(weft_comm *comm);
 void wf_ids_close(weft_comm *comm);
 
-/* Have the ports of a world ask before they keep a message. */
-void wf_ids_watch(weft_world *world);
+/* Is a message with this tag for an id that is open? What the ports of a world
+ * ask before they keep one (a wf_keep_fn). Under world->drive. */
+bool wf_ids_wanted(void *world, uint64_t tag);
 
 /* Mail whose key has this bit and WF_MAIL_CALL asks for the ids that its sender
  * has led; answered on the watching thread. */

@@ -26,19 +26,12 @@ static bool overlap(const wf_want *a, const wf_want *b)
 
 static bool member_lost(const weft_comm *comm, uint32_t member)
 {
-    uint32_t rank = comm->member[member];
-    const wf_route *to = wf_world_route(comm->world, rank);
-
-    return to->transport->lost(to->port, rank);
+    return comm->world->ports.lost[comm->member[member]] != WEFT_OK;
 }
 
-/* The transport knows that it went, the board how. */
 weft_status wf_peer_lost(const weft_comm *comm, uint32_t member)
 {
-    weft_status st = wf_host_check(comm->world->host, comm->member[member]);
-
-    return st != WEFT_OK ? st
-                         : wf_fail(WEFT_ERR_PEER, "rank %u went away", member);
+    return wf_ports_fail(comm->world, comm->member[member]);
 }
 
 bool wf_loss_is_private(const weft_comm *comm, weft_status st)

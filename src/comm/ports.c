@@ -4,11 +4,93 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/library.h"
+#include "base/log.h"
 #include "base/status.h"
-#include "comm/world.h"
+#include "comm/ids.h"
+#include "mem/watch.h"
 
 /* In wf_ports.to: no transport reaches it. */
 #define NOWHERE UINT8_MAX
+
+/* --- before ranks know of each other -------------------------------------- */
+
+/* May this transport be used, as WEFT_TRANSPORTS says? `*named` if it is named
+ * there, so that it has to work. */
+static bool allowed(const wf_settings *s, const char *name, bool *named)
+{
+    size_t n = strlen(name);
+    const char *at = s->transports;
+
+    *named = false;
+    if (strcmp(at, "auto") == 0) {
+        return true;
+    }
+    while (!*named && at != NULL) {
+        *named = strncmp(at, name, n) == 0 && (at[n] == ',' || at[n] == '\0');
+        at = strchr(at, ',');
+        at = at != NULL ? at + 1 : NULL;
+    }
+    return *named;
+}
+
+/* The transport that a row of the table means. */
+static weft_status load(const wf_transport *row, const wf_transport **out)
+{
+    const void *found = row;
+    weft_status st = WEFT_OK;
+
+    if (row->library != NULL) {
+        st = wf_library_find(NULL, row->library, WF_TRANSPORT_SYMBOL, &found);
+    }
+    *out = found;
+    return st;
+}
+
+/* Every version of the contract begins with its number. */
+static weft_status check_abi(const wf_transport *row, const wf_transport *t)
+{
+    return row->abi == WF_TRANSPORT_ABI && t->abi == WF_TRANSPORT_ABI
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_INVALID,
+                         "transport %s is built for version %u of the "
+                         "contract, and this libweft for version %u: build "
+                         "both anew",
+                         row->name, t->abi, WF_TRANSPORT_ABI);
+}
+
+/* Add the transport of a row, if it works here, and its address. */
+static weft_status prepare(weft_world *world, const wf_transport *row,
+                           uint32_t ranks, wf_address *address,
+                           size_t *addresses)
+{
+    wf_ports *p = &world->ports;
+    wf_route *route = &p->route[p->prepared];
+    bool named;
+    weft_status st;
+
+    if (!allowed(&world->settings, row->name, &named) ||
+        (ranks == 1 && !named && row->library != NULL)) {
+        return WEFT_OK;
+    }
+    *route = (wf_route){.descriptor = -1};
+    st = load(row, &route->transport);
+    if (st == WEFT_OK) {
+        st = check_abi(row, route->transport);
+    }
+    if (st == WEFT_OK && route->transport->prepare != NULL) {
+        address->of = route->transport->name;
+        st = route->transport->prepare(&world->settings, &route->port, address);
+        *addresses += st == WEFT_OK;
+    }
+    if (st == WEFT_ERR_UNSUPPORTED && !named) {
+        wf_log(WEFT_LOG_DEBUG, "transport %s cannot be used: %s", row->name,
+               weft_error_detail());
+        return WEFT_OK;
+    }
+    p->prepared += st == WEFT_OK;
+    return st;
+}
 
 static uint32_t table_size(const weft_world *world)
 {
@@ -20,46 +102,144 @@ static uint32_t table_size(const weft_world *world)
     return n;
 }
 
-static weft_status alloc(weft_world *world)
+static weft_status alloc(weft_world *world, uint32_t ranks)
 {
     wf_ports *p = &world->ports;
-    uint32_t ranks = world->host->ranks;
+    size_t n = table_size(world);
 
-    p->route = wf_zalloc(table_size(world) * sizeof(*p->route));
-    p->to = wf_zalloc(ranks);
+    p->route = wf_zalloc((n + 1) * sizeof(*p->route));
+    p->to = wf_alloc(ranks);
     p->told = wf_zalloc(ranks * sizeof(*p->told));
-    if (p->route == NULL || p->to == NULL || p->told == NULL) {
+    p->lost = wf_zalloc(ranks * sizeof(*p->lost));
+    if (p->route == NULL || p->to == NULL || p->told == NULL ||
+        p->lost == NULL || n >= NOWHERE) {
         return wf_fail(WEFT_ERR_NOMEM, "the routes to %u ranks", ranks);
     }
     memset(p->to, NOWHERE, ranks);
     return WEFT_OK;
 }
 
-/* Route to transport `t` all ranks that it reaches and none before it did. True
- * if there is such a rank. */
-static bool take_ranks(weft_world *world, const wf_transport *t)
+weft_status wf_ports_join(weft_world *world, const weft_boot *boot,
+                          wf_interrupt interrupt)
 {
-    wf_ports *p = &world->ports;
-    bool any = false;
+    uint32_t n = table_size(world);
+    wf_address *address = wf_zalloc((n + 1) * sizeof(*address));
+    size_t addresses = 0;
+    weft_status st = address != NULL ? alloc(world, boot->ranks)
+                                     : wf_fail(WEFT_ERR_NOMEM, "addresses");
 
-    for (uint32_t r = 0; r < world->host->ranks; r++) {
-        if (p->to[r] == NOWHERE && t->reaches(world->host, r)) {
-            p->to[r] = (uint8_t)p->count;
-            any = true;
-        }
+    for (uint32_t i = 0; i < n && st == WEFT_OK; i++) {
+        const wf_transport *row = world->parts->transports[i];
+
+        st = prepare(world, row, boot->ranks, &address[addresses], &addresses);
     }
-    return any;
+    if (st != WEFT_OK) {
+        wf_join_decline(boot);
+    } else {
+        st = wf_host_join(boot, &world->settings, address, addresses, interrupt,
+                          &world->host);
+    }
+    wf_free(address);
+    return st;
 }
 
-static weft_status open_port(weft_world *world, const wf_transport *t)
+/* --- routes --------------------------------------------------------------- */
+
+static void on_loss(void *ctx, uint32_t rank, weft_status why)
+{
+    weft_world *world = ctx;
+    const wf_peer *peer = &world->host->peer[rank];
+
+    world->ports.lost[rank] = why;
+    wf_log(WEFT_LOG_INFO, "rank %u lost rank %u (pid %d on %s): %s",
+           world->host->rank, rank, peer->pid, peer->host,
+           weft_status_text(why));
+    wf_board_ring(wf_host_own(world->host)); /* those who wait for it */
+}
+
+weft_status wf_ports_fail(const weft_world *world, uint32_t rank)
+{
+    const wf_peer *peer = &world->host->peer[rank];
+    weft_status st = wf_host_check(world->host, rank);
+
+    if (st == WEFT_OK && world->ports.lost[rank] == WEFT_ERR_PROTOCOL) {
+        st = wf_fail(WEFT_ERR_PROTOCOL,
+                     "rank %u (pid %d on %s) sent something malformed before",
+                     rank, peer->pid, peer->host);
+    }
+    return st != WEFT_OK
+               ? st
+               : wf_fail(WEFT_ERR_PEER,
+                         "the connection with rank %u (pid %d on %s) was lost",
+                         rank, peer->pid, peer->host);
+}
+
+static bool reaches(const weft_world *world, const wf_transport *t,
+                    uint32_t rank)
+{
+    wf_address ignored;
+
+    return (t->prepare == NULL ||
+            wf_join_address(world->host->table, rank, t->name, &ignored)) &&
+           t->reaches(world->host, rank);
+}
+
+/* Route to transport `t` all ranks that it reaches and none before it did; they
+ * are listed in `list`. Returns their number. */
+static uint32_t take_ranks(weft_world *world, const wf_transport *t,
+                           uint32_t *list)
 {
     wf_ports *p = &world->ports;
-    wf_route *route = &p->route[p->count];
-    weft_status st = t->open(world->host, &world->settings, &route->port);
+    uint32_t n = 0;
 
-    if (st == WEFT_OK) {
-        route->transport = t;
-        p->count++;
+    for (uint32_t r = 0; r < world->host->ranks; r++) {
+        if (p->to[r] == NOWHERE && reaches(world, t, r)) {
+            p->to[r] = (uint8_t)p->count;
+            list[n++] = r;
+        }
+    }
+    return n;
+}
+
+static weft_status open_port(weft_world *world, wf_route *route,
+                             const uint32_t *list, uint32_t n)
+{
+    const wf_transport *t = route->transport;
+    wf_port_setup setup = {.host = world->host,
+                           .settings = &world->settings,
+                           .rank = list,
+                           .ranks = n,
+                           .keep = wf_ids_wanted,
+                           .lost = on_loss,
+                           .ctx = world};
+    weft_status st = t->open(&setup, &route->port);
+
+    if (st == WEFT_OK && t->descriptor != NULL) {
+        route->descriptor = t->descriptor(route->port);
+    }
+    if (st == WEFT_OK && route->descriptor >= 0) {
+        st = wf_watch_add(world->host->watch, route->descriptor);
+        world->ports.watched += st == WEFT_OK;
+    }
+    return st;
+}
+
+/* Open the route, or close it if it leads nowhere. */
+static weft_status use_route(weft_world *world, wf_route *route, uint32_t *list)
+{
+    wf_ports *p = &world->ports;
+    uint32_t n = take_ranks(world, route->transport, list);
+    wf_route used = *route;
+    weft_status st = WEFT_OK;
+
+    *route = (wf_route){.descriptor = -1};
+    if (n > 0) {
+        st = open_port(world, &used, list, n);
+    }
+    if (n > 0 && st == WEFT_OK) {
+        p->route[p->count++] = used;
+    } else {
+        used.transport->close(used.port);
     }
     return st;
 }
@@ -74,22 +254,22 @@ static weft_status check_routes(const weft_world *world)
                ? WEFT_OK
                : wf_fail(WEFT_ERR_UNSUPPORTED,
                          "no transport leads from rank %u (on %s) to rank %u "
-                         "(on %s)",
+                         "(on %s); WEFT_TRANSPORTS is %s",
                          host->rank, host->peer[host->rank].host, rank,
-                         host->peer[rank].host);
+                         host->peer[rank].host, world->settings.transports);
 }
 
 weft_status wf_ports_open(weft_world *world)
 {
-    weft_status st = alloc(world);
+    wf_ports *p = &world->ports;
+    uint32_t *list = wf_alloc(world->host->ranks * sizeof(*list));
+    weft_status st =
+        list != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "a list of ranks");
 
-    for (uint32_t i = 0; i < table_size(world) && st == WEFT_OK; i++) {
-        const wf_transport *t = world->parts->transports[i];
-
-        if (take_ranks(world, t)) {
-            st = open_port(world, t);
-        }
+    for (uint32_t i = 0; i < p->prepared && st == WEFT_OK; i++) {
+        st = use_route(world, &p->route[i], list);
     }
+    wf_free(list);
     return st == WEFT_OK ? check_routes(world) : st;
 }
 
@@ -97,12 +277,21 @@ void wf_ports_close(weft_world *world)
 {
     wf_ports *p = &world->ports;
 
-    while (p->count > 0) {
-        wf_route *r = &p->route[--p->count];
+    for (uint32_t i = p->prepared; i-- > 0;) {
+        wf_route *r = &p->route[i];
 
-        r->transport->close(r->port);
+        if (r->descriptor >= 0) {
+            wf_watch_remove(world->host->watch, r->descriptor);
+        }
+        if (r->port != NULL) {
+            r->transport->close(r->port);
+        }
         r->port = NULL;
+        r->descriptor = -1;
     }
+    p->count = 0;
+    p->prepared = 0;
+    p->watched = 0;
 }
 
 void wf_ports_fini(weft_world *world)
@@ -110,7 +299,10 @@ void wf_ports_fini(weft_world *world)
     wf_free(world->ports.route);
     wf_free(world->ports.to);
     wf_free(world->ports.told);
+    wf_free(world->ports.lost);
 }
+
+/* --- use ------------------------------------------------------------------ */
 
 static void tell_of_losses(weft_world *world)
 {
@@ -162,20 +354,37 @@ bool wf_ports_busy(const weft_world *world)
     return busy;
 }
 
-/* No port has a descriptor: the bell rings by itself. */
 bool wf_ports_arm(weft_world *world)
 {
-    (void)world;
-    return true;
+    const wf_ports *p = &world->ports;
+    bool armed = true;
+
+    if (p->watched == 0) {
+        return true;
+    }
+    pthread_mutex_lock(&world->drive);
+    for (uint32_t i = 0; i < p->count && armed; i++) {
+        const wf_route *r = &p->route[i];
+
+        if (r->descriptor >= 0) {
+            armed = r->transport->arm(r->port);
+            wf_watch_arm(world->host->watch, r->descriptor);
+        }
+    }
+    pthread_mutex_unlock(&world->drive);
+    return armed;
 }
 
+/* What watches the descriptors is the parent's. */
 void wf_ports_orphan(weft_world *world)
 {
-    const wf_ports *p = &world->ports;
+    wf_ports *p = &world->ports;
 
     for (uint32_t i = 0; i < p->count; i++) {
+        p->route[i].descriptor = -1;
         if (p->route[i].transport->orphan != NULL) {
             p->route[i].transport->orphan(p->route[i].port);
         }
     }
+    p->watched = 0;
 }

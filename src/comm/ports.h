@@ -16,19 +16,29 @@
 /* A transport, and this rank's port of it. */
 typedef struct wf_route {
     const wf_transport *transport;
-    wf_port *port; /* NULL: it is closed */
+    wf_port *port;  /* NULL: it is closed */
+    int descriptor; /* to be watched while this rank sleeps, or -1 */
 } wf_route;
 
 typedef struct wf_ports {
-    uint32_t count;  /* of ports that are open */
-    wf_route *route; /* in the order of the table */
-    uint8_t *to;     /* by rank in the job: which route leads there */
-    bool *told;      /* by rank in the job: its port knows that it is gone */
-    uint32_t alarm;  /* of the board, when ports were last told */
+    uint32_t count;    /* of ports that are open */
+    uint32_t prepared; /* of routes that are not open yet */
+    uint32_t watched;  /* of ports with a descriptor */
+    wf_route *route;   /* in the order of the table */
+    uint8_t *to;       /* by rank in the job: which route leads there */
+    bool *told;        /* by rank in the job: its port knows that it is gone */
+    /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
+    weft_status *lost;
+    uint32_t alarm; /* of the board, when ports were last told */
 } wf_ports;
 
+/* Join the other ranks (wf_host_join), telling them the addresses of the ports
+ * that transports prepare. Needs no lock. */
+weft_status wf_ports_join(weft_world *world, const weft_boot *boot,
+                          wf_interrupt interrupt);
+
 /* Open a port of each transport that is needed. Fails with WEFT_ERR_UNSUPPORTED
- * if some rank is reached by none. What it has opened before it fails is for
+ * if some rank is reached by none. What there is after a failure is for
  * wf_ports_close. Needs no lock. */
 weft_status wf_ports_open(weft_world *world);
 /* Close all ports; routes still say which transport leads where. */
@@ -42,12 +52,16 @@ bool wf_ports_progress(weft_world *world);
 /* Is there something on a port that leaves only by further progress? */
 bool wf_ports_busy(const weft_world *world);
 
-/* Have this rank's bell ring when there is something to do on a port that has a
- * descriptor; it rings by itself for the others. To be called between
+/* Have this rank's bells ring when there is something to do on a port that has
+ * a descriptor; they ring by themselves for the others. To be called between
  * wf_board_drowse (or wf_board_listen) and the sleep, after a look at the ports
  * that found nothing. False: there is something to do, look again. Takes
  * world->drive by itself. */
 bool wf_ports_arm(weft_world *world);
+
+/* Fail because of a rank that a port has lost: in the words of the board, if it
+ * died or left. */
+weft_status wf_ports_fail(const weft_world *world, uint32_t rank);
 
 /* In a forked child: let go of what is pending and shared. */
 void wf_ports_orphan(weft_world *world);

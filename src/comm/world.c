@@ -83,7 +83,7 @@ static weft_status world_join(weft_world *world, const weft_boot *boot,
                        "functions",
                        boot->rank, boot->ranks);
     }
-    st = wf_host_join(boot, &world->settings, interrupt, &world->host);
+    st = wf_ports_join(world, boot, interrupt);
     if (st != WEFT_OK) {
         return st;
     }
@@ -91,7 +91,6 @@ static weft_status world_join(weft_world *world, const weft_boot *boot,
     choose_waiting(world);
     wf_mail_listen(world);
     st = wf_ports_open(world);
-    wf_ids_watch(world);
     if (st == WEFT_OK) {
         st = wf_layers_open(world);
     }

@@ -39,6 +39,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/export.h"
+
 #define WF_BOARD_MAGIC 0x54464557u /* "WEFT" */
 #define WF_BOARD_VERSION 2u
 #define WF_BOARD_STAND_IN 0x10000
@@ -93,7 +95,7 @@ static inline void wf_board_fence(const wf_board_rank *r)
 }
 
 /* Wake a rank if it sleeps; called after storing what it waits for. */
-void wf_board_wake(wf_board_rank *r);
+WF_API void wf_board_wake(wf_board_rank *r);
 static inline void wf_board_ring(wf_board_rank *r)
 {
     wf_board_fence(r);
@@ -112,7 +114,7 @@ void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
 void wf_board_awake(wf_board_rank *self);
 
 /* Like wf_board_wake, after posting an active message. */
-void wf_board_wake_listener(wf_board_rank *r);
+WF_API void wf_board_wake_listener(wf_board_rank *r);
 static inline bool wf_board_listens(const wf_board_rank *r)
 {
     atomic_thread_fence(memory_order_seq_cst);

@@ -10,7 +10,6 @@
 #include "base/status.h"
 #include "base/time.h"
 #include "mem/fork.h"
-#include "mem/join.h"
 #include "mem/link.h"
 #include "mem/mailbox.h"
 #include "mem/mesh.h"
@@ -128,6 +127,7 @@ static void host_free(wf_host *h)
     wf_free(h->peer);
     wf_free(h->rank_of);
     wf_free(h->link);
+    wf_free(h->table);
     wf_free(h);
 }
 
@@ -374,6 +374,7 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
 
 static weft_status boot_exchange(const weft_boot *boot,
                                  const wf_settings *settings,
+                                 const wf_address *addresses, size_t count,
                                  const wf_patience *patience, int *listener,
                                  wf_join_table **out)
 {
@@ -391,14 +392,14 @@ static weft_status boot_exchange(const weft_boot *boot,
         wf_join_decline(boot);
         return st;
     }
-    return wf_join_exchange(boot, &own, patience, out);
+    return wf_join_exchange(boot, &own, addresses, count, patience, out);
 }
 
 weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
+                         const wf_address *addresses, size_t count,
                          wf_interrupt interrupt, wf_host **out)
 {
     wf_patience patience = {wf_now_ns() + settings->boot_timeout_ns, interrupt};
-    wf_join_table *table = NULL;
     wf_host *h = NULL;
     int listener = -1;
     weft_status st = host_alloc(boot, &h);
@@ -408,14 +409,14 @@ weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
         return st;
     }
     h->interrupt = interrupt;
-    st = boot_exchange(boot, settings, &patience, &listener, &table);
+    st = boot_exchange(boot, settings, addresses, count, &patience, &listener,
+                       &h->table);
     if (st == WEFT_OK) {
-        st = host_connect(h, table, settings, listener, &patience);
+        st = host_connect(h, h->table, settings, listener, &patience);
     }
     if (listener >= 0) {
         close(listener);
     }
-    wf_free(table);
     if (st != WEFT_OK) {
         host_free(h);
         return st;

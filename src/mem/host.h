@@ -30,6 +30,7 @@
 #include "base/secret.h"
 #include "base/settings.h"
 #include "mem/board.h"
+#include "mem/join.h"
 #include "mem/segment.h"
 
 #define WF_MAIL_MAX 2048
@@ -63,13 +64,15 @@ typedef struct wf_host {
     wf_interrupt interrupt; /* asked by waits for other ranks */
     wf_mailbox *mailbox;
     wf_watch *watch;
+    wf_join_table *table;      /* with the addresses of all ranks */
     struct wf_host *next_host; /* these two: src/mem/fork.c */
     const struct wf_fork_calls *on_fork;
 } wf_host;
 
-/* Join the ranks that `boot` knows. Collective. WEFT_ERR_ABORTED if the caller
- * was interrupted. */
+/* Join the ranks that `boot` knows, telling them this rank's `count` addresses.
+ * Collective. WEFT_ERR_ABORTED if the caller was interrupted. */
 weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
+                         const wf_address *addresses, size_t count,
                          wf_interrupt interrupt, wf_host **out);
 
 /* Set our state on the board to LEFT: from now on our end is not a death. */

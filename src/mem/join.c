@@ -127,10 +127,123 @@ static weft_status check_record(const wf_join_record *r, uint32_t rank)
     return WEFT_OK;
 }
 
+/* --- addresses ------------------------------------------------------------ */
+
+static size_t padded(size_t n)
+{
+    return (n + 7) / 8 * 8;
+}
+
+static size_t packed_bytes(const wf_address *addresses, size_t count)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        n += sizeof(wf_join_section) + padded(addresses[i].n);
+    }
+    return n;
+}
+
+static void pack(const wf_address *addresses, size_t count, unsigned char *to)
+{
+    for (size_t i = 0; i < count; i++) {
+        wf_join_section s = {.bytes = addresses[i].n};
+
+        snprintf(s.of, sizeof(s.of), "%s", addresses[i].of);
+        memcpy(to, &s, sizeof(s));
+        to += sizeof(s);
+        memset(to, 0, padded(addresses[i].n));
+        if (addresses[i].n > 0) {
+            memcpy(to, addresses[i].data, addresses[i].n);
+        }
+        to += padded(addresses[i].n);
+    }
+}
+
+/* Take the first of the sections in `*left` bytes at `*at`; false if there is
+ * none that is whole. */
+static bool next_section(const unsigned char **at, size_t *left,
+                         wf_address *out)
+{
+    const wf_join_section *s = (const void *)*at;
+    size_t n;
+
+    if (*left < sizeof(*s) || memchr(s->of, 0, sizeof(s->of)) == NULL ||
+        s->bytes > *left - sizeof(*s) ||
+        padded(s->bytes) > *left - sizeof(*s)) {
+        return false;
+    }
+    n = sizeof(*s) + padded(s->bytes);
+    *out = (wf_address){s->of, *at + sizeof(*s), s->bytes};
+    *at += n;
+    *left -= n;
+    return true;
+}
+
+static weft_status check_addresses(const unsigned char *at, size_t n,
+                                   uint32_t rank)
+{
+    wf_address ignored;
+
+    while (n > 0) {
+        if (!next_section(&at, &n, &ignored)) {
+            return wf_fail(WEFT_ERR_PROTOCOL,
+                           "the addresses of rank %u are malformed", rank);
+        }
+    }
+    return WEFT_OK;
+}
+
+bool wf_join_address(const wf_join_table *t, uint32_t rank, const char *of,
+                     wf_address *out)
+{
+    const unsigned char *at = (const unsigned char *)&t->record[t->head.ranks];
+    size_t left = t->record[rank].address_bytes;
+
+    for (uint32_t r = 0; r < rank; r++) {
+        at += t->record[r].address_bytes;
+    }
+    while (next_section(&at, &left, out)) {
+        if (strcmp(out->of, of) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* --- the table ------------------------------------------------------------ */
+
+/* Check the records and, behind them, `n` bytes of addresses. */
+static weft_status check_records(const wf_join_table *t, uint32_t ranks,
+                                 size_t n)
+{
+    const unsigned char *at = (const unsigned char *)&t->record[ranks];
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 0; r < ranks && st == WEFT_OK; r++) {
+        size_t bytes = t->record[r].address_bytes;
+
+        st = check_record(&t->record[r], r);
+        if (st == WEFT_OK && (bytes > n || bytes % 8 != 0)) {
+            st = wf_fail(WEFT_ERR_PROTOCOL,
+                         "the addresses of rank %u are malformed", r);
+        }
+        if (st == WEFT_OK) {
+            st = check_addresses(at, bytes, r);
+            at += bytes;
+            n -= bytes;
+        }
+    }
+    return st == WEFT_OK && n > 0
+               ? wf_fail(WEFT_ERR_PROTOCOL,
+                         "the job's table has %zu bytes too many", n)
+               : st;
+}
+
 weft_status wf_join_check(const void *data, size_t n, uint32_t ranks)
 {
     const wf_join_table *t = data;
-    weft_status st = WEFT_OK;
+    size_t fixed = sizeof(t->head) + (size_t)ranks * sizeof(t->record[0]);
 
     if (n < sizeof(t->head) || t->head.magic != WF_JOIN_MAGIC ||
         t->head.version != WF_JOIN_VERSION) {
@@ -142,17 +255,13 @@ weft_status wf_join_check(const void *data, size_t n, uint32_t ranks)
                        (int)(n - sizeof(t->head)),
                        (const char *)data + sizeof(t->head));
     }
-    if (t->head.ranks != ranks ||
-        n != sizeof(t->head) + (size_t)ranks * sizeof(t->record[0])) {
+    if (t->head.ranks != ranks || n < fixed) {
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "the job's table has %u ranks, but this rank was "
                        "started with %u",
                        t->head.ranks, ranks);
     }
-    for (uint32_t r = 0; r < ranks && st == WEFT_OK; r++) {
-        st = check_record(&t->record[r], r);
-    }
-    return st;
+    return check_records(t, ranks, n - fixed);
 }
 
 /* A table has no way to interrupt a get, so it is asked again and again. One
@@ -188,6 +297,11 @@ static weft_status read_note(const void *data, size_t n, uint32_t rank)
     } else {
         memcpy(&head, data, sizeof(head));
     }
+    if (n != 0 && head.magic == WF_JOIN_MAGIC &&
+        head.version != WF_JOIN_VERSION) {
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "rank %u runs another version of weft", rank);
+    }
     if (n == 0 || head.magic != NOTE_MAGIC) {
         return wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",
                        rank);
@@ -196,28 +310,74 @@ static weft_status read_note(const void *data, size_t n, uint32_t rank)
                    (int)(n - sizeof(head)), (const char *)data + sizeof(head));
 }
 
-static weft_status collect(const weft_boot *boot, const wf_join_record *own,
-                           const wf_patience *patience, wf_join_table *t)
+/* A table that is being filled: `n` of `room` bytes are. */
+typedef struct filling {
+    wf_join_table *table;
+    size_t n;
+    size_t room;
+} filling;
+
+/* Put the record of `rank`, which came as `n` bytes at `data` with its
+ * addresses behind it, into the table. */
+static weft_status enter(filling *f, uint32_t rank, const void *data, size_t n)
 {
-    weft_status st = WEFT_OK;
+    wf_join_record *r = &f->table->record[rank];
+    size_t addresses = n - sizeof(*r);
+    weft_status st;
 
-    for (uint32_t r = 0; r < boot->ranks && st == WEFT_OK; r++) {
-        size_t n = sizeof(t->record[r]);
-        char key[32];
-
-        if (r == own->rank) {
-            t->record[r] = *own;
-            continue;
-        }
-        snprintf(key, sizeof(key), "weft/rank/%u", r);
-        st = patient_get(boot, key, patience, &t->record[r], &n);
-        if (st == WEFT_ERR_TIMEOUT) {
-            st = wf_fail(st, "rank %u did not join in time", r);
-        } else if (st == WEFT_OK) {
-            st = n == sizeof(t->record[r]) ? check_record(&t->record[r], r)
-                                           : read_note(&t->record[r], n, r);
-        }
+    memcpy(r, data, sizeof(*r));
+    st = check_record(r, rank);
+    if (st == WEFT_OK && r->address_bytes != addresses) {
+        st = wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",
+                     rank);
     }
+    if (st == WEFT_OK && addresses > f->room - f->n) {
+        st = wf_fail(WEFT_ERR_UNSUPPORTED,
+                     "the addresses of rank %u take %zu bytes; the table of "
+                     "the job, with %u bytes at most, has no room for them",
+                     rank, addresses, WEFT_BOOT_VALUE_MAX);
+    }
+    if (st == WEFT_OK && addresses > 0) {
+        memcpy((char *)f->table + f->n, (const char *)data + sizeof(*r),
+               addresses);
+        f->n += addresses;
+    }
+    return st;
+}
+
+static weft_status collect_one(const weft_boot *boot, uint32_t rank,
+                               const wf_patience *patience, void *buffer,
+                               filling *f)
+{
+    size_t n = WEFT_BOOT_VALUE_MAX;
+    char key[32];
+    weft_status st;
+
+    snprintf(key, sizeof(key), "weft/rank/%u", rank);
+    st = patient_get(boot, key, patience, buffer, &n);
+    if (st == WEFT_ERR_TIMEOUT) {
+        return wf_fail(st, "rank %u did not join in time", rank);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    return n >= sizeof(wf_join_record) ? enter(f, rank, buffer, n)
+                                       : read_note(buffer, n, rank);
+}
+
+static weft_status collect(const weft_boot *boot, const void *own, size_t n,
+                           const wf_patience *patience, filling *f)
+{
+    void *buffer = wf_alloc(WEFT_BOOT_VALUE_MAX);
+    weft_status st = enter(f, 0, own, n);
+
+    if (buffer == NULL) {
+        st = wf_fail(WEFT_ERR_NOMEM, "the record of a rank");
+    }
+    for (uint32_t r = 1; r < boot->ranks && st == WEFT_OK; r++) {
+        st = collect_one(boot, r, patience, buffer, f);
+    }
+    wf_free(buffer);
     return st;
 }
 
@@ -257,12 +417,12 @@ void wf_join_decline(const weft_boot *boot)
     wf_fail(WEFT_OK, "%s", why);
 }
 
-static weft_status lead(const weft_boot *boot, const wf_join_record *own,
-                        const wf_patience *patience, wf_join_table *t,
-                        size_t bytes)
+static weft_status lead(const weft_boot *boot, const void *own, size_t n,
+                        const wf_patience *patience, filling *f)
 {
+    wf_join_table *t = f->table;
     char why[512];
-    weft_status st = collect(boot, own, patience, t);
+    weft_status st = collect(boot, own, n, patience, f);
 
     t->head = (wf_join_head){.magic = WF_JOIN_MAGIC,
                              .version = WF_JOIN_VERSION,
@@ -279,12 +439,11 @@ static weft_status lead(const weft_boot *boot, const wf_join_record *own,
         return wf_fail(st, "%s", why);
     }
     return boot->ranks == 1 ? WEFT_OK
-                            : boot->set(boot->ctx, TABLE_KEY, t, bytes);
+                            : boot->set(boot->ctx, TABLE_KEY, t, f->n);
 }
 
-static weft_status follow(const weft_boot *boot, const wf_join_record *own,
-                          const wf_patience *patience, wf_join_table *t,
-                          size_t bytes)
+static weft_status follow(const weft_boot *boot, const void *own, size_t n,
+                          const wf_patience *patience, filling *f)
 {
     /* A little longer than rank 0 waits, so that its explanation gets here. */
     wf_patience longer = {patience->deadline_ns + WF_SEC / 2,
@@ -292,39 +451,68 @@ static weft_status follow(const weft_boot *boot, const wf_join_record *own,
     char key[32];
     weft_status st;
 
-    snprintf(key, sizeof(key), "weft/rank/%u", own->rank);
-    st = boot->set(boot->ctx, key, own, sizeof(*own));
+    snprintf(key, sizeof(key), "weft/rank/%u", boot->rank);
+    st = boot->set(boot->ctx, key, own, n);
     if (st != WEFT_OK) {
         wf_join_decline(boot);
         return st;
     }
-    st = patient_get(boot, TABLE_KEY, &longer, t, &bytes);
+    st = patient_get(boot, TABLE_KEY, &longer, f->table, &f->room);
     if (st == WEFT_ERR_TIMEOUT) {
         return wf_fail(st, "rank 0 did not form the job in time");
     }
-    return st != WEFT_OK ? st : wf_join_check(t, bytes, boot->ranks);
+    return st != WEFT_OK ? st : wf_join_check(f->table, f->room, boot->ranks);
+}
+
+/* The record as it is published, with its addresses behind it. */
+static weft_status publishable(const wf_join_record *own,
+                               const wf_address *addresses, size_t count,
+                               void **out, size_t *n)
+{
+    size_t bytes = packed_bytes(addresses, count);
+    wf_join_record *r = wf_alloc(sizeof(*r) + bytes);
+
+    if (r == NULL) {
+        return wf_fail(WEFT_ERR_NOMEM, "addresses of %zu bytes", bytes);
+    }
+    *r = *own;
+    r->address_bytes = bytes;
+    pack(addresses, count, (unsigned char *)(r + 1));
+    *out = r;
+    *n = sizeof(*r) + bytes;
+    return WEFT_OK;
 }
 
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
+                             const wf_address *addresses, size_t count,
                              const wf_patience *patience, wf_join_table **out)
 {
-    size_t bytes =
+    size_t fixed =
         sizeof(wf_join_head) + (size_t)boot->ranks * sizeof(wf_join_record);
-    /* Room for rank 0's explanation even when the table is smaller. */
-    wf_join_table *t = wf_zalloc(bytes + 1024);
-    weft_status st;
+    filling f = {.n = fixed};
+    void *record = NULL;
+    size_t n = 0;
+    weft_status st = publishable(own, addresses, count, &record, &n);
 
-    if (t == NULL) {
-        wf_fail_nomem("a table of %u ranks", boot->ranks);
-        wf_join_decline(boot);
-        return WEFT_ERR_NOMEM;
+    /* Room for rank 0's explanation even when the table is smaller. */
+    f.room = boot->ranks == 1              ? fixed + n
+             : fixed > WEFT_BOOT_VALUE_MAX ? fixed
+                                           : WEFT_BOOT_VALUE_MAX;
+    f.table = wf_zalloc(f.room);
+    if (st == WEFT_OK && f.table == NULL) {
+        st = wf_fail_nomem("a table of %u ranks", boot->ranks);
     }
-    st = own->rank == 0 ? lead(boot, own, patience, t, bytes)
-                        : follow(boot, own, patience, t, bytes + 1024);
     if (st != WEFT_OK) {
-        wf_free(t);
+        wf_join_decline(boot);
+    } else {
+        st = own->rank == 0 ? lead(boot, record, n, patience, &f)
+                            : follow(boot, record, n, patience, &f);
+    }
+    wf_free(record);
+    if (st != WEFT_OK) {
+        wf_free(f.table);
         return st;
     }
-    *out = t;
+    *out = f.table;
     return WEFT_OK;
 }

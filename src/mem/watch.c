@@ -29,7 +29,7 @@ struct wf_watch {
 };
 
 /* What epoll hands back: the low half is the local index. */
-enum { EVENT_LINK = 0, EVENT_PIDFD = 1, EVENT_STOP = 2 };
+enum { EVENT_LINK = 0, EVENT_PIDFD = 1, EVENT_STOP = 2, EVENT_OWN = 3 };
 
 static uint64_t event_of(uint32_t kind, uint32_t local)
 {
@@ -103,6 +103,20 @@ static void read_link(wf_watch *w, uint32_t local)
     }
 }
 
+/* Somebody of this rank sleeps, or is about to: a waiter on the first bell, or
+ * the one that answers other ranks on the second, or both. */
+static void ring_own(const wf_watch *w)
+{
+    wf_board_rank *own = wf_host_own(w->host);
+
+    if (wf_board_listens(own)) { /* fences */
+        wf_board_wake_listener(own);
+    }
+    if (atomic_load(&own->asleep) != 0) {
+        wf_board_wake(own);
+    }
+}
+
 static void *watch_main(void *arg)
 {
     wf_watch *w = arg;
@@ -122,6 +136,8 @@ static void *watch_main(void *arg)
             if (kind == EVENT_PIDFD) {
                 epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->pidfd[local], NULL);
                 peer_gone(w, local, false);
+            } else if (kind == EVENT_OWN) {
+                ring_own(w);
             } else if (wf_mailbox_ready(w->host->mailbox)) {
                 read_link(w, local);
             } else {
@@ -181,6 +197,36 @@ weft_status wf_watch_start(wf_watch *w)
     }
     w->running = st == WEFT_OK;
     return st;
+}
+
+/* A descriptor that hangs up is reported whatever was asked for, so that it is
+ * armed from the start and fires once. */
+static int own_event(const wf_watch *w, int op, int fd)
+{
+    struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT,
+                            .data.u64 = event_of(EVENT_OWN, 0)};
+
+    return epoll_ctl(w->epoll, op, fd, &e);
+}
+
+weft_status wf_watch_add(wf_watch *w, int fd)
+{
+    weft_status st = w->running ? WEFT_OK : wf_watch_start(w);
+
+    if (st == WEFT_OK && own_event(w, EPOLL_CTL_ADD, fd) != 0) {
+        st = wf_fail_errno("watching a port");
+    }
+    return st;
+}
+
+void wf_watch_arm(wf_watch *w, int fd)
+{
+    (void)own_event(w, EPOLL_CTL_MOD, fd);
+}
+
+void wf_watch_remove(wf_watch *w, int fd)
+{
+    (void)own_event(w, EPOLL_CTL_DEL, fd);
 }
 
 void wf_watch_orphan(wf_watch *w)

@@ -21,12 +21,14 @@ typedef struct wf_am_view {
     size_t payload_bytes;
 } wf_am_view;
 
-void wf_am_set(wf_am_table *table, uint32_t id, wf_am_fn *fn, void *ctx);
+WF_API void wf_am_set(wf_am_table *table, uint32_t id, wf_am_fn *fn, void *ctx);
 
 /* WEFT_ERR_INVALID if an active message like this cannot be sent. */
-weft_status wf_am_check(uint32_t id, size_t header_bytes, size_t payload_bytes);
+WF_API weft_status wf_am_check(uint32_t id, size_t header_bytes,
+                               size_t payload_bytes);
 
 /* Call the handler; a message without one is logged and dropped. */
-void wf_am_call(const wf_am_table *table, uint32_t from, const wf_am_view *am);
+WF_API void wf_am_call(const wf_am_table *table, uint32_t from,
+                       const wf_am_view *am);
 
 #endif

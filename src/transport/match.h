@@ -48,30 +48,30 @@ typedef struct wf_match {
     void *keep_ctx;
 } wf_match;
 
-weft_status wf_match_init(wf_match *m, uint32_t sources);
+WF_API weft_status wf_match_init(wf_match *m, uint32_t sources);
 /* Whatever is still in the lists stays the caller's. */
-void wf_match_fini(wf_match *m);
+WF_API void wf_match_fini(wf_match *m);
 
 /* Make `msg` a receive that wf_match_post can take; `from` is a source or
  * WF_SOURCE_ANY. */
-void wf_match_fill(wf_msg *msg, uint32_t from, uint64_t tag, uint64_t mask,
-                   void *buf, size_t room);
+WF_API void wf_match_fill(wf_msg *msg, uint32_t from, uint64_t tag,
+                          uint64_t mask, void *buf, size_t room);
 
 /* Let a receive wait that no arrival matches. */
-void wf_match_post(wf_match *m, wf_msg *msg);
+WF_API void wf_match_post(wf_match *m, wf_msg *msg);
 
 /* The receive that a message from `source` with `tag` belongs to, taken out of
  * its queue; NULL if none waits for it. */
-wf_msg *wf_match_take_posted(wf_match *m, uint32_t source, uint64_t tag);
+WF_API wf_msg *wf_match_take_posted(wf_match *m, uint32_t source, uint64_t tag);
 
 /* Take back a receive; false if it does not wait here. */
-bool wf_match_cancel(wf_match *m, wf_msg *msg);
+WF_API bool wf_match_cancel(wf_match *m, wf_msg *msg);
 
 /* Take out the oldest receive that can only be served by `source`. */
-wf_msg *wf_match_next_of(wf_match *m, uint32_t source);
+WF_API wf_msg *wf_match_next_of(wf_match *m, uint32_t source);
 
 /* Take out all receives; they are not touched. */
-void wf_match_unpost(wf_match *m);
+WF_API void wf_match_unpost(wf_match *m);
 
 /* Is a message to be kept that no receive waits for? */
 static inline bool wf_match_wants(const wf_match *m, uint64_t tag)
@@ -80,26 +80,27 @@ static inline bool wf_match_wants(const wf_match *m, uint64_t tag)
 }
 
 /* Let a message wait whose source, tag and n are filled in. */
-void wf_match_keep(wf_match *m, wf_arrival *arrival);
+WF_API void wf_match_keep(wf_match *m, wf_arrival *arrival);
 
 /* The oldest message that waits for such a receive, or NULL. */
-wf_arrival *wf_match_find(const wf_match *m, uint32_t from, uint64_t tag,
-                          uint64_t mask);
+WF_API wf_arrival *wf_match_find(const wf_match *m, uint32_t from, uint64_t tag,
+                                 uint64_t mask);
 
 /* The message after `arrival` (NULL for the first) from `source`, or NULL. */
-wf_arrival *wf_match_walk(const wf_match *m, uint32_t source,
-                          const wf_arrival *arrival);
+WF_API wf_arrival *wf_match_walk(const wf_match *m, uint32_t source,
+                                 const wf_arrival *arrival);
 
 /* Take out and free all messages with such a tag. */
-void wf_match_forget(wf_match *m, uint64_t tag, uint64_t mask);
+WF_API void wf_match_forget(wf_match *m, uint64_t tag, uint64_t mask);
 
 /* Take a message out that wf_match_find or wf_match_walk found. */
-void wf_match_drop(wf_arrival *arrival);
+WF_API void wf_match_drop(wf_arrival *arrival);
 
 /* The message `n` bytes long from rank `from` has gone to the receive `msg`:
  * tell what it was, and finish with the status that its length gives. */
-void wf_match_describe(wf_msg *msg, uint32_t from, uint64_t tag, size_t n);
-void wf_match_finish(wf_msg *msg);
+WF_API void wf_match_describe(wf_msg *msg, uint32_t from, uint64_t tag,
+                              size_t n);
+WF_API void wf_match_finish(wf_msg *msg);
 
 /* How much of the message the receive's buffer takes. */
 static inline size_t wf_match_fits(const wf_msg *msg, size_t n)

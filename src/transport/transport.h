@@ -1,25 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between two ranks: the contract that self, shm, and later ucx and
- * mpi, keep.
+/* Messages between two ranks: the contract that every transport keeps. This
+ * header is the manual for whoever writes one; docs/design/0012-transports.md
+ * says why it is so, and tests/conform checks all of it.
  *
- * A port is one rank's end of a transport, joined with the ports of all other
- * ranks it can reach. Calls on one port are made by one thread at a time. No
- * call blocks. A transport never calls back into the core, save for the
- * handlers of active messages, from progress(). Handlers may send.
+ * Writing a transport
+ *   It is a folder of src/transport that fills in a wf_transport, and a line in
+ *   the table of src/weft.c. If it needs a foreign library, it is a shared
+ *   library of its own: the row in the table has only `abi`, `name` and
+ *   `library`, and the library exports its wf_transport under the name
+ *   WF_TRANSPORT_SYMBOL. It may call whatever is declared with WF_API (errors,
+ *   log, memory, matching, handlers) and inline functions. A library that is
+ *   not there reaches nobody, and that is logged; with WEFT_TRANSPORTS naming
+ *   the transport it is an error.
  *
- * Tagged messages are matched on (from, tag & mask). Messages from one rank
- * that match the same receive are matched in the order sent; a message that
- * comes before its receive is kept. Active messages from one rank are handled
- * in the order sent; there is no order between the two kinds.
+ * The life of a port
+ *   A port is one rank's end of a transport. For each transport of the table:
  *
- * A rank that is told of with gone() fails everything pending with it, by the
- * end of the next progress(), and all later calls for it with WEFT_ERR_PEER,
- * except messages that arrived whole before it went; receives from any rank go
- * on waiting. What a peer writes is checked before it is used as a size or an
- * index; nonsense fails all that is pending with it with WEFT_ERR_PROTOCOL and
- * does no more harm.
+ *   prepare   (optional) before ranks know of each other: make the port as far
+ *             as that goes, and give the address by which others will find it.
+ *             Addresses travel with the records that ranks exchange to join.
+ *   reaches   once all ranks know each other: can this transport lead there?
+ *             Each rank is routed to the first transport of the table that
+ *             reaches it. Both sides must answer alike, since both route.
+ *   open      with the ranks that are routed here, if there are any.
+ *   ...       messages
+ *   close     also for a port that was prepared and is not needed.
  *
- * A call that returns a failure has started nothing: its wf_msg is not used. */
+ * Calls
+ *   Calls on one port are made by one thread at a time. No call blocks, but for
+ *   open(), and for drop() as it says. A transport never calls back into the
+ *   core, save from progress(): the handlers of active messages, `keep` and
+ *   `lost`. Handlers may send; they do not call progress(). A call that returns
+ *   a failure has started nothing: its wf_msg is not used.
+ *
+ * Messages
+ *   Tagged messages are matched on (from, tag & mask). Messages from one rank
+ *   that match the same receive are matched in the order sent; a message that
+ *   comes before its receive is kept. Active messages from one rank are handled
+ *   in the order sent; there is no order between the two kinds. match.h and
+ * am.h do all of that for transports whose network does not.
+ *
+ * Sleeping
+ *   progress() is called again and again while somebody waits. A waiter that
+ *   has seen nothing happen for a while sleeps on its rank's bell on the board
+ *   (mem/board.h), and the port must see to it that the bell rings when
+ *   progress() has something to do. There are two ways:
+ *
+ *   - Peers ring it: descriptor() is absent or gives -1. The sender rings with
+ *     wf_board_ring, for an active message with wf_board_ring_listener, and a
+ *     progress() that did something and may have more to do rings its own.
+ *   - A descriptor polls readable. Before it sleeps, the waiter calls arm(). If
+ *     that is true, the core sleeps, and a thread of it watches the descriptor
+ *     and rings the bell. "False" means: not now, there is something to do;
+ * then progress() is called again first. (UCX: ucp_worker_arm. A port that has
+ *     no descriptor and whose peers cannot ring, as with MPI, makes a timerfd
+ *     its descriptor.) What waits for room to be sent counts as something to
+ *     do once there is room.
+ *
+ * Losing a peer
+ *   The core tells a port with gone() that a rank died or left. A port finds
+ * out by itself that a connection ended, or that a peer sent nonsense: what a
+ * peer writes is checked before it is used as a size or an index. Either way it
+ *   ends in the same steps, all from progress():
+ *
+ *   1. What arrived whole from that rank is delivered: handlers are called,
+ *      tagged messages go to their receives or are kept, where receives and
+ *      peeks still find them. (After nonsense, only what came before it.)
+ *   2. All else that is pending with the rank fails, with WEFT_ERR_PEER, or
+ *      with WEFT_ERR_PROTOCOL after nonsense; so do later calls for it, except
+ *      receives that match what was kept. Receives from any rank go on waiting.
+ *   3. `lost` of the setup is called, once for a rank, with that status. From
+ *      then on nothing comes from it.
+ *
+ *   After gone() this is over by the end of the next progress(). The core takes
+ *   no further step for a rank that a port has lost but to fail what needs it:
+ *   a rank may be lost to one that others still talk to. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
@@ -29,7 +84,9 @@
 #include "base/settings.h"
 #include "mem/host.h"
 
-#define WF_TRANSPORT_ABI 1u
+#define WF_TRANSPORT_ABI 2u
+#define WF_TRANSPORT_SYMBOL "wf_transport_module"
+
 #define WF_FROM_ANY UINT32_MAX
 #define WF_TAG_EXACT UINT64_MAX
 
@@ -41,8 +98,8 @@
 typedef struct wf_port wf_port;
 
 /* A tagged message under way. The caller brings the memory, and keeps it and
- * the buffer until `done` or until the port is closed; it reads the first five
- * fields only. */
+ * the buffer until `done`, until drop() or until the port is closed; it reads
+ * the first five fields only. */
 typedef struct wf_msg {
     bool done;
     weft_status status; /* valid once done */
@@ -69,15 +126,41 @@ typedef void wf_am_fn(void *ctx, uint32_t from, const void *header,
 /* Shall a tagged message be kept that no receive waits for? */
 typedef bool wf_keep_fn(void *ctx, uint64_t tag);
 
+/* Nothing more comes from `rank`: WEFT_ERR_PEER or WEFT_ERR_PROTOCOL. */
+typedef void wf_loss_fn(void *ctx, uint32_t rank, weft_status why);
+
+/* What a port is opened with. The list of ranks is valid during open() only. */
+typedef struct wf_port_setup {
+    wf_host *host;
+    const wf_settings *settings;
+    const uint32_t *rank; /* those that are routed here, in order */
+    uint32_t ranks;
+    /* Asked about each message that comes before its receive: one that is not
+     * to be kept is dropped, and its sender, if it waits, goes on waiting.
+     * NULL: all are kept. */
+    wf_keep_fn *keep;
+    wf_loss_fn *lost; /* may be NULL */
+    void *ctx;        /* of these two */
+} wf_port_setup;
+
 typedef struct wf_transport {
-    uint32_t abi;     /* WF_TRANSPORT_ABI; anything else is refused */
-    const char *name; /* "shm"; also the middle of WEFT_SHM_* settings */
+    uint32_t abi;        /* WF_TRANSPORT_ABI; anything else is refused */
+    const char *name;    /* "shm"; also the middle of WEFT_SHM_* settings */
+    const char *library; /* not NULL: this is only a row, load that file */
+    /* Optional. Make this rank's end and fill in `address->data` and n, which
+     * are read until open() or close(). A transport with this member reaches
+     * only ranks that gave an address, which wf_join_address finds in
+     * host->table. WEFT_ERR_UNSUPPORTED: not on this machine; then it reaches
+     * nobody here, and that is logged. */
+    weft_status (*prepare)(const wf_settings *settings, wf_port **out,
+                           wf_address *address);
     /* Can this transport join this rank with `rank`, here and now? */
     bool (*reaches)(const wf_host *host, uint32_t rank);
-    /* Collective over the ranks that are reached. Fails with nothing left
+    /* Collective over the ranks that are routed here, which do the same, in the
+     * order of the table. `*port` is what prepare() made, or NULL without it;
+     * on failure it is still the caller's to close, and nothing else is left
      * behind. */
-    weft_status (*open)(wf_host *host, const wf_settings *settings,
-                        wf_port **out);
+    weft_status (*open)(const wf_port_setup *setup, wf_port **port);
     /* Lets go at once: what is still pending is never completed, and peers
      * see nothing of it. Takes NULL. */
     void (*close)(wf_port *port);
@@ -95,17 +178,21 @@ typedef struct wf_transport {
      * does not find either, unless progress() or send() came between. */
     bool (*peek)(wf_port *port, uint32_t from, uint64_t tag, uint64_t mask,
                  wf_msg *found);
-    /* Take a receive back that has not matched yet: true, and `msg` is done
-     * with WEFT_ERR_ABORTED. False: it is matched and will complete. */
-    bool (*cancel)(wf_port *port, wf_msg *msg);
-    /* Forget a message, whatever its state: neither `msg` nor its buffer is
-     * touched again. The peer may be left waiting; this is for what has failed
-     * anyway. */
+    /* Forget a message, whatever its state, of an operation that has failed.
+     * When this returns, neither `msg` nor its buffer is read or written again,
+     * by this process or by the network: the buffer is the program's, which may
+     * unmap it. The peer may be left waiting; it never gets other bytes than
+     * those that were sent.
+     *
+     * Where the network may be at work on the buffer, a transport has three
+     * ways to keep this, and takes the first one that it has: cancel (UCX does
+     * for receives that have not matched); cut the connection with that peer,
+     * which ends all that is pending with it and is reported as its loss, and
+     * wait until the own side has let go (UCX: close the endpoint by force); or
+     * not to lend the network a program's buffer at all, but memory of its own
+     * that can outlive the message (MPI). It may take as long as that, but
+     * never waits for the peer. */
     void (*drop)(wf_port *port, wf_msg *msg);
-    /* Have `fn` asked about each message that comes before its receive; one
-     * that is not to be kept is dropped, and its sender, if it waits, goes on
-     * waiting. Without it, all are kept. */
-    void (*ask)(wf_port *port, wf_keep_fn *fn, void *ctx);
     /* Let go of all messages that were kept and have such a tag. */
     void (*forget)(wf_port *port, uint64_t tag, uint64_t mask);
     /* Have `fn` called for active messages with this id (< WF_AM_IDS). */
@@ -128,14 +215,10 @@ typedef struct wf_transport {
     void (*orphan)(wf_port *port);
     /* `rank` died or left. */
     void (*gone)(wf_port *port, uint32_t rank);
-    /* Will no more messages come from `rank`? It is gone, or was cut off, and
-     * what had arrived of it can be received or peeked at. */
-    bool (*lost)(const wf_port *port, uint32_t rank);
-    /* A descriptor that polls readable when progress() may have work, or -1:
-     * then this rank's bell on the board rings, by a peer or by a progress()
-     * that did something and may have more to do; for an active message, with
-     * wf_board_ring_listener. Optional. */
-    int (*wake_fd)(wf_port *port);
+    /* Optional, both or none: see "Sleeping". The descriptor is asked for once,
+     * after open(); it stays the port's and open until close(). */
+    int (*descriptor)(const wf_port *port);
+    bool (*arm)(wf_port *port);
 } wf_transport;
 
 extern const wf_transport wf_transport_self;

@@ -16,17 +16,55 @@ static conform_case *the_body;
 
 /* --- a rank -------------------------------------------------------------- */
 
+static bool on_keep(void *ctx, uint64_t tag)
+{
+    return tag != ((const conform *)ctx)->unwanted;
+}
+
+static void on_loss(void *ctx, uint32_t rank, weft_status why)
+{
+    conform *c = ctx;
+
+    c->losses++;
+    c->lost_rank = rank;
+    c->lost = why;
+}
+
+weft_status conform_open(conform *c, const wf_settings *settings,
+                         wf_port **port)
+{
+    uint32_t rank[64];
+    wf_port_setup setup = {.host = c->host,
+                           .settings = settings,
+                           .rank = rank,
+                           .keep = on_keep,
+                           .lost = on_loss,
+                           .ctx = c};
+
+    for (uint32_t r = 0; r < c->ranks; r++) {
+        if (c->t->reaches(c->host, r)) {
+            rank[setup.ranks++] = r;
+        }
+    }
+    return c->t->open(&setup, port);
+}
+
 static void conform_join(conform *c)
 {
+    wf_address address = {.of = c->t->name};
     weft_boot *boot = NULL;
     char name[64];
 
     WT_OK(wf_settings_load(c->kind->settings, &c->settings));
     wt_job_name(0, name, sizeof(name));
     WT_OK(weft_boot_open_local(name, wt_rank(), wt_ranks(), &boot));
-    WT_OK(wf_host_join(boot, &c->settings, (wf_interrupt){0}, &c->host));
+    if (c->t->prepare != NULL) {
+        WT_OK(c->t->prepare(&c->settings, &c->port, &address));
+    }
+    WT_OK(wf_host_join(boot, &c->settings, &address, c->t->prepare != NULL,
+                       (wf_interrupt){0}, &c->host));
     weft_boot_close(boot);
-    WT_OK(c->t->open(c->host, &c->settings, &c->port));
+    WT_OK(conform_open(c, &c->settings, &c->port));
 }
 
 static void conform_rank(void)
@@ -35,7 +73,8 @@ static void conform_rank(void)
                  .t = the_kind->transport,
                  .rank = wt_rank(),
                  .ranks = wt_ranks(),
-                 .receiver = wt_ranks() - 1};
+                 .receiver = wt_ranks() - 1,
+                 .unwanted = UINT64_MAX};
 
     conform_join(&c);
     for (uint32_t r = 0; r < c.ranks; r++) {

@@ -34,6 +34,11 @@ typedef struct conform {
     uint32_t sender;
     uint32_t receiver;
     unsigned meetings;
+    uint64_t unwanted; /* messages with this tag are not kept */
+    /* What the port has told of the loss of peers: how often, and the last. */
+    unsigned losses;
+    uint32_t lost_rank;
+    weft_status lost;
 } conform;
 
 typedef void conform_case(conform *c);
@@ -41,6 +46,11 @@ typedef void conform_case(conform *c);
 /* Run `body` on `ranks` ranks, one for a kind that talks to itself. */
 void conform_ranks(const conform_kind *kind, unsigned ranks,
                    conform_case *body);
+
+/* Open a port of the transport with these settings, joined with all ranks that
+ * it reaches; `*port` is NULL or what it has prepared. */
+weft_status conform_open(conform *c, const wf_settings *settings,
+                         wf_port **port);
 
 /* Runs all cases; the number that failed. */
 int conform_run(const conform_kind *kind);

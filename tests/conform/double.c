@@ -24,9 +24,13 @@ typedef struct proxy {
 
 struct wf_port {
     const wf_transport *inner;
-    const wf_host *host;
     wf_port *port;
-    uint64_t gone; /* by rank, of which tests have fewer than 64 */
+    /* By rank, of which tests have fewer than 64. */
+    uint64_t gone; /* gone() was called */
+    uint64_t
+        ended; /* the port underneath has lost it, and we have not said so */
+    weft_status why[64];
+    wf_port_setup setup;
     uint64_t random;
     proxy *first; /* all that is under way, oldest first */
     proxy **end;
@@ -153,23 +157,58 @@ static unsigned complete_some(wf_port *port)
 
 /* --- the contract -------------------------------------------------------- */
 
-static weft_status double_open(const wf_transport *inner, wf_host *host,
-                               const wf_settings *settings, wf_port **out)
+static void on_loss(void *ctx, uint32_t rank, weft_status why)
 {
+    wf_port *port = ctx;
+
+    port->ended |= (uint64_t)1 << rank;
+    port->why[rank] = why;
+}
+
+static bool on_keep(void *ctx, uint64_t tag)
+{
+    const wf_port_setup *s = &((wf_port *)ctx)->setup;
+
+    return s->keep == NULL || s->keep(s->ctx, tag);
+}
+
+/* A loss is told of when all that was pending with the rank has been. */
+static void tell_of_losses(wf_port *port)
+{
+    uint64_t open = 0;
+
+    for (const proxy *p = port->first; p != NULL; p = p->next) {
+        open |= p->peer != WF_FROM_ANY ? (uint64_t)1 << p->peer % 64 : 0;
+    }
+    for (uint32_t r = 0; r < 64; r++) {
+        if ((port->ended & ~open) >> r & 1) {
+            port->ended &= ~((uint64_t)1 << r);
+            port->setup.lost(port->setup.ctx, r, port->why[r]);
+        }
+    }
+}
+
+static weft_status double_open(const wf_transport *inner,
+                               const wf_port_setup *setup, wf_port **out)
+{
+    wf_port_setup inside = *setup;
     wf_port *port = calloc(1, sizeof(*port));
     weft_status st;
 
     if (port == NULL) {
         return wf_fail(WEFT_ERR_NOMEM, "a test double");
     }
-    st = inner->open(host, settings, &port->port);
+    inside.ctx = port;
+    inside.keep = on_keep;
+    inside.lost = on_loss;
+    port->setup = *setup;
+    st = inner->open(&inside, &port->port);
     if (st != WEFT_OK) {
         free(port);
         return st;
     }
     port->inner = inner;
-    port->host = host;
-    port->random = 0x9e3779b97f4a7c15u + host->rank;
+    port->random = 0x9e3779b97f4a7c15u + setup->host->rank;
     port->end = &port->first;
     *out = port;
     return WEFT_OK;
@@ -187,22 +226,20 @@ static void double_close(wf_port *port)
     free(port);
 }
 
-static weft_status double_open_self(wf_host *host, const wf_settings *settings,
-                                    wf_port **out)
+static weft_status double_open_self(const wf_port_setup *setup, wf_port **out)
 {
-    return double_open(&wf_transport_self, host, settings, out);
+    return double_open(&wf_transport_self, setup, out);
 }
 
-static weft_status double_open_shm(wf_host *host, const wf_settings *settings,
-                                   wf_port **out)
+static weft_status double_open_shm(const wf_port_setup *setup, wf_port **out)
 {
-    return double_open(&wf_transport_shm, host, settings, out);
+    return double_open(&wf_transport_shm, setup, out);
 }
 
 /* What is refused, is refused at once, by the transport underneath. */
 static bool refused(const wf_port *port, uint32_t rank)
 {
-    return !port->inner->reaches(port->host, rank) ||
+    return !port->inner->reaches(port->setup.host, rank) ||
            (port->gone >> rank % 64 & 1) != 0;
 }
 
@@ -252,19 +289,6 @@ static bool double_peek(wf_port *port, uint32_t from, uint64_t tag,
     return port->inner->peek(port->port, from, tag, mask, found);
 }
 
-static bool double_cancel(wf_port *port, wf_msg *msg)
-{
-    proxy *p = proxy_of(port, msg);
-
-    if (p == NULL || !port->inner->cancel(port->port, &p->inner)) {
-        return false;
-    }
-    msg->status = p->inner.status;
-    msg->done = true;
-    proxy_remove(port, p);
-    return true;
-}
-
 static void double_drop(wf_port *port, wf_msg *msg)
 {
     proxy *p = proxy_of(port, msg);
@@ -275,11 +299,6 @@ static void double_drop(wf_port *port, wf_msg *msg)
         }
         proxy_remove(port, p);
     }
-}
-
-static void double_ask(wf_port *port, wf_keep_fn *fn, void *ctx)
-{
-    port->inner->ask(port->port, fn, ctx);
 }
 
 static void double_forget(wf_port *port, uint64_t tag, uint64_t mask)
@@ -329,7 +348,9 @@ static unsigned double_progress(wf_port *port)
     if (chance(port, 2)) {
         events = port->inner->progress(port->port);
     }
-    return events + complete_some(port);
+    events += complete_some(port);
+    tell_of_losses(port);
+    return events;
 }
 
 static bool double_busy(const wf_port *port)
@@ -355,15 +376,10 @@ static void double_gone(wf_port *port, uint32_t rank)
             p->inner = (wf_msg){.done = true, .status = WEFT_ERR_PEER};
         }
     }
-    if (port->inner->reaches(port->host, rank)) {
+    if (port->inner->reaches(port->setup.host, rank)) {
         port->gone |= (uint64_t)1 << rank % 64;
     }
     port->inner->gone(port->port, rank);
-}
-
-static bool double_lost(const wf_port *port, uint32_t rank)
-{
-    return port->inner->lost(port->port, rank);
 }
 
 static bool double_reaches_self(const wf_host *host, uint32_t rank)
@@ -381,10 +397,9 @@ static bool double_reaches_shm(const wf_host *host, uint32_t rank)
         .abi = WF_TRANSPORT_ABI, .name = "double of " #of,                     \
         .reaches = double_reaches_##of, .open = double_open_##of,              \
         .close = double_close, .send = double_send, .recv = double_recv,       \
-        .peek = double_peek, .cancel = double_cancel, .drop = double_drop,     \
-        .ask = double_ask, .forget = double_forget, .handle = double_handle,   \
-        .am = double_am, .progress = double_progress, .busy = double_busy,     \
-        .gone = double_gone, .lost = double_lost                               \
+        .peek = double_peek, .drop = double_drop, .forget = double_forget,     \
+        .handle = double_handle, .am = double_am, .progress = double_progress, \
+        .busy = double_busy, .gone = double_gone                               \
     }
 
 const wf_transport wf_double_self = DOUBLE(self);

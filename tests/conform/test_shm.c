@@ -63,6 +63,8 @@ static void villain_body(conform *c)
         conform_wait(c, msg, 2);
         WT_CHECK(msg[0].status == WEFT_ERR_PROTOCOL);
         WT_CHECK(msg[1].status == WEFT_ERR_PROTOCOL);
+        WT_CHECK(c->losses == 1 && c->lost_rank == 1);
+        WT_CHECK(c->lost == WEFT_ERR_PROTOCOL);
         WT_STATUS(c->t->send(c->port, 1, 3, &in, 8, &msg[0]),
                   WEFT_ERR_PROTOCOL);
         WT_CHECK(wt_names_rank(weft_error_detail(), 1));
@@ -277,10 +279,10 @@ static void reading_that_is_denied_later_gives_way_to_the_ring(void **state)
 static void denied_rank_body(conform *c)
 {
     weft_status st;
-    wf_port *second;
+    wf_port *second = NULL;
 
     wt_deny_syscall(SYS_process_vm_readv, ENOSYS);
-    st = c->t->open(c->host, &c->settings, &second);
+    st = conform_open(c, &c->settings, &second);
     WT_CHECK(st == WEFT_OK);
     WT_CHECK(!second->peer[1 - c->rank].readable);
     conform_meet(c);
@@ -332,12 +334,12 @@ static void memory_that_cannot_be_read_is_asked_for(void **state)
 static void bad_ring_body(conform *c)
 {
     wf_settings s = c->settings;
-    wf_port *port;
+    wf_port *port = NULL;
 
     s.ring_bytes = 5000;
-    WT_STATUS(c->t->open(c->host, &s, &port), WEFT_ERR_INVALID);
+    WT_STATUS(conform_open(c, &s, &port), WEFT_ERR_INVALID);
     s.ring_bytes = 2048;
-    WT_STATUS(c->t->open(c->host, &s, &port), WEFT_ERR_INVALID);
+    WT_STATUS(conform_open(c, &s, &port), WEFT_ERR_INVALID);
 }
 
 static void a_ring_that_is_no_power_of_two_is_refused(void **state)
@@ -356,11 +358,11 @@ static const char *own_settings(const conform *c)
 static void differing_body(conform *c)
 {
     wf_settings s;
-    wf_port *port;
+    wf_port *port = NULL;
     uint32_t sender = c->sender;
 
     WT_OK(wf_settings_load(own_settings(c), &s));
-    WT_OK(c->t->open(c->host, &s, &port));
+    WT_OK(conform_open(c, &s, &port));
     conform_meet(c);
     c->t->close(c->port);
     c->port = port;

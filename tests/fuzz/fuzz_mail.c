@@ -256,12 +256,19 @@ static void call_split(mail_stage *m, script *in, bool leads)
 
 static void call_inbox(mail_stage *m, script *in)
 {
+    uint32_t others[STAGE_RANKS];
+    wf_port_setup setup = {
+        .host = &m->s.host, .settings = &m->s.world.settings, .rank = others};
     wf_port *port = NULL;
 
+    for (uint32_t r = 0; r < m->s.host.ranks; r++) {
+        if (r != m->s.host.rank) {
+            others[setup.ranks++] = r;
+        }
+    }
     m->key[0] = INBOX_KEY;
     send_all(m, in);
-    if (wf_transport_shm.open(&m->s.host, &m->s.world.settings, &port) ==
-        WEFT_OK) {
+    if (wf_transport_shm.open(&setup, &port) == WEFT_OK) {
         wf_transport_shm.close(port);
     }
 }

@@ -146,13 +146,6 @@ static void stage_gone(wf_port *port, uint32_t rank)
     (void)rank;
 }
 
-static bool stage_lost(const wf_port *port, uint32_t rank)
-{
-    (void)port;
-    (void)rank;
-    return false;
-}
-
 /* Nothing is kept before its receive. */
 static void stage_forget(wf_port *port, uint64_t tag, uint64_t mask)
 {
@@ -171,7 +164,6 @@ const wf_transport stage_transport = {
     .am = stage_am,
     .progress = stage_progress,
     .gone = stage_gone,
-    .lost = stage_lost,
 };
 
 /* --- the world ----------------------------------------------------------- */
@@ -230,11 +222,14 @@ void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
     world->host = &s->host;
     world->pace.spin_ns = UINT64_MAX / 2; /* never sleep */
     world->parts = &parts;
-    s->route = (wf_route){&stage_transport, calloc(1, sizeof(wf_port))};
+    s->route = (wf_route){&stage_transport, calloc(1, sizeof(wf_port)), -1};
     must(s->route.port != NULL);
     s->route.port->input = input;
-    world->ports = (wf_ports){
-        .count = 1, .route = &s->route, .to = s->to, .told = s->told};
+    world->ports = (wf_ports){.count = 1,
+                              .route = &s->route,
+                              .to = s->to,
+                              .told = s->told,
+                              .lost = s->lost};
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);
     pthread_mutex_init(&world->drive, NULL);

@@ -35,6 +35,7 @@ typedef struct stage {
     wf_route route;
     uint8_t to[STAGE_RANKS];
     bool told[STAGE_RANKS];
+    weft_status lost[STAGE_RANKS];
     wf_board *board;
 } stage;
 

@@ -3,7 +3,7 @@
 """Compare what libweft exports with the list in symbols.txt.
 
 An exported name is a promise, so each is added to the list and taken from it
-by hand. With --update the list is written instead.
+by hand. Names with wf_ are for our own libraries that are loaded on demand. With --update the list is written instead.
 """
 
 import argparse
@@ -40,9 +40,9 @@ def main():
         return 0
     wanted = listed(args.list)
     complaints = [
-        f"{n}: exported, but does not start with weft_"
+        f"{n}: exported, but starts with neither weft_ nor wf_"
         for n in sorted(names)
-        if not n.startswith("weft_")
+        if not n.startswith(("weft_", "wf_"))
     ]
     complaints += [f"{n}: exported, but not in {args.list.name}" for n in sorted(names - wanted)]
     complaints += [f"{n}: in {args.list.name}, but not exported" for n in sorted(wanted - names)]

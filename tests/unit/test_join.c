@@ -126,7 +126,8 @@ static void a_head_of_another_version_is_refused(void **state)
 
     (void)state;
     expect_spoilt(t, &t->head.magic, 0, 1, "comes from another version");
-    expect_spoilt(t, &t->head.version, 2, 1, "comes from another version");
+    expect_spoilt(t, &t->head.version, WF_JOIN_VERSION + 1, 1,
+                  "comes from another version");
     free(t);
 }
 
@@ -309,16 +310,23 @@ static weft_boot boot_of(store *s, uint32_t rank, uint32_t ranks)
                        .get = store_get};
 }
 
-static weft_status exchange(store *s, uint32_t rank, uint32_t ranks,
-                            wf_join_table **out)
+static weft_status exchange_with(store *s, uint32_t rank, uint32_t ranks,
+                                 const wf_address *addresses, size_t count,
+                                 wf_join_table **out)
 {
     weft_boot boot = boot_of(s, rank, ranks);
     wf_join_record own = describe(rank, NULL);
 
     /* Longer than anything takes; a test never waits for it to pass. */
     return wf_join_exchange(
-        &boot, &own, &(wf_patience){.deadline_ns = wf_now_ns() + 60 * WF_SEC},
-        out);
+        &boot, &own, addresses, count,
+        &(wf_patience){.deadline_ns = wf_now_ns() + 60 * WF_SEC}, out);
+}
+
+static weft_status exchange(store *s, uint32_t rank, uint32_t ranks,
+                            wf_join_table **out)
+{
+    return exchange_with(s, rank, ranks, NULL, 0, out);
 }
 
 static void publish(store *s, uint32_t rank, const void *data, size_t n)
@@ -358,6 +366,86 @@ static void all_ranks_end_with_the_same_table(void **state)
     for (uint32_t i = 0; i < RANKS; i++) {
         wf_free(t[i]);
     }
+    free(s);
+}
+
+/* Rank r has r addresses, of lengths that no alignment suits. */
+static size_t addresses_of(uint32_t rank, wf_address *out)
+{
+    static const char bytes[] = "an address that means nothing to anybody here";
+
+    for (uint32_t i = 0; i < rank; i++) {
+        out[i] = (wf_address){i == 0 ? "first" : "second", bytes + i,
+                              i == 0 ? 13 * rank : 0};
+    }
+    return rank;
+}
+
+static wf_join_table *join_with_addresses(store *s)
+{
+    wf_address a[RANKS];
+    wf_join_table *t = NULL;
+
+    for (uint32_t r = 1; r < RANKS; r++) { /* rank 0 has not come yet */
+        assert_int_equal(exchange_with(s, r, RANKS, a, addresses_of(r, a), &t),
+                         WEFT_ERR_TIMEOUT);
+    }
+    assert_int_equal(exchange_with(s, 0, RANKS, NULL, 0, &t), WEFT_OK);
+    wf_free(t);
+    assert_int_equal(exchange(s, 1, RANKS, &t), WEFT_OK);
+    return t;
+}
+
+static void addresses_of_any_length_reach_all_ranks(void **state)
+{
+    store *s = make_store();
+    wf_join_table *t = join_with_addresses(s);
+
+    (void)state;
+    for (uint32_t r = 0; r < RANKS; r++) {
+        wf_address want[RANKS];
+        wf_address got;
+        size_t n = addresses_of(r, want);
+
+        for (size_t i = 0; i < n; i++) {
+            assert_true(wf_join_address(t, r, want[i].of, &got));
+            assert_int_equal(got.n, want[i].n);
+            assert_memory_equal(got.data, want[i].data, got.n);
+        }
+        assert_int_equal(wf_join_address(t, r, "second", &got), r == 2);
+        assert_false(wf_join_address(t, r, "third", &got));
+    }
+    wf_free(t);
+    free(s);
+}
+
+static void malformed_addresses_are_refused(void **state)
+{
+    store *s = make_store();
+    wf_join_table *t = join_with_addresses(s);
+    size_t n = table_bytes(RANKS);
+    wf_join_section *first = (wf_join_section *)(void *)((char *)t + n);
+    uint64_t bytes = t->record[1].address_bytes;
+
+    (void)state;
+    n += bytes + t->record[2].address_bytes;
+    assert_int_equal(wf_join_check(t, n, RANKS), WEFT_OK);
+    assert_int_equal(wf_join_check(t, n - 8, RANKS), WEFT_ERR_PROTOCOL);
+    for (uint64_t wrong = 0; wrong < 3; wrong++) {
+        first->bytes = wrong == 0 ? bytes : wrong == 1 ? UINT64_MAX : 1;
+        assert_int_equal(wf_join_check(t, n, RANKS), WEFT_ERR_PROTOCOL);
+        assert_true(detail_has("the addresses of rank 1 are malformed"));
+    }
+    first->bytes = 13;
+    memset(first->of, 'x', sizeof(first->of));
+    assert_int_equal(wf_join_check(t, n, RANKS), WEFT_ERR_PROTOCOL);
+    first->of[4] = '\0';
+    assert_int_equal(wf_join_check(t, n, RANKS), WEFT_OK);
+    for (uint64_t add = 1; add != 0; add <<= 1) {
+        t->record[1].address_bytes = bytes + add;
+        assert_int_equal(wf_join_check(t, n, RANKS), WEFT_ERR_PROTOCOL);
+    }
+    wf_free(t);
     free(s);
 }
 
@@ -536,6 +624,8 @@ int main(void)
         cmocka_unit_test(nodes_of_one_host_differ_by_their_name_only),
         cmocka_unit_test(what_a_rank_says_of_itself_is_accepted),
         cmocka_unit_test(all_ranks_end_with_the_same_table),
+        cmocka_unit_test(addresses_of_any_length_reach_all_ranks),
+        cmocka_unit_test(malformed_addresses_are_refused),
         cmocka_unit_test(all_are_told_of_a_rank_that_did_not_come),
         cmocka_unit_test(all_are_told_of_a_malformed_record),
         cmocka_unit_test(a_rank_gives_up_when_rank_0_says_nothing),

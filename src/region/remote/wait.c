@@ -69,23 +69,14 @@ static bool block_awaits(const wf_goal *g, uint32_t rank)
 static weft_status block_gone(const wf_goal *g, uint32_t rank)
 {
     uint32_t number = g->member[rank];
-    const wf_route *r = wf_world_route(g->world, number);
     bool due;
     bool lost;
-    weft_status st;
 
     pthread_mutex_lock(&g->world->drive);
     due = is_due(g->ctx, rank);
-    lost = due && r->transport->lost(r->port, number);
+    lost = due && g->world->ports.lost[number] != WEFT_OK;
     pthread_mutex_unlock(&g->world->drive);
-    if (!lost) {
-        return due ? WF_PENDING : WEFT_OK;
-    }
-    st = wf_host_check(g->world->host, number);
-    return st != WEFT_OK
-               ? st
-               : wf_fail(WEFT_ERR_PROTOCOL,
-                         "rank %u sent something malformed before", number);
+    return lost ? wf_ports_fail(g->world, number) : due ? WF_PENDING : WEFT_OK;
 }
 
 weft_status wf_rows_block_wait(wf_rows_block *b)

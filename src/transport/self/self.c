@@ -29,7 +29,10 @@ typedef struct self_am {
 struct wf_port {
     uint32_t rank;
     size_t eager_bytes;
+    bool going; /* gone() was called; progress() ends it */
     bool gone;
+    wf_loss_fn *lost;
+    void *ctx;
     wf_match match;
     self_am *am_head;
     self_am **am_end;
@@ -42,8 +45,7 @@ static bool self_reaches(const wf_host *host, uint32_t rank)
     return rank == host->rank;
 }
 
-static weft_status self_open(wf_host *host, const wf_settings *settings,
-                             wf_port **out)
+static weft_status self_open(const wf_port_setup *setup, wf_port **out)
 {
     wf_port *port = wf_zalloc(sizeof(*port));
     weft_status st;
@@ -56,8 +58,12 @@ static weft_status self_open(wf_host *host, const wf_settings *settings,
         wf_free(port);
         return st;
     }
-    port->rank = host->rank;
-    port->eager_bytes = settings->eager_bytes;
+    port->match.keep = setup->keep;
+    port->match.keep_ctx = setup->ctx;
+    port->lost = setup->lost;
+    port->ctx = setup->ctx;
+    port->rank = setup->host->rank;
+    port->eager_bytes = setup->settings->eager_bytes;
     port->am_end = &port->am_head;
     *out = port;
     return WEFT_OK;
@@ -110,7 +116,7 @@ static weft_status self_check(const wf_port *port, uint32_t rank)
                        "reach rank %u",
                        port->rank, rank);
     }
-    if (port->gone) {
+    if (port->going || port->gone) {
         return wf_fail(WEFT_ERR_PEER,
                        "rank %u, the caller itself, has been "
                        "declared gone",
@@ -220,15 +226,6 @@ static bool self_peek(wf_port *port, uint32_t from, uint64_t tag, uint64_t mask,
     return true;
 }
 
-static bool self_cancel(wf_port *port, wf_msg *msg)
-{
-    if (!wf_match_cancel(&port->match, msg)) {
-        return false;
-    }
-    wf_msg_finish(msg, WEFT_ERR_ABORTED);
-    return true;
-}
-
 /* A message waits here as a receive, or as a send that an arrival points to. */
 static void self_drop(wf_port *port, wf_msg *msg)
 {
@@ -244,12 +241,6 @@ static void self_drop(wf_port *port, wf_msg *msg)
             return;
         }
     }
-}
-
-static void self_ask(wf_port *port, wf_keep_fn *fn, void *ctx)
-{
-    port->match.keep = fn;
-    port->match.keep_ctx = ctx;
 }
 
 static void self_forget(wf_port *port, uint64_t tag, uint64_t mask)
@@ -296,7 +287,7 @@ static weft_status self_am_send(wf_port *port, uint32_t to, uint32_t id,
 }
 
 /* Handlers may send more to this rank; those wait for the next call. */
-static unsigned self_progress(wf_port *port)
+static unsigned self_handle_ams(wf_port *port)
 {
     unsigned count = port->am_count;
 
@@ -314,21 +305,14 @@ static unsigned self_progress(wf_port *port)
     return count;
 }
 
-static bool self_busy(const wf_port *port)
-{
-    return port->am_head != NULL;
-}
-
 /* Sends that wait for their receive are over; what was copied aside has
  * arrived whole and stays. */
-static void self_gone(wf_port *port, uint32_t rank)
+static void self_end(wf_port *port)
 {
     wf_arrival *next;
     wf_msg *msg;
 
-    if (rank != port->rank) {
-        return;
-    }
+    port->going = false;
     port->gone = true;
     for (wf_arrival *a = wf_match_walk(&port->match, SELF_SOURCE, NULL);
          a != NULL; a = next) {
@@ -344,11 +328,30 @@ static void self_gone(wf_port *port, uint32_t rank)
     while ((msg = wf_match_next_of(&port->match, SELF_SOURCE)) != NULL) {
         wf_msg_finish(msg, WEFT_ERR_PEER);
     }
+    if (port->lost != NULL) {
+        port->lost(port->ctx, port->rank, WEFT_ERR_PEER);
+    }
 }
 
-static bool self_lost(const wf_port *port, uint32_t rank)
+static unsigned self_progress(wf_port *port)
 {
-    return rank == port->rank && port->gone;
+    unsigned events = self_handle_ams(port);
+
+    if (port->going && port->am_head == NULL) {
+        self_end(port);
+        events++;
+    }
+    return events;
+}
+
+static bool self_busy(const wf_port *port)
+{
+    return port->am_head != NULL || port->going;
+}
+
+static void self_gone(wf_port *port, uint32_t rank)
+{
+    port->going = port->going || (rank == port->rank && !port->gone);
 }
 
 const wf_transport wf_transport_self = {
@@ -360,9 +363,7 @@ const wf_transport wf_transport_self = {
     .send = self_send,
     .recv = self_recv,
     .peek = self_peek,
-    .cancel = self_cancel,
     .drop = self_drop,
-    .ask = self_ask,
     .forget = self_forget,
     .handle = self_handle,
     .am = self_am_send,
@@ -370,5 +371,4 @@ const wf_transport wf_transport_self = {
     .busy = self_busy,
     .orphan = self_orphan,
     .gone = self_gone,
-    .lost = self_lost,
 };

@@ -78,7 +78,7 @@ static weft_status inbox_send(wf_port *port, const wf_settings *settings)
 
     for (uint32_t i = 0; i < port->count; i++) {
         weft_status st =
-            i == port->self
+            port->peer[i].failed != WEFT_OK
                 ? WEFT_OK
                 : wf_host_post(port->host, port->peer[i].rank, INBOX_MAIL,
                                &hello, sizeof(hello), port->inbox.fd);
@@ -177,7 +177,7 @@ weft_status shm_inbox_swap(wf_port *port, const wf_settings *settings)
     weft_status st = inbox_send(port, settings);
 
     for (uint32_t i = 0; i < port->count && st == WEFT_OK; i++) {
-        if (i != port->self) {
+        if (port->peer[i].failed == WEFT_OK) {
             st = inbox_take(port, &port->peer[i], settings, deadline);
         }
     }

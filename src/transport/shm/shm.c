@@ -117,18 +117,33 @@ static void shm_orphan(wf_port *port)
     wf_match_unpost(&port->match);
 }
 
-static weft_status shm_open(wf_host *host, const wf_settings *settings,
-                            wf_port **out)
+/* Ranks of the host that are routed elsewhere have no part in this. */
+static void shm_take_setup(wf_port *port, const wf_port_setup *setup)
+{
+    for (uint32_t i = 0; i < port->count; i++) {
+        port->peer[i].failed = WEFT_ERR_INVALID;
+    }
+    for (uint32_t i = 0; i < setup->ranks; i++) {
+        port->peer[setup->host->peer[setup->rank[i]].local].failed = WEFT_OK;
+    }
+    port->match.keep = setup->keep;
+    port->match.keep_ctx = setup->ctx;
+    port->lost = setup->lost;
+    port->ctx = setup->ctx;
+}
+
+static weft_status shm_open(const wf_port_setup *setup, wf_port **out)
 {
     wf_port *port = NULL;
-    weft_status st = shm_port_create(host, &port);
+    weft_status st = shm_port_create(setup->host, &port);
 
     if (port == NULL) {
         return st;
     }
-    st = shm_inbox_create(port, settings);
+    shm_take_setup(port, setup);
+    st = shm_inbox_create(port, setup->settings);
     if (st == WEFT_OK) {
-        st = shm_inbox_swap(port, settings);
+        st = shm_inbox_swap(port, setup->settings);
     }
     if (st != WEFT_OK) {
         shm_port_destroy(port);
@@ -142,9 +157,11 @@ static weft_status shm_open(wf_host *host, const wf_settings *settings,
 
 static shm_peer *shm_peer_of(const wf_port *port, uint32_t rank)
 {
-    return shm_reaches(port->host, rank)
-               ? &port->peer[port->host->peer[rank].local]
-               : NULL;
+    shm_peer *peer = shm_reaches(port->host, rank)
+                         ? &port->peer[port->host->peer[rank].local]
+                         : NULL;
+
+    return peer != NULL && peer->failed != WEFT_ERR_INVALID ? peer : NULL;
 }
 
 static weft_status shm_fail_rank(const wf_port *port, uint32_t rank)
@@ -195,6 +212,9 @@ void shm_peer_fail(wf_port *port, shm_peer *peer, weft_status why)
     while ((msg = wf_match_next_of(&port->match, peer->slot)) != NULL) {
         wf_msg_finish(msg, why);
     }
+    if (port->lost != NULL) {
+        port->lost(port->ctx, peer->rank, why);
+    }
 }
 
 /* What the rank had sent whole is still in its ring, and only progress() may
@@ -207,13 +227,6 @@ static void shm_gone(wf_port *port, uint32_t rank)
         peer->going = true;
         port->going++;
     }
-}
-
-static bool shm_lost(const wf_port *port, uint32_t rank)
-{
-    const shm_peer *peer = shm_peer_of(port, rank);
-
-    return peer != NULL && peer->failed != WEFT_OK;
 }
 
 /* --- messages ------------------------------------------------------------ */
@@ -296,15 +309,6 @@ static bool shm_peek(wf_port *port, uint32_t from, uint64_t tag, uint64_t mask,
     return true;
 }
 
-static bool shm_cancel(wf_port *port, wf_msg *msg)
-{
-    if (!wf_match_cancel(&port->match, msg)) {
-        return false;
-    }
-    wf_msg_finish(msg, WEFT_ERR_ABORTED);
-    return true;
-}
-
 static void shm_drop(wf_port *port, wf_msg *msg)
 {
     if (msg->done || wf_match_cancel(&port->match, msg)) {
@@ -315,12 +319,6 @@ static void shm_drop(wf_port *port, wf_msg *msg)
     } else {
         shm_out_withdraw(port, &port->peer[msg->peer], msg);
     }
-}
-
-static void shm_ask(wf_port *port, wf_keep_fn *fn, void *ctx)
-{
-    port->match.keep = fn;
-    port->match.keep_ctx = ctx;
 }
 
 static void shm_forget(wf_port *port, uint64_t tag, uint64_t mask)
@@ -418,9 +416,7 @@ const wf_transport wf_transport_shm = {
     .send = shm_send,
     .recv = shm_recv,
     .peek = shm_peek,
-    .cancel = shm_cancel,
     .drop = shm_drop,
-    .ask = shm_ask,
     .forget = shm_forget,
     .handle = shm_handle,
     .am = shm_am_send,
@@ -428,5 +424,4 @@ const wf_transport wf_transport_shm = {
     .busy = shm_busy,
     .orphan = shm_orphan,
     .gone = shm_gone,
-    .lost = shm_lost,
 };

@@ -118,6 +118,8 @@ struct wf_port {
     unsigned going;     /* peers that are going */
     shm_larges pulls;   /* being read from senders' memory, one by one */
     wf_am_table handlers;
+    wf_loss_fn *lost;
+    void *ctx;
     alignas(64) unsigned char am_header[WF_AM_HEADER_MAX];
     alignas(64) unsigned char am_payload[WF_AM_PAYLOAD_MAX];
 };
