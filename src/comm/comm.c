@@ -14,9 +14,9 @@
 
 #include "base/alloc.h"
 #include "base/time.h"
+#include "comm/drive.h"
 #include "comm/ids.h"
 #include "comm/mail.h"
-#include "comm/request.h"
 
 /* The leader's explanation needs a moment longer than the members wait. */
 #define EXPLAIN_NS (WF_SEC / 2)
@@ -81,8 +81,8 @@ static weft_status comm_alloc(weft_world *world, const uint32_t *members,
     comm->size = size;
     comm->segment.fd = -1;
     comm->one_node = true;
-    comm->ordered_end = &comm->ordered;
-    comm->loose_end = &comm->loose;
+    wf_requests_init(&comm->ordered);
+    wf_requests_init(&comm->loose);
     comm->own = wf_host_own(world->host);
     for (uint32_t r = 0; r < size; r++) {
         const wf_peer *p = &world->host->peer[members[r]];

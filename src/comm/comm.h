@@ -13,6 +13,7 @@
 #include <weft/request.h>
 
 #include "base/status.h"
+#include "comm/drive.h"
 #include "comm/op.h"
 #include "comm/world.h"
 #include "mem/segment.h"
@@ -72,10 +73,8 @@ struct weft_comm {
 
     /* Non-blocking operations, under world->drive. Ordered ones are stepped
      * one after the other, loose ones (messages) all at once. */
-    weft_request *ordered;
-    weft_request **ordered_end;
-    weft_request *loose;
-    weft_request **loose_end;
+    wf_request_queue ordered;
+    wf_request_queue loose;
     _Atomic uint32_t queued; /* ordered ones */
     /* A blocking collective is under way on a caller's stack; ordered ones that
      * a callback starts meanwhile wait for it. */

@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "comm/request.h"
+#include "comm/drive.h"
 
 /* An answer comes in as many letters as it needs; one that is not full is the
  * last. */

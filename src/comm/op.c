@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "comm/comm.h"
-#include "comm/request.h"
+#include "comm/drive.h"
 #include "comm/wait.h"
 
 /* --- as a goal ------------------------------------------------------------ */

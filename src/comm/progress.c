@@ -7,7 +7,8 @@
 #include "base/alloc.h"
 #include "base/thread.h"
 #include "base/time.h"
-#include "comm/request.h"
+#include "comm/drive.h"
+#include "comm/wait.h"
 
 /* The program is computing meanwhile: poll briefly, then leave it the core. */
 static const wf_pace pace = {.spin_ns = 5000, .nap_ns = 100 * WF_MS};

@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests and the progress of what is behind them.
- *
- * Whoever waits drives everything that is pending in this world, under one
- * lock (world->drive), so that a wait on one communicator never starves
- * another. A thread does it when something is pending that needs it and
- * nobody waits. */
+/* Requests: what the caller has of an operation that is pending. */
 #ifndef WF_COMM_REQUEST_H
 #define WF_COMM_REQUEST_H
 
 #include <weft/request.h>
 
 #include "comm/comm.h"
+#include "comm/drive.h"
 #include "comm/op.h"
 #include "comm/wait.h"
 
@@ -34,34 +30,5 @@ struct weft_request {
 /* A request with room for an operation of `op_bytes`, all zero. */
 weft_status wf_request_create(weft_comm *comm, size_t op_bytes,
                               weft_request **out);
-
-/* Queue it: in order with the communicator's other collectives, or loose.
- * It is stepped once right away. The queue's use of the request is counted
- * here; the caller's is its own. */
-void wf_request_submit(weft_request *request, bool ordered);
-
-/* Step everything that is pending, if no other thread is doing so. Returns
- * whether something happened. */
-bool wf_world_drive(weft_world *world);
-/* Like wf_world_drive, but waits for the lock: what had come when this was
- * called is seen. */
-bool wf_world_drive_now(weft_world *world);
-
-/* Fail everything that is pending on `comm`. Was there a collective? */
-bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text);
-
-/* In a forked child: what is pending on `comm` is over here, as closed. The
- * callbacks are its parent's, and the ports have let go of the messages. */
-void wf_requests_orphan(weft_comm *comm);
-
-weft_status wf_progress_create(weft_world *world, wf_progress **out);
-void wf_progress_destroy(wf_progress *progress);
-/* In a forked child, which has no such thread. */
-void wf_progress_orphan(wf_progress *progress);
-/* Something is pending that must go on even if nobody waits. */
-void wf_progress_kick(wf_progress *progress);
-/* A caller begins or ends waiting. */
-void wf_progress_wait_begin(wf_progress *progress);
-void wf_progress_wait_end(wf_progress *progress);
 
 #endif

@@ -4,7 +4,8 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "base/thread.h"
-#include "comm/request.h"
+#include "comm/drive.h"
+#include "comm/wait.h"
 
 struct wf_server {
     weft_world *world;

@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "comm/comm.h"
-#include "comm/request.h"
+#include "comm/drive.h"
 
 /* --- peers, in words ------------------------------------------------------ */
 

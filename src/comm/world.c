@@ -9,9 +9,9 @@
 #include "base/options.h"
 #include "base/time.h"
 #include "comm/comm.h"
+#include "comm/drive.h"
 #include "comm/ids.h"
 #include "comm/mail.h"
-#include "comm/request.h"
 #include "comm/serve.h"
 #include "mem/join.h"
 

@@ -4,7 +4,7 @@
  * rank's server. */
 #include <stdio.h>
 
-#include "comm/request.h"
+#include "comm/drive.h"
 #include "region/remote/remote.h"
 
 static bool is_over(const wf_rows_block *b)
