@@ -162,9 +162,9 @@ void wf_wait_rouse(wf_wait *w)
 {
     wf_board_rank *own = wf_host_own(w->goal.world->host);
 
-    if (w->drowsy && w->listening) {
+    if (w->listening) {
         wf_board_unlisten(own);
-    } else if (w->drowsy) {
+    } else {
         wf_board_awake(own);
     }
     w->drowsy = false;

@@ -117,7 +117,7 @@ static inline void wf_wait_pace(wf_wait *w, const wf_pace *pace)
 /* The rare part: clock, peers, other work, yielding, sleeping. */
 weft_status wf_wait_slow(wf_wait *w);
 
-/* Sleep no more, if it was about to. */
+/* Take back the announcement that it will sleep. */
 void wf_wait_rouse(wf_wait *w);
 
 static inline weft_status wf_wait_pause(wf_wait *w)
@@ -141,7 +141,9 @@ static inline weft_status wf_wait_run(wf_wait *w,
             st = look(w);
         }
     }
-    wf_wait_rouse(w);
+    if (w->drowsy) {
+        wf_wait_rouse(w);
+    }
     return st;
 }
 
