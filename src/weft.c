@@ -2,8 +2,9 @@
 /* Where the library is put together. This file lies above all layers and is the
  * only one that knows them all: the transports and the layers that there are. A
  * new one is a line here. */
+#include "weft.h"
+
 #include "coll/coll.h"
-#include "comm/world.h"
 #include "region/layer.h"
 
 static const wf_transport *const transports[] = {
@@ -19,7 +20,7 @@ static const wf_engine *const engines[] = {
     NULL,
 };
 
-static const wf_parts parts = {
+const wf_parts wf_weft_parts = {
     .transports = transports,
     .layers =
         {
@@ -32,5 +33,5 @@ static const wf_parts parts = {
 weft_status weft_world_create(const weft_world_options *options,
                               weft_world **out)
 {
-    return wf_world_create(options, &parts, out);
+    return wf_world_create(options, &wf_weft_parts, out);
 }

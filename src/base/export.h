@@ -5,7 +5,12 @@
 #ifndef WF_BASE_EXPORT_H
 #define WF_BASE_EXPORT_H
 
-/* Protected: the library's own calls go straight to them. */
+/* Protected: the library's own calls go straight to them. Those libraries are
+ * compiled with WF_MODULE, and export their one symbol in this way, too. */
+#ifdef WF_MODULE
+#define WF_API __attribute__((visibility("default")))
+#else
 #define WF_API __attribute__((visibility("protected")))
+#endif
 
 #endif

@@ -340,6 +340,10 @@ bool wf_ports_progress(weft_world *world)
         tell_of_losses(world);
     }
     world->news += events;
+    if (events > 0 && p->watched > 0) {
+        /* What another thread of ours sleeps for may be over. */
+        wf_board_ring(wf_host_own(world->host));
+    }
     return events > 0;
 }
 

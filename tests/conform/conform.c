@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "conform.h"
 
+#include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,6 +132,16 @@ static bool all_done(const wf_msg *msgs, size_t n)
     return true;
 }
 
+/* The descriptor alone wakes it, once the port has said that it would. */
+static void sleep_on_descriptor(conform *c)
+{
+    struct pollfd p = {.fd = c->t->descriptor(c->port), .events = POLLIN};
+
+    if (c->t->progress(c->port) == 0 && c->t->arm(c->port)) {
+        WT_CHECK(poll(&p, 1, -1) == 1 || errno == EINTR);
+    }
+}
+
 /* Sleep as a rank does that has nothing else to do, having looked once more.
  * Whoever has something for it rings, and so does its own progress() where it
  * leaves work; a bell that nobody rings lets the run's deadline pass. */
@@ -148,7 +160,9 @@ static void sleep_until_done(conform *c, const wf_msg *msgs, size_t n)
 void conform_wait(conform *c, const wf_msg *msgs, size_t n)
 {
     while (!all_done(msgs, n)) {
-        if (c->kind->sleeps) {
+        if (c->kind->sleeps && c->t->descriptor != NULL) {
+            sleep_on_descriptor(c);
+        } else if (c->kind->sleeps) {
             sleep_until_done(c, msgs, n);
         } else {
             conform_step(c);

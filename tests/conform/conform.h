@@ -20,6 +20,8 @@ typedef struct conform_kind {
     bool to_itself; /* one rank, which talks to itself */
     bool sleeps;    /* waits sleep on the bell as soon as nothing happens */
     bool slow;      /* fewer repetitions, no huge messages */
+    /* End the connection with a rank; NULL where there is no such thing. */
+    void (*cut)(wf_port *port, uint32_t rank);
 } conform_kind;
 
 /* One rank's end, inside a case. */

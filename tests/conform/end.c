@@ -116,6 +116,50 @@ static void a_rank_that_is_gone_fails_what_is_pending_with_it(void **state)
     conform_ranks(*state, 2, gone_body);
 }
 
+/* A connection ends while both ranks live. */
+static void cut_body(conform *c)
+{
+    uint64_t value = 99;
+    uint64_t in[2] = {0};
+    wf_msg msg[2];
+
+    if (conform_sends(c)) {
+        conform_send(c, c->receiver, 1, &value, 8, &msg[0]);
+        conform_wait_ok(c, msg, 1);
+        conform_flush(c);
+    }
+    conform_meet(c);
+    if (conform_receives(c)) {
+        conform_recv(c, c->sender, 2, &in[1], 8, &msg[1]);
+    }
+    if (conform_sends(c)) {
+        c->kind->cut(c->port, c->receiver);
+    }
+    if (conform_receives(c)) {
+        conform_wait(c, &msg[1], 1);
+        WT_CHECK(msg[1].status == WEFT_ERR_PEER && c->losses == 1);
+        WT_CHECK(c->lost == WEFT_ERR_PEER && c->lost_rank == c->sender);
+        conform_recv(c, c->sender, 1, &in[0], 8, &msg[0]);
+        conform_wait_ok(c, msg, 1);
+        WT_CHECK(in[0] == 99);
+        WT_STATUS(c->t->send(c->port, c->sender, 3, in, 8, &msg[0]),
+                  WEFT_ERR_PEER);
+        c->t->gone(c->port, c->sender); /* the core may hear of it, too */
+    }
+    conform_meet(c);
+    conform_step(c);
+    WT_CHECK(c->losses == 1);
+}
+
+static void a_connection_that_ends_is_a_loss_once_all_is_delivered(void **state)
+{
+    const conform_kind *kind = *state;
+
+    if (kind->cut != NULL) {
+        conform_ranks(kind, 2, cut_body);
+    }
+}
+
 /* --- let go of ----------------------------------------------------------- */
 
 /* Receive a large message, and drop it after `steps` calls of progress(). */
@@ -319,6 +363,8 @@ int conform_end(const conform_kind *kind)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(
             a_rank_that_is_gone_fails_what_is_pending_with_it, k),
+        cmocka_unit_test_prestate(
+            a_connection_that_ends_is_a_loss_once_all_is_delivered, k),
         cmocka_unit_test_prestate(what_is_dropped_does_not_disturb_what_follows,
                                   k),
         cmocka_unit_test_prestate(a_dropped_receive_takes_no_message, k),

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/world.h"
+#include "socket/socket.h"
+#include "weft.h"
 #include "wt.h"
 #include "wt_board.h"
 #include "wt_data.h"
@@ -233,10 +234,32 @@ void wt_job_name(unsigned round, char *text, size_t room)
 
 const wf_parts *wt_parts;
 
+/* The library's parts with other transports, if the environment says so. */
+static const wf_parts *parts_of_run(wf_parts *room)
+{
+    static const wf_transport *const far[] = {
+        &wf_transport_self, &wt_transport_far, &wf_transport_shm, NULL};
+    static const wf_transport *const socket[] = {&wf_transport_self,
+                                                 &wt_transport_socket, NULL};
+    static const wf_transport *const library[] = {&wf_transport_self,
+                                                  &wt_transport_library, NULL};
+    const char *kind = getenv("WT_TRANSPORT");
+
+    if (wt_parts != NULL || kind == NULL) {
+        return wt_parts != NULL ? wt_parts : &wf_weft_parts;
+    }
+    *room = wf_weft_parts;
+    room->transports = strcmp(kind, "far") == 0       ? far
+                       : strcmp(kind, "library") == 0 ? library
+                                                      : socket;
+    return room;
+}
+
 weft_status wt_join(const char *settings, unsigned round, weft_world **out)
 {
     weft_world_options options = {.size = sizeof(options),
                                   .settings = settings};
+    static _Thread_local wf_parts parts; /* the world goes on using them */
     weft_boot *boot = NULL;
     weft_status st;
     char name[64];
@@ -247,8 +270,7 @@ weft_status wt_join(const char *settings, unsigned round, weft_world **out)
         return st;
     }
     options.boot = boot;
-    st = wt_parts != NULL ? wf_world_create(&options, wt_parts, out)
-                          : weft_world_create(&options, out);
+    st = wf_world_create(&options, parts_of_run(&parts), out);
     weft_boot_close(boot);
     return st;
 }
