@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/ports.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -8,6 +9,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "comm/ids.h"
+#include "comm/wait.h"
 #include "mem/watch.h"
 
 /* In wf_ports.to: no transport reaches it. */
@@ -273,10 +275,52 @@ weft_status wf_ports_open(weft_world *world)
     return st == WEFT_OK ? check_routes(world) : st;
 }
 
+static uint64_t flush_moved(const wf_goal *g)
+{
+    return g->world->news;
+}
+
+static void flush_name(const wf_goal *g, char *text, size_t room)
+{
+    (void)g;
+    snprintf(text, room, "the last messages before leaving the job");
+}
+
+static weft_status flush_look(wf_wait *w)
+{
+    weft_world *world = w->goal.world;
+    bool busy;
+
+    wf_wait_drive(w);
+    pthread_mutex_lock(&world->drive);
+    busy = wf_ports_busy(world);
+    pthread_mutex_unlock(&world->drive);
+    return busy ? WF_PENDING : WEFT_OK;
+}
+
+/* A send may be over before its message has left this process. A peer that does
+ * not read keeps this rank for a moment only. */
+static void flush(weft_world *world)
+{
+    static const wf_goal_kind kind = {.name = flush_name, .moved = flush_moved};
+    static const _Atomic uint64_t moment_ns = WF_SEC;
+    wf_goal goal = {.kind = &kind, .world = world, .timeout_ns = &moment_ns};
+    wf_wait w;
+
+    wf_wait_begin(&w, &goal, true);
+    if (wf_wait_run(&w, flush_look) != WEFT_OK) {
+        wf_log(WEFT_LOG_WARN, "rank %u left before all that it had sent: %s",
+               world->host->rank, weft_error_detail());
+    }
+}
+
 void wf_ports_close(weft_world *world)
 {
     wf_ports *p = &world->ports;
 
+    if (p->count > 0 && !atomic_load(&world->host->orphan)) {
+        flush(world);
+    }
     for (uint32_t i = p->prepared; i-- > 0;) {
         wf_route *r = &p->route[i];
 

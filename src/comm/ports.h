@@ -41,7 +41,8 @@ weft_status wf_ports_join(weft_world *world, const weft_boot *boot,
  * if some rank is reached by none. What there is after a failure is for
  * wf_ports_close. Needs no lock. */
 weft_status wf_ports_open(weft_world *world);
-/* Close all ports; routes still say which transport leads where. */
+/* Close all ports, once what was sent has left them; routes still say which
+ * transport leads where. */
 void wf_ports_close(weft_world *world);
 void wf_ports_fini(weft_world *world);
 
