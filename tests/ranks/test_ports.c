@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which transport leads where: the table, its order, libraries that are loaded
+ * or missing, versions; and what becomes of a connection that ends. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "socket/socket.h"
+#include "weft.h"
+#include "wt.h"
+#include "wt_cmocka.h"
+
+static const wf_transport missing = {.abi = WF_TRANSPORT_ABI,
+                                     .name = "missing",
+                                     .library = "libweft_missing.so"};
+static const wf_transport old = {.abi = WF_TRANSPORT_ABI - 1, .name = "old"};
+
+/* The table that worlds are made from; set before the ranks are forked. */
+static const wf_transport *table[5];
+static wf_parts parts;
+
+static void use(const wf_transport *a, const wf_transport *b,
+                const wf_transport *c)
+{
+    const wf_transport *const all[] = {&wf_transport_self, a, b, c, NULL};
+
+    memcpy(table, all, sizeof(table));
+    parts = wf_weft_parts;
+    parts.transports = table;
+    wt_parts = &parts;
+}
+
+static const char *name_to(const weft_world *world, uint32_t rank)
+{
+    return wf_world_route(world, rank)->transport->name;
+}
+
+/* --- routes --------------------------------------------------------------- */
+
+static const char *two_nodes(unsigned rank)
+{
+    return rank < 2 ? "NODE=a" : "NODE=b";
+}
+
+static void sum_over_all(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    uint32_t n = weft_world_size(world);
+    int32_t one = 1;
+    int32_t sum = 0;
+
+    WT_OK(weft_allreduce(comm, &one, &sum, 1, WEFT_I32, WEFT_SUM));
+    WT_CHECK(sum == (int32_t)n);
+}
+
+static void routes_body(weft_world *world)
+{
+    uint32_t me = weft_world_rank(world);
+
+    for (uint32_t r = 0; r < 4; r++) {
+        const char *want = r == me           ? "self"
+                           : r / 2 == me / 2 ? "shm"
+                                             : "socket";
+
+        WT_CHECK(strcmp(name_to(world, r), want) == 0);
+    }
+    WT_CHECK(world->ports.count == 3 && world->ports.watched == 1);
+    sum_over_all(world);
+}
+
+static void
+each_rank_is_led_to_by_the_first_transport_that_reaches_it(void **state)
+{
+    (void)state;
+    use(&wt_transport_far, &wf_transport_shm, NULL);
+    wt_run_job_both(
+        &(wt_job){.ranks = 4, .settings_of = two_nodes, .body = routes_body});
+}
+
+static void shm_only_body(weft_world *world)
+{
+    WT_CHECK(world->ports.count == 2 && world->ports.watched == 0);
+    sum_over_all(world);
+}
+
+/* It has been prepared, and is closed again. */
+static void a_transport_that_nobody_needs_is_not_opened(void **state)
+{
+    (void)state;
+    use(&wf_transport_shm, &wt_transport_socket, NULL);
+    wt_run_both(3, NULL, shm_only_body);
+}
+
+/* --- libraries, settings, versions ---------------------------------------- */
+
+static void library_body(weft_world *world)
+{
+    uint32_t me = weft_world_rank(world);
+
+    WT_CHECK(strcmp(name_to(world, 1 - me), "socket") == 0);
+    sum_over_all(world);
+}
+
+static void a_transport_can_lie_in_a_library(void **state)
+{
+    (void)state;
+    use(&wt_transport_library, &wf_transport_shm, NULL);
+    wt_run_both(2, NULL, library_body);
+    use(&wf_transport_shm, &wt_transport_library, NULL);
+    wt_run_both(2, "TRANSPORTS=self,socket", library_body);
+}
+
+static void a_library_that_is_missing_reaches_nobody(void **state)
+{
+    (void)state;
+    use(&missing, &wf_transport_shm, NULL);
+    wt_run_both(2, NULL, shm_only_body);
+}
+
+static const char *why;
+static const char *the_settings;
+static weft_status the_status;
+
+static void refused_rank(void)
+{
+    weft_world *world = NULL;
+
+    WT_STATUS(wt_join(the_settings, 0, &world), the_status);
+    WT_CHECK(strstr(weft_error_detail(), why) != NULL);
+    WT_CHECK(world == NULL);
+}
+
+static void expect_refused(weft_status st, const char *settings,
+                           const char *text)
+{
+    the_status = st;
+    the_settings = settings;
+    why = text;
+    wt_run_job_both(&(wt_job){.ranks = 1, .bare = refused_rank});
+}
+
+static void a_transport_that_is_asked_for_must_be_there(void **state)
+{
+    (void)state;
+    use(&missing, &wf_transport_shm, NULL);
+    expect_refused(WEFT_ERR_UNSUPPORTED, "TRANSPORTS=self,shm,missing",
+                   "libweft_missing.so");
+}
+
+static void ranks_that_no_transport_reaches_are_named(void **state)
+{
+    (void)state;
+    use(&wf_transport_shm, NULL, NULL);
+    expect_refused(WEFT_ERR_UNSUPPORTED, "TRANSPORTS=shm",
+                   "no transport leads from rank 0");
+}
+
+static void a_transport_of_another_version_is_refused(void **state)
+{
+    (void)state;
+    use(&old, &wf_transport_shm, NULL);
+    expect_refused(WEFT_ERR_INVALID, NULL,
+                   "transport old is built for version 1 of the contract");
+}
+
+/* --- a connection that ends ----------------------------------------------- */
+
+static void cut_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    uint32_t me = weft_world_rank(world);
+    int32_t in = 0;
+
+    if (me == 0) {
+        pthread_mutex_lock(&world->drive);
+        wt_socket_cut(wf_world_route(world, 1)->port, 1);
+        pthread_mutex_unlock(&world->drive);
+    }
+    if (me < 2) {
+        WT_STATUS(weft_recv(comm, &in, sizeof(in), 1 - me, 1, NULL),
+                  WEFT_ERR_PEER);
+        WT_CHECK(strstr(weft_error_detail(), "the connection with rank") !=
+                 NULL);
+        WT_CHECK(wt_names_rank(weft_error_detail(), 1 - me));
+        WT_STATUS(weft_send(comm, &in, sizeof(in), 1 - me, 1), WEFT_ERR_PEER);
+        WT_OK(weft_send(comm, &me, sizeof(me), 2, 1));
+        WT_OK(weft_recv(comm, &in, sizeof(in), 2, 1, NULL));
+    } else {
+        WT_OK(weft_recv(comm, &in, sizeof(in), 0, 1, NULL));
+        WT_OK(weft_recv(comm, &in, sizeof(in), 1, 1, NULL));
+        WT_OK(weft_send(comm, &in, sizeof(in), 0, 1));
+        WT_OK(weft_send(comm, &in, sizeof(in), 1, 1));
+    }
+}
+
+static void a_cut_connection_fails_only_what_needs_it(void **state)
+{
+    (void)state;
+    use(&wt_transport_socket, NULL, NULL);
+    wt_run_both(3, NULL, cut_body);
+}
+
+/* --- sleeping ------------------------------------------------------------- */
+
+/* Waits sleep at once, so that each message has to wake its receiver. */
+static void sleeping_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    uint32_t me = weft_world_rank(world);
+    uint32_t n = weft_world_size(world);
+    uint32_t token = 0;
+
+    for (uint32_t round = 0; round < 30; round++) {
+        if (me == 0) {
+            WT_OK(weft_send(comm, &token, sizeof(token), 1, 1));
+        }
+        WT_OK(
+            weft_recv(comm, &token, sizeof(token), (me + n - 1) % n, 1, NULL));
+        token++;
+        if (me != 0) {
+            WT_OK(weft_send(comm, &token, sizeof(token), (me + 1) % n, 1));
+        }
+    }
+    WT_CHECK(me != 0 || token == 30 * n);
+}
+
+static void a_descriptor_wakes_a_rank_that_sleeps(void **state)
+{
+    (void)state;
+    use(&wt_transport_socket, NULL, NULL);
+    wt_run_both(3, "SPIN=0s YIELD=0s", sleeping_body);
+    use(&wt_transport_far, &wf_transport_shm, NULL);
+    wt_run_both(3, "SPIN=0s YIELD=0s", sleeping_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            each_rank_is_led_to_by_the_first_transport_that_reaches_it),
+        cmocka_unit_test(a_transport_that_nobody_needs_is_not_opened),
+        cmocka_unit_test(a_transport_can_lie_in_a_library),
+        cmocka_unit_test(a_library_that_is_missing_reaches_nobody),
+        cmocka_unit_test(a_transport_that_is_asked_for_must_be_there),
+        cmocka_unit_test(ranks_that_no_transport_reaches_are_named),
+        cmocka_unit_test(a_transport_of_another_version_is_refused),
+        cmocka_unit_test(a_cut_connection_fails_only_what_needs_it),
+        cmocka_unit_test(a_descriptor_wakes_a_rank_that_sleeps),
+    };
+
+    return cmocka_run_group_tests_name("ports", tests, NULL, NULL);
+}
