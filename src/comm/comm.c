@@ -116,10 +116,38 @@ static void use_segment(weft_comm *comm)
         (wf_comm_done *)(void *)((char *)comm->segment.base + WF_COMM_PAGE);
 }
 
-static weft_status attach_layers(weft_comm *comm)
+/* Before this member says that it is ready: from then on others may break it,
+ * by mail. */
+static void comms_add(weft_comm *comm)
+{
+    weft_world *world = comm->world;
+
+    pthread_mutex_lock(&world->comms_lock);
+    comm->next = world->comms;
+    world->comms = comm;
+    pthread_mutex_unlock(&world->comms_lock);
+}
+
+static void comms_remove(weft_comm *comm)
+{
+    weft_world *world = comm->world;
+    weft_comm **at = &world->comms;
+
+    pthread_mutex_lock(&world->comms_lock);
+    while (*at != NULL && *at != comm) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        *at = comm->next;
+    }
+    pthread_mutex_unlock(&world->comms_lock);
+}
+
+static weft_status enter(weft_comm *comm)
 {
     unsigned char *base = comm->segment.base;
 
+    comms_add(comm);
     return wf_layers_attach(
         comm, base == NULL ? NULL : base + WF_COMM_PAGE + done_bytes(comm));
 }
@@ -165,7 +193,7 @@ static weft_status lead_make(weft_comm *comm)
     if (st == WEFT_OK && comm->one_node && comm->size > 1) {
         st = make_segment(comm);
     }
-    return st == WEFT_OK ? attach_layers(comm) : st;
+    return st == WEFT_OK ? enter(comm) : st;
 }
 
 static weft_status send_tickets(build *b, weft_status own, const char *why)
@@ -296,7 +324,7 @@ static weft_status follow_make(build *b, const ticket *t, int fd,
     if (own == WEFT_OK) {
         comm->id = t->id;
         wf_ids_open(comm);
-        own = attach_layers(comm);
+        own = enter(comm);
     }
     return own;
 }
@@ -361,30 +389,6 @@ static weft_status follow(build *b, weft_status own)
     return reply(b, follow_make(b, &t, fd, st));
 }
 
-static void comms_add(weft_comm *comm)
-{
-    weft_world *world = comm->world;
-
-    wf_world_acquire(world);
-    pthread_mutex_lock(&world->comms_lock);
-    comm->next = world->comms;
-    world->comms = comm;
-    pthread_mutex_unlock(&world->comms_lock);
-}
-
-static void comms_remove(weft_comm *comm)
-{
-    weft_world *world = comm->world;
-    weft_comm **at = &world->comms;
-
-    pthread_mutex_lock(&world->comms_lock);
-    while (*at != comm) {
-        at = &(*at)->next;
-    }
-    *at = comm->next;
-    pthread_mutex_unlock(&world->comms_lock);
-}
-
 weft_status wf_comm_build(weft_world *world, weft_comm *parent,
                           const uint32_t *members, uint32_t size, uint64_t salt,
                           uint64_t timeout_ns, weft_comm **out)
@@ -404,13 +408,14 @@ weft_status wf_comm_build(weft_world *world, weft_comm *parent,
     if (st != WEFT_OK) {
         if (b.comm != NULL) {
             wf_ids_close(b.comm);
+            comms_remove(b.comm);
             wf_layers_detach(b.comm);
             comm_free(b.comm);
         }
         return st;
     }
     wf_segment_close_fd(&b.comm->segment);
-    comms_add(b.comm);
+    wf_world_acquire(world);
     *out = b.comm;
     return WEFT_OK;
 }
