@@ -187,11 +187,11 @@ bool wf_plan_double_tree(wf_plan *plan, wf_call_kind kind)
 {
     uint64_t pieces = plan->blocks > 0 ? plan->blocks : 1;
 
-    plan->up = kind == WF_CALL_REDUCE || kind == WF_CALL_ALLREDUCE;
-    plan->down = kind == WF_CALL_BROADCAST || kind == WF_CALL_ALLREDUCE;
-    if (!plan->up && !plan->down) {
+    if (!wf_call_cuts((uint8_t)kind) || wf_call_is((uint8_t)kind, WF_PREFIX)) {
         return false;
     }
+    plan->up = wf_call_is((uint8_t)kind, WF_REDUCES);
+    plan->down = !wf_call_is((uint8_t)kind, WF_ROOT_RECEIVES);
     /* A bound of the depth, since the lowest bit grows towards the root. */
     plan->height = wf_rounds(plan->size);
     plan->fill = double_tree;

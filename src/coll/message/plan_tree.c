@@ -166,8 +166,9 @@ bool wf_plan_binomial(wf_plan *plan, wf_call_kind kind)
         return true;
     case WF_CALL_GATHER:
     case WF_CALL_SCATTER:
-        plan->fill =
-            kind == WF_CALL_GATHER ? binomial_gather : binomial_scatter;
+        plan->fill = wf_call_is((uint8_t)kind, WF_ROOT_RECEIVES)
+                         ? binomial_gather
+                         : binomial_scatter;
         plan->steps = 2 * rounds;
         work_below(plan, number);
         return true;
