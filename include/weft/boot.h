@@ -66,6 +66,12 @@ WEFT_API weft_status weft_boot_open_env(weft_boot **out);
 WEFT_API const char *weft_boot_launcher(void);
 
 /**
+ * The rank that the launcher gives this process, also in a job that cannot
+ * start for another reason; 0 if it gives none. For messages.
+ */
+WEFT_API uint32_t weft_boot_rank_hint(void);
+
+/**
  * The rank of this process and the number of ranks, as weft_boot_open_env would
  * take them from the environment. Fails with WEFT_ERR_INVALID, naming the
  * variable that is missing or wrong, and then writes nothing.

@@ -25,7 +25,7 @@ static PyObject *core_launcher(PyObject *module, PyObject *unused)
 {
     (void)module;
     (void)unused;
-    return PyUnicode_FromString(weft_boot_launcher());
+    return Py_BuildValue("(sI)", weft_boot_launcher(), weft_boot_rank_hint());
 }
 
 static PyObject *core_boot_rank(PyObject *module, PyObject *unused)
@@ -83,7 +83,8 @@ static PyMethodDef core_functions[] = {
      "version()\n--\n\nThe version of the C library."},
     {"launcher", core_launcher, METH_NOARGS,
      "launcher()\n--\n\n"
-     "What started this process: 'torchrun', 'openmpi', 'alone', ..."},
+     "What started this process ('torchrun', 'openmpi', 'alone', ...), and\n"
+     "the rank that it gives this process, 0 if it gives none."},
     {"boot_rank", core_boot_rank, METH_NOARGS,
      "boot_rank()\n--\n\n"
      "(rank, size) as the launcher has put them into the environment."},

@@ -275,6 +275,14 @@ const char *weft_boot_launcher(void)
     return l != NULL ? l->name : "alone";
 }
 
+uint32_t weft_boot_rank_hint(void)
+{
+    const launcher *l = launcher_find();
+    uint32_t rank = 0;
+
+    return l != NULL && env_number(l->rank, &rank) == WEFT_OK ? rank : 0;
+}
+
 static weft_status launch_numbers(const launcher *l, wf_boot_launch *launch)
 {
     uint32_t local = 0;

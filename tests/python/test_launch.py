@@ -15,8 +15,8 @@ SECONDS = 180
 
 
 def launched(size, launcher):
-    assert weft._core.launcher() == launcher
     world = weft.init()
+    assert weft._core.launcher() == (launcher, world.rank)
     assert world.size == size
     assert world.comm.allreduce(np.array([world.rank]))[0] == sum(range(size))
     assert all(peer.shares_memory for peer in world.peers)

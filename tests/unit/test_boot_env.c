@@ -132,6 +132,7 @@ static void find_each(void)
         WT_CHECK(strcmp(weft_boot_launcher(), cases[i].launcher) == 0);
         WT_CHECK(launch.rank == cases[i].rank &&
                  launch.ranks == cases[i].ranks);
+        WT_CHECK(weft_boot_rank_hint() == cases[i].rank);
         WT_OK(weft_boot_rank(&rank, &ranks));
         WT_CHECK(rank == cases[i].rank && ranks == cases[i].ranks);
         WT_CHECK(strcmp(launch.job, cases[i].job) == 0);
@@ -246,6 +247,10 @@ static void refuse_each(void)
         WT_CHECK(strstr(weft_error_detail(), cases[i][1]) != NULL);
         WT_CHECK(b == NULL);
     }
+    environment("RANK=3 WORLD_SIZE=two");
+    WT_CHECK(weft_boot_rank_hint() == 3);
+    environment("RANK=three WORLD_SIZE=4");
+    WT_CHECK(weft_boot_rank_hint() == 0);
     environment("");
     WT_STATUS(weft_boot_open_env(NULL), WEFT_ERR_INVALID);
     WT_STATUS(weft_boot_rank(NULL, NULL), WEFT_ERR_INVALID);

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Sequence
 
 import weft
+from weft import _core
 from weft.doctor import Fact, Page, job, library, machine, pytorch
 
 WIDTH = 100
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     pages = [library.settings_page()] if given.settings else _pages()
     remedies = [fact.remedy for page in pages for fact in page.facts if fact.remedy]
-    rank = job.rank()
+    _, rank = _core.launcher()
     if rank == 0:
         print(_json(pages, remedies) if given.json else _text(pages, remedies))
     else:  # it says only what its exit status means

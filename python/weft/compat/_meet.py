@@ -79,7 +79,7 @@ def join(rank: int, size: int) -> Any:
 
 def _is_launched(rank: int, size: int) -> bool:
     try:
-        return _core.launcher() != "alone" and _core.boot_rank() == (rank, size)
+        return _core.launcher()[0] != "alone" and _core.boot_rank() == (rank, size)
     except InvalidError:  # half an environment, of which nobody asked us to make use
         return False
 

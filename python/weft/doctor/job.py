@@ -3,7 +3,6 @@
 
 import array
 import dataclasses
-import os
 import sys
 import threading
 import time
@@ -16,14 +15,6 @@ SECONDS = 1.0  # for the whole self test
 PATIENCE = 5.0  # seconds without the others before it says so
 MOST_RANKS = 16  # of them each two are tested
 LARGE = 1 << 20
-# Where each launcher says which rank this is.
-VARIABLES = {
-    "weft": "WEFT_RANK",
-    "torchrun": "RANK",
-    "openmpi": "OMPI_COMM_WORLD_RANK",
-    "mpich": "PMI_RANK",
-    "slurm": "SLURM_PROCID",
-}
 
 
 @dataclasses.dataclass
@@ -47,15 +38,9 @@ class Matrix:
         return self.values[rank * self.size : (rank + 1) * self.size]
 
 
-def rank() -> int:
-    """Which rank this process is to be, also of a job that cannot start; 0: alone or unknown."""
-    said = os.environ.get(VARIABLES.get(_core.launcher(), ""), "")
-    return int(said) if said.isdecimal() else 0
-
-
 def page() -> Page | None:
     """Join the job and test it; None when this process is alone. Collective."""
-    launcher = _core.launcher()
+    launcher, _ = _core.launcher()
     if launcher == "alone":
         return None
     waiting = threading.Timer(PATIENCE, _say_waiting)
@@ -83,7 +68,7 @@ def page() -> Page | None:
 
 def _say_waiting() -> None:
     limit = library.settings()["WEFT_BOOT_TIMEOUT"][0]
-    text = f"weft doctor: rank {rank()} waits for the others, {limit} at most (WEFT_BOOT_TIMEOUT)"
+    text = f"weft doctor: rank {_core.launcher()[1]} waits for the others, {limit} at most (WEFT_BOOT_TIMEOUT)"
     print(text, file=sys.stderr, flush=True)
 
 

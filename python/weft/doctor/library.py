@@ -20,7 +20,7 @@ def page(machine: Page) -> Page:
     facts = [
         Fact("version", _core.version()),
         Fact("library", _loaded() or "linked into the module"),
-        Fact("launcher", _core.launcher()),
+        Fact("launcher", _core.launcher()[0]),
         *_transports(machine),
         _gpu_kernels(),
         _unknown_settings(),
