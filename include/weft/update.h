@@ -32,6 +32,9 @@ typedef enum weft_optimizer {
     WEFT_LAZY_ADAM = 5
 } weft_optimizer;
 
+/** "sgd", "rowwise_adagrad", ...; NULL past the last one. */
+WEFT_API const char *weft_optimizer_name(weft_optimizer kind);
+
 #define WEFT_UPDATE_STATES 3
 
 /** Which step to take. A zero is a zero here, not a default. */

@@ -2,6 +2,7 @@
 /* Sparse optimizers: arrays become the descriptions of <weft/update.h>.
  * weft.optim has made the arrays plain before, and gives each rank's own part
  * as memory of this process. */
+#include <string.h>
 #include <weft/update.h>
 
 #include "args.h"
@@ -111,9 +112,24 @@ static int update_set_stream(const wfp_grid *ids, PyObject *threads,
                                          &options->stream);
 }
 
+static int update_read_kind(const char *name, weft_optimizer *kind)
+{
+    const char *known;
+
+    for (int i = 0; (known = weft_optimizer_name((weft_optimizer)i)) != NULL;
+         i++) {
+        if (strcmp(known, name) == 0) {
+            *kind = (weft_optimizer)i;
+            return 0;
+        }
+    }
+    PyErr_Format(PyExc_ValueError, "there is no optimizer %s", name);
+    return -1;
+}
+
 static int update_read_rule(PyObject *tuple, weft_update *rule)
 {
-    int kind = 0;
+    const char *name;
     unsigned long long step = 0;
 
     rule->size = sizeof(*rule);
@@ -121,14 +137,13 @@ static int update_read_rule(PyObject *tuple, weft_update *rule)
         PyErr_SetString(PyExc_TypeError, "rule must be a tuple");
         return -1;
     }
-    if (!PyArg_ParseTuple(tuple, "iiddddddK", &kind, &rule->decoupled,
+    if (!PyArg_ParseTuple(tuple, "siddddddK", &name, &rule->decoupled,
                           &rule->lr, &rule->weight_decay, &rule->eps,
                           &rule->alpha, &rule->beta1, &rule->beta2, &step)) {
         return -1;
     }
-    rule->kind = (weft_optimizer)kind;
     rule->step = step;
-    return 0;
+    return update_read_kind(name, &rule->kind);
 }
 
 static int update_open_states(update_call *call, PyObject *tuple)

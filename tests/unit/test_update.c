@@ -332,6 +332,23 @@ static void what_is_wrong_is_named(void **state)
     model_fini(&m);
 }
 
+static void an_optimizer_has_a_name_of_its_own(void **state)
+{
+    const char *name;
+
+    (void)state;
+    assert_string_equal(weft_optimizer_name(WEFT_SGD), "sgd");
+    assert_string_equal(weft_optimizer_name(WEFT_LAZY_ADAM), "lazy_adam");
+    assert_null(weft_optimizer_name(WEFT_LAZY_ADAM + 1));
+    assert_null(weft_optimizer_name((weft_optimizer)-1));
+    for (int i = 0; (name = weft_optimizer_name((weft_optimizer)i)); i++) {
+        for (int k = 0; k < i; k++) {
+            assert_string_not_equal(name,
+                                    weft_optimizer_name((weft_optimizer)k));
+        }
+    }
+}
+
 static void gradients_on_a_gpu_need_its_kernels(void **state)
 {
     float grads[4] = {0};
@@ -467,6 +484,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_follow_the_formulas),
         cmocka_unit_test(what_is_wrong_is_named),
+        cmocka_unit_test(an_optimizer_has_a_name_of_its_own),
         cmocka_unit_test(gradients_on_a_gpu_need_its_kernels),
         cmocka_unit_test(equal_ids_are_summed),
         cmocka_unit_test(ids_of_any_size_are_sorted),

@@ -34,6 +34,8 @@ __all__ = [
 class SGD(SparseOptimizer):
     """w -= lr * g. No momentum, which would touch all rows."""
 
+    kind = "sgd"
+
     def __init__(
         self,
         tables: Any,
@@ -52,7 +54,7 @@ class SGD(SparseOptimizer):
 class Adagrad(SparseOptimizer):
     """torch.optim.Adagrad on the rows that were touched."""
 
-    kind = 1
+    kind = "adagrad"
     states: tuple[State, ...] = (State("sum"),)
 
     def __init__(
@@ -87,14 +89,14 @@ class Adagrad(SparseOptimizer):
 class RowWiseAdagrad(Adagrad):
     """Adagrad with one number of state a row: the mean of its squares."""
 
-    kind = 2
+    kind = "rowwise_adagrad"
     states = (State("sum", narrow=True),)
 
 
 class RMSprop(SparseOptimizer):
     """torch.optim.RMSprop on the rows that were touched; not centered, no momentum."""
 
-    kind = 3
+    kind = "rmsprop"
     states = (State("square_avg"),)
 
     def __init__(
@@ -122,7 +124,7 @@ class Adam(SparseOptimizer):
     the root of the second moment before the bias of that is corrected, and Adam after it.
     """
 
-    kind = 4
+    kind = "adam"
     states: tuple[State, ...] = (State("exp_avg"), State("exp_avg_sq"))
     decoupled = False
     sparse = True  # what has no weight_decay is SparseAdam
@@ -182,7 +184,7 @@ class LazyAdam(Adam):
     adam_w: weight_decay is not part of the gradient
     """
 
-    kind = 5
+    kind = "lazy_adam"
     sparse = False
     states = (
         State("exp_avg"),

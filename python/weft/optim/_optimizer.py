@@ -40,7 +40,7 @@ class SparseOptimizer(torch.optim.Optimizer):
     ranks; with `average` it is their mean, as of DistributedDataParallel.
     """
 
-    kind = 0  # of <weft/update.h>
+    kind: str  # weft_optimizer_name of <weft/update.h>
     states: tuple[State, ...] = ()
 
     def __init__(self, tables: Any, defaults: dict[str, Any], average: bool | None = None) -> None:

@@ -12,33 +12,11 @@
 #include "region/cuda/rows.h"
 #include "region/region.h"
 
-/* What each kind keeps for a row. */
-typedef struct state_need {
-    const char *name;
-    weft_dtype type;
-    bool narrow; /* one element a row, else as wide as the weights */
-} state_need;
-
-static const struct {
-    const char *name;
-    state_need state[WEFT_UPDATE_STATES];
-} kinds[] = {
-    [WEFT_SGD] = {"sgd", {{0}}},
-    [WEFT_ADAGRAD] = {"adagrad", {{"sum", WEFT_F32, false}}},
-    [WEFT_ROWWISE_ADAGRAD] = {"rowwise adagrad", {{"sum", WEFT_F32, true}}},
-    [WEFT_RMSPROP] = {"rmsprop", {{"v", WEFT_F32, false}}},
-    [WEFT_ADAM] = {"adam", {{"m", WEFT_F32, false}, {"v", WEFT_F32, false}}},
-    [WEFT_LAZY_ADAM] = {"lazy adam",
-                        {{"m", WEFT_F32, false},
-                         {"v", WEFT_F32, false},
-                         {"steps", WEFT_I32, true}}},
-};
-
 static weft_status check_rule(const weft_update *update, weft_update *out)
 {
     const weft_update *u = out;
+    const wf_optimizer *o;
     weft_status st;
-    bool adam;
 
     if (update == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "weft_update is NULL");
@@ -47,29 +25,30 @@ static weft_status check_rule(const weft_update *update, weft_update *out)
     if (st != WEFT_OK) {
         return st;
     }
-    if ((unsigned)u->kind > WEFT_LAZY_ADAM) {
+    o = wf_optimizer_of(u->kind);
+    if (o == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "unknown optimizer %d", (int)u->kind);
     }
-    adam = u->kind == WEFT_ADAM || u->kind == WEFT_LAZY_ADAM;
     if (!isfinite(u->lr) || !isfinite(u->weight_decay) || !(u->eps >= 0)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "%s: lr %g, weight_decay %g and eps %g must be finite, "
                        "and eps not negative",
-                       kinds[u->kind].name, u->lr, u->weight_decay, u->eps);
+                       o->name, u->lr, u->weight_decay, u->eps);
     }
-    if (u->kind == WEFT_RMSPROP && !(u->alpha >= 0 && u->alpha <= 1)) {
-        return wf_fail(WEFT_ERR_INVALID,
-                       "rmsprop: alpha is %g; it must be 0 to 1", u->alpha);
+    if (o->average && !(u->alpha >= 0 && u->alpha <= 1)) {
+        return wf_fail(WEFT_ERR_INVALID, "%s: alpha is %g; it must be 0 to 1",
+                       o->name, u->alpha);
     }
-    if (adam &&
+    if (o->moments &&
         !(u->beta1 >= 0 && u->beta1 < 1 && u->beta2 >= 0 && u->beta2 < 1)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "%s: beta1 %g and beta2 %g must be at least 0 and below "
                        "1",
-                       kinds[u->kind].name, u->beta1, u->beta2);
+                       o->name, u->beta1, u->beta2);
     }
-    if (u->kind == WEFT_ADAM && u->step == 0) {
-        return wf_fail(WEFT_ERR_INVALID, "adam: step must be at least 1");
+    if (o->moments && o->state[2].name == NULL && u->step == 0) {
+        return wf_fail(WEFT_ERR_INVALID, "%s: step must be at least 1",
+                       o->name);
     }
     return WEFT_OK;
 }
@@ -122,7 +101,8 @@ static weft_status check_weights(const weft_table *weights, const weft_ids *ids,
 }
 
 static weft_status check_state(const wf_rows_call *rows, const weft_table *t,
-                               const state_need *need, weft_table *out)
+                               const struct wf_state_need *need,
+                               weft_table *out)
 {
     weft_rows like = rows->rows;
     wf_rows_call checked;
@@ -163,7 +143,7 @@ static weft_status check_state(const wf_rows_call *rows, const weft_table *t,
 static weft_status check_states(const weft_table *const *state,
                                 wf_update_call *call)
 {
-    const state_need *needs = kinds[call->rule.kind].state;
+    const struct wf_state_need *needs = wf_optimizer_of(call->rule.kind)->state;
     weft_status st = WEFT_OK;
 
     for (int i = 0; i < WEFT_UPDATE_STATES && needs[i].name != NULL; i++) {

@@ -75,7 +75,7 @@ static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
     const wf_update_call *call = job->call;
     const weft_table *t = &call->rows.table;
     size_t element = wf_dtype_bytes(t->type);
-    bool rowwise = rule->kind == WEFT_ROWWISE_ADAGRAD;
+    bool rowwise = rule->optimizer->state[0].narrow;
     char *weights = row_at(t, row);
     float *s[2] = {NULL, NULL};
     float room[PIECE];
@@ -85,7 +85,7 @@ static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
             s[i] = (float *)(void *)row_at(call->has[i], row);
         }
     }
-    if (rule->kind == WEFT_LAZY_ADAM) {
+    if (call->has[2] != NULL) {
         int32_t *steps = (int32_t *)(void *)row_at(call->has[2], row);
 
         *steps += 1;
@@ -99,8 +99,9 @@ static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
         size_t n = t->width - at < PIECE ? t->width - at : PIECE;
         float *w = weights_load(job, weights + at * element, n, room);
 
-        wf_step(rule, w, g + at, s[0] == NULL || rowwise ? s[0] : s[0] + at,
-                s[1] == NULL ? NULL : s[1] + at, n);
+        rule->optimizer->step(rule, w, g + at,
+                              s[0] == NULL || rowwise ? s[0] : s[0] + at,
+                              s[1] == NULL ? NULL : s[1] + at, n);
         weights_store(job, weights + at * element, w, n);
     }
 }
@@ -112,7 +113,7 @@ static void update_span(void *ctx, uint32_t part)
     const weft_rows *grads = &job->call->rows.rows;
     uint64_t at = part * job->span;
     uint64_t end = at + job->span < ids->n ? at + job->span : ids->n;
-    wf_rule rule = job->rule; /* LAZY_ADAM changes it row by row */
+    wf_rule rule = job->rule; /* changes row by row where rows count */
 
     for (; at < end; at++) {
         int64_t id = id_at(ids, at);

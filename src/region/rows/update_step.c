@@ -6,30 +6,6 @@
 
 #include "region/rows/update.h"
 
-void wf_rule_of(const weft_update *u, wf_rule *out)
-{
-    bool adam = u->kind == WEFT_ADAM || u->kind == WEFT_LAZY_ADAM;
-    bool apart = adam && u->decoupled != 0;
-    double alpha = adam ? u->beta2 : u->alpha;
-
-    *out = (wf_rule){
-        .kind = u->kind,
-        .lr = (float)u->lr,
-        .decay = apart ? 0.0f : (float)u->weight_decay,
-        .keep = apart ? (float)(1 - u->lr * u->weight_decay) : 1.0f,
-        .eps = (float)u->eps,
-        .alpha = (float)alpha,
-        .one_alpha = (float)(1 - alpha),
-        .one_beta1 = (float)(1 - u->beta1),
-        .lr_exact = u->lr,
-        .beta1 = u->beta1,
-        .beta2 = u->beta2,
-    };
-    if (adam) {
-        wf_rule_count(out, u->kind == WEFT_ADAM ? u->step : 1);
-    }
-}
-
 void wf_rule_count(wf_rule *rule, uint64_t t)
 {
     rule->step_size =
@@ -38,45 +14,53 @@ void wf_rule_count(wf_rule *rule, uint64_t t)
 }
 
 static void step_sgd(const wf_rule *r, float *restrict w,
-                     const float *restrict g, size_t n)
+                     const float *restrict g, float *restrict s0,
+                     float *restrict s1, size_t n)
 {
     float lr = r->lr;
     float decay = r->decay;
 
+    (void)s0;
+    (void)s1;
     for (size_t i = 0; i < n; i++) {
         w[i] -= lr * (g[i] + decay * w[i]);
     }
 }
 
 static void step_adagrad(const wf_rule *r, float *restrict w,
-                         const float *restrict g, float *restrict s, size_t n)
+                         const float *restrict g, float *restrict s0,
+                         float *restrict s1, size_t n)
 {
     float lr = r->lr;
     float decay = r->decay;
     float eps = r->eps;
 
+    (void)s1;
     for (size_t i = 0; i < n; i++) {
         float x = g[i] + decay * w[i];
 
-        s[i] += x * x;
-        w[i] -= lr * (x / (sqrtf(s[i]) + eps));
+        s0[i] += x * x;
+        w[i] -= lr * (x / (sqrtf(s0[i]) + eps));
     }
 }
 
 static void step_rowwise(const wf_rule *r, float *restrict w,
-                         const float *restrict g, float s, size_t n)
+                         const float *restrict g, float *restrict s0,
+                         float *restrict s1, size_t n)
 {
     float lr = r->lr;
     float decay = r->decay;
-    float scale = sqrtf(s) + r->eps;
+    float scale = sqrtf(*s0) + r->eps;
 
+    (void)s1;
     for (size_t i = 0; i < n; i++) {
         w[i] -= lr * ((g[i] + decay * w[i]) / scale);
     }
 }
 
 static void step_rmsprop(const wf_rule *r, float *restrict w,
-                         const float *restrict g, float *restrict v, size_t n)
+                         const float *restrict g, float *restrict s0,
+                         float *restrict s1, size_t n)
 {
     float lr = r->lr;
     float decay = r->decay;
@@ -84,17 +68,18 @@ static void step_rmsprop(const wf_rule *r, float *restrict w,
     float alpha = r->alpha;
     float one_alpha = r->one_alpha;
 
+    (void)s1;
     for (size_t i = 0; i < n; i++) {
         float x = g[i] + decay * w[i];
 
-        v[i] = alpha * v[i] + one_alpha * x * x;
-        w[i] -= lr * (x / (sqrtf(v[i]) + eps));
+        s0[i] = alpha * s0[i] + one_alpha * x * x;
+        w[i] -= lr * (x / (sqrtf(s0[i]) + eps));
     }
 }
 
 static void step_adam(const wf_rule *r, float *restrict w,
-                      const float *restrict g, float *restrict m,
-                      float *restrict v, size_t n)
+                      const float *restrict g, float *restrict s0,
+                      float *restrict s1, size_t n)
 {
     float decay = r->decay;
     float keep = r->keep;
@@ -108,32 +93,72 @@ static void step_adam(const wf_rule *r, float *restrict w,
     for (size_t i = 0; i < n; i++) {
         float x = g[i] + decay * w[i];
 
-        m[i] += one_beta1 * (x - m[i]);
-        v[i] = alpha * v[i] + one_alpha * x * x;
-        w[i] = keep * w[i] - step_size * (m[i] / (sqrtf(v[i]) * v_scale + eps));
+        s0[i] += one_beta1 * (x - s0[i]);
+        s1[i] = alpha * s1[i] + one_alpha * x * x;
+        w[i] =
+            keep * w[i] - step_size * (s0[i] / (sqrtf(s1[i]) * v_scale + eps));
     }
 }
 
-void wf_step(const wf_rule *rule, float *w, const float *g, float *s0,
-             float *s1, size_t n)
+static const wf_optimizer optimizers[] = {
+    [WEFT_SGD] = {.name = "sgd", .step = step_sgd},
+    [WEFT_ADAGRAD] = {.name = "adagrad",
+                      .step = step_adagrad,
+                      .state = {{"sum", WEFT_F32, false}}},
+    [WEFT_ROWWISE_ADAGRAD] = {.name = "rowwise_adagrad",
+                              .step = step_rowwise,
+                              .state = {{"sum", WEFT_F32, true}}},
+    [WEFT_RMSPROP] = {.name = "rmsprop",
+                      .step = step_rmsprop,
+                      .state = {{"v", WEFT_F32, false}},
+                      .average = true},
+    [WEFT_ADAM] = {.name = "adam",
+                   .step = step_adam,
+                   .state = {{"m", WEFT_F32, false}, {"v", WEFT_F32, false}},
+                   .moments = true},
+    [WEFT_LAZY_ADAM] = {.name = "lazy_adam",
+                        .step = step_adam,
+                        .state = {{"m", WEFT_F32, false},
+                                  {"v", WEFT_F32, false},
+                                  {"steps", WEFT_I32, true}},
+                        .moments = true},
+};
+
+const wf_optimizer *wf_optimizer_of(weft_optimizer kind)
 {
-    switch (rule->kind) {
-    case WEFT_SGD:
-        step_sgd(rule, w, g, n);
-        break;
-    case WEFT_ADAGRAD:
-        step_adagrad(rule, w, g, s0, n);
-        break;
-    case WEFT_ROWWISE_ADAGRAD:
-        step_rowwise(rule, w, g, *s0, n);
-        break;
-    case WEFT_RMSPROP:
-        step_rmsprop(rule, w, g, s0, n);
-        break;
-    case WEFT_ADAM:
-    case WEFT_LAZY_ADAM:
-        step_adam(rule, w, g, s0, s1, n);
-        break;
+    return (size_t)kind < sizeof(optimizers) / sizeof(optimizers[0])
+               ? &optimizers[kind]
+               : NULL;
+}
+
+const char *weft_optimizer_name(weft_optimizer kind)
+{
+    const wf_optimizer *o = wf_optimizer_of(kind);
+
+    return o != NULL ? o->name : NULL;
+}
+
+void wf_rule_of(const weft_update *u, wf_rule *out)
+{
+    const wf_optimizer *o = wf_optimizer_of(u->kind);
+    bool apart = o->moments && u->decoupled != 0;
+    double alpha = o->moments ? u->beta2 : u->alpha;
+
+    *out = (wf_rule){
+        .optimizer = o,
+        .lr = (float)u->lr,
+        .decay = apart ? 0.0f : (float)u->weight_decay,
+        .keep = apart ? (float)(1 - u->lr * u->weight_decay) : 1.0f,
+        .eps = (float)u->eps,
+        .alpha = (float)alpha,
+        .one_alpha = (float)(1 - alpha),
+        .one_beta1 = (float)(1 - u->beta1),
+        .lr_exact = u->lr,
+        .beta1 = u->beta1,
+        .beta2 = u->beta2,
+    };
+    if (o->moments) {
+        wf_rule_count(out, o->state[2].name == NULL ? u->step : 1);
     }
 }
 
