@@ -65,8 +65,10 @@ typedef struct weft_rows_options {
      * result does not depend on threads. scatter: of equal ids the last wins
      * always. */
     int32_t deterministic;
-    void *stream; /* CUDA: the stream (a CUstream); NULL: the default one */
-    int32_t sort; /* CUDA, host table: 0 decides by row size, 1 yes, -1 no */
+    void *stream;  /* CUDA: the stream (a CUstream); NULL: the default one */
+    int32_t sort;  /* CUDA, host table: 0 decides by row size, 1 yes, -1 no */
+    int32_t clear; /* gather, CPU: rows of ids that are left out become zeros,
+                    * else they stay as they are */
 } weft_rows_options;
 
 /**

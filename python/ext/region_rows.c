@@ -307,19 +307,22 @@ static int rows_open(rows_call *call, PyObject *const *args, const char *name,
     int64_t bounds = 0;
     int64_t deterministic = 0;
     int64_t sort = 0;
+    int64_t clear = 0;
 
     if (opened < 0 || rows_open_ids(call, args[1]) < 0 ||
         rows_open_rows(call, args[2], name, !writes_table) < 0 ||
         wfp_args_i64(args[3], "bounds", &bounds) < 0 ||
         wfp_args_u32(args[4], "threads", &call->options.threads) < 0 ||
         wfp_args_i64(args[5], "deterministic", &deterministic) < 0 ||
-        wfp_args_i64(args[6], "sort", &sort) < 0) {
+        wfp_args_i64(args[6], "sort", &sort) < 0 ||
+        wfp_args_i64(args[7], "clear", &clear) < 0) {
         return -1;
     }
     call->options.size = sizeof(call->options);
     call->options.bounds = (weft_bounds)bounds;
     call->options.deterministic = (int32_t)deterministic;
     call->options.sort = (int32_t)sort;
+    call->options.clear = (int32_t)clear;
     return rows_set_place(call);
 }
 
@@ -330,8 +333,8 @@ static PyObject *rows_call_with(PyObject *const *args, Py_ssize_t nargs,
     rows_call call = {0};
     PyObject *result = NULL;
 
-    if (nargs != 7) {
-        PyErr_SetString(PyExc_TypeError, "7 arguments are needed");
+    if (nargs != 8) {
+        PyErr_SetString(PyExc_TypeError, "8 arguments are needed");
         return NULL;
     }
     if (rows_open(&call, args, name, writes_table) == 0 &&
@@ -372,35 +375,6 @@ static PyObject *rows_scatter_add(PyObject *module, PyObject *const *args,
                           true);
 }
 
-static bool rows_negative_among(const wfp_grid *ids)
-{
-    uint64_t n = wfp_grid_count(ids, 0);
-    int64_t least = 0;
-
-    for (uint64_t i = 0; ids->dtype == WEFT_I64 && i < n; i++) {
-        least |= ((const int64_t *)(const void *)ids->at)[i];
-    }
-    for (uint64_t i = 0; ids->dtype == WEFT_I32 && i < n; i++) {
-        least |= ((const int32_t *)(const void *)ids->at)[i];
-    }
-    return least < 0;
-}
-
-static PyObject *rows_any_negative(PyObject *module, PyObject *object)
-{
-    rows_call call = {0};
-    PyObject *result = NULL;
-
-    (void)module;
-    if (rows_open_ids(&call, object) == 0) {
-        result = PyBool_FromLong(rows_negative_among(&call.ids));
-    } else if (!PyErr_Occurred()) {
-        PyErr_SetString(PyExc_TypeError, "ids must be int32 or int64");
-    }
-    wfp_grid_close(&call.ids);
-    return result;
-}
-
 static PyObject *rows_check(PyObject *module, PyObject *stream)
 {
     void *at = PyLong_AsVoidPtr(stream);
@@ -424,16 +398,13 @@ static PyObject *rows_check(PyObject *module, PyObject *stream)
 static PyMethodDef rows_functions[] = {
     ROWS_METHOD("rows_gather", rows_gather,
                 "rows_gather($module, table, ids, out, bounds, threads, "
-                "deterministic, sort, /)\n--\n\nTrue, if it was done."),
+                "deterministic, sort, clear, /)\n--\n\nTrue, if it was done."),
     ROWS_METHOD("rows_scatter", rows_scatter,
                 "rows_scatter($module, table, ids, rows, bounds, threads, "
-                "deterministic, sort, /)\n--\n\nTrue, if it was done."),
+                "deterministic, sort, clear, /)\n--\n\nTrue, if it was done."),
     ROWS_METHOD("rows_scatter_add", rows_scatter_add,
                 "rows_scatter_add($module, table, ids, rows, bounds, threads, "
-                "deterministic, sort, /)\n--\n\nTrue, if it was done."),
-    {"rows_any_negative", rows_any_negative, METH_O,
-     "rows_any_negative($module, ids, /)\n--\n\n"
-     "Is one of these numbers, in host memory, below 0?"},
+                "deterministic, sort, clear, /)\n--\n\nTrue, if it was done."),
     {"rows_check", rows_check, METH_O,
      "rows_check($module, stream, /)\n--\n\nweft_rows_check."},
     {NULL, NULL, 0, NULL},

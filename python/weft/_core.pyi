@@ -312,15 +312,38 @@ def region_attach(fd: int, offset: int, bytes: int, writable: bool, /) -> Region
 def file_describe(path: _Path, /) -> dict[str, Any]: ...
 def file_verify(path: _Path, /) -> None: ...
 def rows_gather(
-    table: Any, ids: Any, out: Any, bounds: int, threads: int, deterministic: int, sort: int, /
+    table: Any,
+    ids: Any,
+    out: Any,
+    bounds: int,
+    threads: int,
+    deterministic: int,
+    sort: int,
+    clear: int,
+    /,
 ) -> bool: ...
 def rows_scatter(
-    table: Any, ids: Any, rows: Any, bounds: int, threads: int, deterministic: int, sort: int, /
+    table: Any,
+    ids: Any,
+    rows: Any,
+    bounds: int,
+    threads: int,
+    deterministic: int,
+    sort: int,
+    clear: int,
+    /,
 ) -> bool: ...
 def rows_scatter_add(
-    table: Any, ids: Any, rows: Any, bounds: int, threads: int, deterministic: int, sort: int, /
+    table: Any,
+    ids: Any,
+    rows: Any,
+    bounds: int,
+    threads: int,
+    deterministic: int,
+    sort: int,
+    clear: int,
+    /,
 ) -> bool: ...
-def rows_any_negative(ids: Any, /) -> bool: ...
 def rows_check(stream: int, /) -> None: ...
 def rows_update(
     weights: Any,

@@ -38,16 +38,18 @@ def gather(
     threads: 0: as WEFT_THREADS says
     sort:    GPU, table in host memory: read rows in their order; None: decide
     """
-    how = (_bounds(bounds), threads, 0, _sort(sort))
-    if out is not None:
-        if dtype is not None:
-            raise InvalidError("dtype is that of a new result; out has its own")
-        if not isinstance(table, Region) and _core.rows_gather(table, ids, out, *how):
-            return out  # all were plain
+    clear = 0
+    if out is None:
+        if _elements.library_of(ids) is None:
+            ids = _listed_ids(ids)
+        out, clear = _new(table, ids, dtype, bounds)
+    elif dtype is not None:
+        raise InvalidError("dtype is that of a new result; out has its own")
+    how = (_bounds(bounds), threads, 0, _sort(sort), clear)
+    if not isinstance(table, Region) and _core.rows_gather(table, ids, out, *how):
+        return out  # all were plain
     source = _table(table, "table", False)
     numbers = _ids(ids)
-    if out is None:
-        out = _new(table, numbers, dtype, bounds)
     target = _facing(table, _plain(out, "out", True), "out")
     _done(_core.rows_gather(source, numbers, target, *how))
     return out
@@ -88,7 +90,7 @@ def check_rows(device: Any = None) -> None:
 def _put(
     function: Any, table: Any, ids: Any, rows: Any, *, bounds: str, threads: int, in_order: bool
 ) -> None:
-    how = (_bounds(bounds), threads, int(in_order), 0)
+    how = (_bounds(bounds), threads, int(in_order), 0, 0)
     target = _table(table, "table", True)
     numbers = _ids(ids)
     source = _facing(table, _row_source(_plain(rows, "rows", False), numbers.ndim), "rows")
@@ -217,28 +219,26 @@ def _facing(table: Any, rows: Any, name: str) -> Any:
     return rows.view(raw)
 
 
-def _new(table: Any, ids: Any, dtype: Any, bounds: str) -> Any:
-    """A new result, of zeros if there may be rows that nothing is written to."""
-    sizes = (*ids.shape, *table.shape[1:])
-    library = (
-        table._facts.element.library if isinstance(table, Region) else _elements.library_of(table)
-    )
+def _new(table: Any, ids: Any, dtype: Any, bounds: str) -> tuple[Any, int]:
+    """A new result, and whether the library has to clear the rows that it leaves out.
+
+    On a GPU it does not: they are zeros from the start, if there may be any.
+    """
+    region = isinstance(table, Region)
+    library = table._facts.element.library if region else _elements.library_of(table)
+    if library is None:
+        _plain(table, "table", False)  # says why not
     kind = table.dtype if dtype is None else _elements.element(dtype, library).dtype
+    sizes = (*ids.shape, *table.shape[1:])
     if library == "numpy":
         import numpy
 
-        make = numpy.zeros if bounds == "skip" or _has_negative(ids) else numpy.empty
-        return make(sizes, kind)
-    import torch
-
-    where = ids.device if isinstance(ids, torch.Tensor) else "cpu"
-    on_host = str(where) == "cpu"
-    left = bounds == "skip" or (_has_negative(ids) if on_host else bounds != "unchecked")
-    return (torch.zeros if left else torch.empty)(sizes, dtype=kind, device=where)
-
-
-def _has_negative(ids: Any) -> bool:
-    return _core.rows_any_negative(ids)
+        return numpy.empty(sizes, kind), 1
+    torch = sys.modules["torch"]
+    if not isinstance(ids, torch.Tensor) or ids.is_cpu:
+        return torch.empty(sizes, dtype=kind, device="cpu"), 1
+    make = torch.empty if bounds == "unchecked" else torch.zeros
+    return make(sizes, dtype=kind, device=ids.device), 0
 
 
 def _bounds(bounds: str) -> int:

@@ -361,6 +361,31 @@ static void ids_at_the_limits_of_their_types_are_compared_right(void **state)
     }
 }
 
+static void rows_that_are_left_out_become_zeros_when_asked(void **state)
+{
+    static const weft_bounds all[] = {WEFT_BOUNDS_ERROR, WEFT_BOUNDS_SKIP,
+                                      WEFT_BOUNDS_UNCHECKED};
+    int32_t ids[4] = {2, -1, 0, 1};
+    uint16_t table[3] = {10, 11, 12};
+
+    (void)state;
+    for (size_t k = 0; k < 3; k++) {
+        uint16_t out[4] = {9, 9, 9, 9};
+        weft_table t = {
+            .at = table, .rows = 3, .width = 1, .pitch = 2, .type = WEFT_I16};
+        weft_ids i = {.at = ids, .type = WEFT_I32, .n = 4};
+        weft_rows r = {.at = out, .type = WEFT_I16};
+        weft_rows_options o = {.size = sizeof(o), .bounds = all[k], .clear = 1};
+
+        ids[3] = all[k] == WEFT_BOUNDS_SKIP ? 3 : 1;
+        assert_int_equal(weft_rows_gather(&t, &i, &r, &o), WEFT_OK);
+        assert_int_equal(out[0], 12);
+        assert_int_equal(out[1], 0);
+        assert_int_equal(out[2], 10);
+        assert_int_equal(out[3], all[k] == WEFT_BOUNDS_SKIP ? 0 : 11);
+    }
+}
+
 static void bad_arguments_are_errors(void **state)
 {
     int64_t ids[2] = {0, 1};
@@ -830,6 +855,7 @@ int main(void)
         cmocka_unit_test(a_view_counts_from_its_first_row),
         cmocka_unit_test(an_id_past_the_end_is_told_before_anything_is_written),
         cmocka_unit_test(ids_at_the_limits_of_their_types_are_compared_right),
+        cmocka_unit_test(rows_that_are_left_out_become_zeros_when_asked),
         cmocka_unit_test(bad_arguments_are_errors),
         cmocka_unit_test(rows_that_lie_in_the_table_are_refused),
         cmocka_unit_test(ids_that_would_be_written_to_are_refused),

@@ -68,7 +68,8 @@ def page() -> Page | None:
 
 def _say_waiting() -> None:
     limit = library.settings()["WEFT_BOOT_TIMEOUT"][0]
-    text = f"weft doctor: rank {_core.launcher()[1]} waits for the others, {limit} at most (WEFT_BOOT_TIMEOUT)"
+    _, rank = _core.launcher()
+    text = f"weft doctor: rank {rank} waits for the others, {limit} at most (WEFT_BOOT_TIMEOUT)"
     print(text, file=sys.stderr, flush=True)
 
 

@@ -347,9 +347,10 @@ static weft_status check_bounds(const wf_rows_call *call)
 {
     wf_rows_call alone = *call;
     char why[WF_DETAIL_MAX];
+    bool left_out;
 
     alone.table.region = NULL; /* it would count all rows as mapped ones */
-    if (wf_rows_survey(&alone) == WEFT_OK) {
+    if (wf_rows_survey(&alone, &left_out) == WEFT_OK) {
         return WEFT_OK;
     }
     memcpy(why, weft_error_detail(), sizeof(why));

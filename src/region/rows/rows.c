@@ -3,6 +3,8 @@
  * GPU, to other nodes, or to the threads of this process. */
 #include "region/rows/rows.h"
 
+#include <string.h>
+
 #include "base/status.h"
 #include "region/cuda/rows.h"
 #include "region/region.h"
@@ -23,12 +25,36 @@ static void count_call(const wf_rows_call *call)
     }
 }
 
+/* Zeros where nothing was gathered. */
+static void clear_left_out(const wf_rows_call *call)
+{
+    bool past_too = call->options.bounds != WEFT_BOUNDS_UNCHECKED;
+
+    for (uint64_t i = 0; i < call->ids.n; i++) {
+        int64_t id = wf_id_at(&call->ids, i);
+
+        if (id < 0 || (past_too && (uint64_t)id >= call->limit)) {
+            memset((char *)call->rows.at + i * call->rows.pitch, 0,
+                   call->near_bytes);
+        }
+    }
+}
+
 static weft_status host_call(const wf_rows_call *call)
 {
-    weft_status st = wf_rows_survey(call);
+    bool left_out = call->options.clear != 0;
+    weft_status st;
 
-    if (st == WEFT_OK && call->far_bytes > 0) {
-        wf_rows_run(call);
+    if (call->table.region != NULL && !wf_region_maps_all(call->table.region)) {
+        st = wf_rows_remote(call);
+    } else {
+        st = wf_rows_survey(call, &left_out);
+        if (st == WEFT_OK && call->far_bytes > 0) {
+            wf_rows_run(call);
+        }
+    }
+    if (st == WEFT_OK && left_out) {
+        clear_left_out(call);
     }
     return st;
 }
@@ -46,10 +72,10 @@ static weft_status rows_call(wf_rows_op op, cuda_fn *cuda,
     }
     count_call(&call);
     if (call.ids.place == WEFT_CUDA) {
-        return cuda(&call.table, &call.ids, &call.rows, &call.options);
-    }
-    if (call.table.region != NULL && !wf_region_maps_all(call.table.region)) {
-        return wf_rows_remote(&call);
+        return call.options.clear != 0
+                   ? wf_fail(WEFT_ERR_UNSUPPORTED,
+                             "rows are not cleared on a GPU")
+                   : cuda(&call.table, &call.ids, &call.rows, &call.options);
     }
     return host_call(&call);
 }

@@ -10,6 +10,7 @@
 #ifndef WF_REGION_ROWS_ROWS_H
 #define WF_REGION_ROWS_ROWS_H
 
+#include <stdbool.h>
 #include <weft/rows.h>
 
 typedef enum wf_rows_op {
@@ -36,9 +37,16 @@ weft_status wf_rows_check(wf_rows_op op, const weft_table *table,
                           const weft_ids *ids, const weft_rows *rows,
                           const weft_rows_options *options, wf_rows_call *out);
 
+static inline int64_t wf_id_at(const weft_ids *ids, uint64_t i)
+{
+    return ids->type == WEFT_I64 ? ((const int64_t *)ids->at)[i]
+                                 : ((const int32_t *)ids->at)[i];
+}
+
 /* Check all ids before anything is written, as the bounds ask, and count the
- * rows for the statistics of a region. Host ids. */
-weft_status wf_rows_survey(const wf_rows_call *call);
+ * rows for the statistics of a region. Host ids. `*left_out`, if options.clear:
+ * are there any whose rows are not moved? */
+weft_status wf_rows_survey(const wf_rows_call *call, bool *left_out);
 
 /* Move the rows, all of which are mapped here, in host memory. Ids past the end
  * are skipped, unless the bounds are UNCHECKED. */

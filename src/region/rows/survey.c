@@ -25,12 +25,6 @@ typedef struct survey_job {
     _Atomic uint64_t own;
 } survey_job;
 
-static int64_t id_at(const weft_ids *ids, uint64_t i)
-{
-    return ids->type == WEFT_I64 ? ((const int64_t *)ids->at)[i]
-                                 : ((const int32_t *)ids->at)[i];
-}
-
 static weft_status tell_past(const wf_rows_call *call)
 {
     char who[32] = "";
@@ -39,7 +33,7 @@ static weft_status tell_past(const wf_rows_call *call)
         snprintf(who, sizeof(who), "rank %u: ", call->table.region->rank);
     }
     for (uint64_t i = 0; i < call->ids.n; i++) {
-        int64_t id = id_at(&call->ids, i);
+        int64_t id = wf_id_at(&call->ids, i);
 
         if (id >= 0 && (uint64_t)id >= call->limit) {
             return wf_fail(WEFT_ERR_INVALID,
@@ -100,7 +94,7 @@ static uint64_t own_by_owner(const wf_rows_call *call)
     uint64_t own = 0;
 
     for (uint64_t i = 0; i < call->ids.n; i++) {
-        int64_t id = id_at(&call->ids, i);
+        int64_t id = wf_id_at(&call->ids, i);
 
         if (id >= 0 && (uint64_t)id < call->limit) {
             own += wf_partition_owner(&region->part,
@@ -121,7 +115,7 @@ static void count_rows(const wf_rows_call *call, uint64_t own, uint64_t moved)
                               memory_order_relaxed);
 }
 
-weft_status wf_rows_survey(const wf_rows_call *call)
+weft_status wf_rows_survey(const wf_rows_call *call, bool *left_out)
 {
     const wf_row_kernels *kernels = wf_row_kernels_of(wf_cpu_level_used());
     weft_region *region = call->table.region;
@@ -134,7 +128,9 @@ weft_status wf_rows_survey(const wf_rows_call *call)
                                            : kernels->survey_i32,
     };
 
-    if (region == NULL && call->options.bounds != WEFT_BOUNDS_ERROR) {
+    *left_out = false;
+    if (region == NULL && call->options.bounds != WEFT_BOUNDS_ERROR &&
+        call->options.clear == 0) {
         return WEFT_OK;
     }
     ranged = region == NULL || own_range(call, &job.low, &job.high);
@@ -143,6 +139,7 @@ weft_status wf_rows_survey(const wf_rows_call *call)
     if (job.past > 0 && call->options.bounds == WEFT_BOUNDS_ERROR) {
         return tell_past(call);
     }
+    *left_out = call->options.clear != 0 && job.negative + job.past > 0;
     if (region != NULL) {
         count_rows(call, ranged ? job.own : own_by_owner(call),
                    n - job.negative - job.past);

@@ -164,6 +164,7 @@ weft_status weft_rows_update(const weft_table *weights,
 {
     wf_update_call call;
     weft_status st;
+    bool left_out;
 
     memset(&call, 0, sizeof(call));
     if ((st = check_rule(update, &call.rule)) != WEFT_OK ||
@@ -176,7 +177,7 @@ weft_status weft_rows_update(const weft_table *weights,
         return wf_cuda_update(&call.rows.table, call.has, ids, &call.rows.rows,
                               &call.rule, &call.rows.options);
     }
-    st = wf_rows_survey(&call.rows);
+    st = wf_rows_survey(&call.rows, &left_out);
     if (st == WEFT_OK) {
         wf_update_run(&call);
     }

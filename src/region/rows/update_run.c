@@ -22,12 +22,6 @@ static char *row_at(const weft_table *t, uint64_t row)
     return (char *)t->at + (t->first + row) * t->pitch + t->skip;
 }
 
-static int64_t id_at(const weft_ids *ids, uint64_t i)
-{
-    return ids->type == WEFT_I64 ? ((const int64_t *)ids->at)[i]
-                                 : ((const int32_t *)ids->at)[i];
-}
-
 /* Weights as f32: where they are, or copied to `room`. */
 static float *weights_load(const update_job *job, char *at, size_t n,
                            float *room)
@@ -116,7 +110,7 @@ static void update_span(void *ctx, uint32_t part)
     wf_rule rule = job->rule; /* changes row by row where rows count */
 
     for (; at < end; at++) {
-        int64_t id = id_at(ids, at);
+        int64_t id = wf_id_at(ids, at);
 
         if (id >= 0 && (uint64_t)id < job->limit) {
             update_row(
