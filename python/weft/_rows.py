@@ -38,15 +38,15 @@ def gather(
     threads: 0: as WEFT_THREADS says
     sort:    GPU, table in host memory: read rows in their order; None: decide
     """
-    clear = 0
+    clear, region = 0, isinstance(table, Region)
     if out is None:
         if _elements.library_of(ids) is None:
             ids = _listed_ids(ids)
-        out, clear = _new(table, ids, dtype, bounds)
+        out, clear = _new(table, region, ids, dtype, bounds)
     elif dtype is not None:
         raise InvalidError("dtype is that of a new result; out has its own")
     how = (_bounds(bounds), threads, 0, _sort(sort), clear)
-    if not isinstance(table, Region) and _core.rows_gather(table, ids, out, *how):
+    if not region and _core.rows_gather(table, ids, out, *how):
         return out  # all were plain
     source = _table(table, "table", False)
     numbers = _ids(ids)
@@ -219,12 +219,11 @@ def _facing(table: Any, rows: Any, name: str) -> Any:
     return rows.view(raw)
 
 
-def _new(table: Any, ids: Any, dtype: Any, bounds: str) -> tuple[Any, int]:
+def _new(table: Any, region: bool, ids: Any, dtype: Any, bounds: str) -> tuple[Any, int]:
     """A new result, and whether the library has to clear the rows that it leaves out.
 
     On a GPU it does not: they are zeros from the start, if there may be any.
     """
-    region = isinstance(table, Region)
     library = table._facts.element.library if region else _elements.library_of(table)
     if library is None:
         _plain(table, "table", False)  # says why not
@@ -235,7 +234,7 @@ def _new(table: Any, ids: Any, dtype: Any, bounds: str) -> tuple[Any, int]:
 
         return numpy.empty(sizes, kind), 1
     torch = sys.modules["torch"]
-    if not isinstance(ids, torch.Tensor) or ids.is_cpu:
+    if _elements.library_of(ids) == "numpy" or ids.is_cpu:
         return torch.empty(sizes, dtype=kind, device="cpu"), 1
     make = torch.empty if bounds == "unchecked" else torch.zeros
     return make(sizes, dtype=kind, device=ids.device), 0
