@@ -10,7 +10,9 @@ mark_as_advanced(CHECK_CXX)
 add_test(NAME check_includes
     COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_includes.py
             --root ${PROJECT_SOURCE_DIR} --cc ${CMAKE_C_COMPILER}
-            --cxx ${CHECK_CXX})
+            --cxx ${CHECK_CXX} --nm ${CMAKE_NM}
+            --objects $<TARGET_OBJECTS:weft_objects>
+    COMMAND_EXPAND_LISTS)
 add_test(NAME check_symbols
     COMMAND ${Python_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/unit/check_symbols.py
             --library $<TARGET_FILE:weft> --nm ${CMAKE_NM}

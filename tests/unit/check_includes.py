@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Check who includes whom, and who starts threads.
+"""Check who includes and links whom, and who starts threads.
 
 - A folder of src includes only itself, the folders below it and <weft/...>.
+- No object file refers to a symbol that only a higher folder defines.
 - Nothing in src or include has heard of Python or of torch.
 - Threads are started by src/base/thread.c only, which blocks signals in them.
 - Each public header compiles alone, as C11 and as C++17.
@@ -17,11 +18,9 @@ import subprocess
 import sys
 import tempfile
 
-# From low to high. agg is an engine that registers with coll; region and store
-# do not know it.
-LAYERS = ["base", "boot", "mem", "transport", "comm", "coll", "region", "store"]
+# The folders of src, from low to high; src/weft.c lies above all and puts them together.
+LAYERS = ["base", "boot", "mem", "transport", "comm", "coll", "region"]
 BELOW = {name: set(LAYERS[: i + 1]) for i, name in enumerate(LAYERS)}
-BELOW["agg"] = BELOW["coll"] | {"agg"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 FOREIGN = re.compile(r"(^|/)(Python\.h|pybind11|torch|ATen|c10|numpy)(/|$)")
@@ -51,6 +50,13 @@ def breach_of(folder, bracket, name):
     return None
 
 
+def check_folders(root):
+    found = {path.name for path in (root / "src").iterdir() if path.is_dir()}
+    for name in sorted(found ^ set(LAYERS)):
+        what = "has no place among LAYERS" if name in found else "does not exist"
+        yield f"src/{name} {what}"
+
+
 def check_src(root):
     src = root / "src"
     for path in sorted([*src.rglob("*.c"), *src.rglob("*.h")]):
@@ -58,12 +64,41 @@ def check_src(root):
         if path.parent == src:
             continue  # weft.[ch] lie above all folders, and put them together
         if folder not in BELOW:
-            yield f"{path.relative_to(root)}: src/{folder} is not a known folder"
-            continue
+            continue  # check_folders tells
         for number, bracket, name in includes(path):
             breach = breach_of(folder, bracket, name)
             if breach:
                 yield f"{path.relative_to(root)}:{number}: {breach}"
+
+
+def symbols(nm, path):
+    """What an object file defines and what it refers to, of the names that others see."""
+    command = [nm, "--extern-only", "--format=posix", str(path)]
+    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    words = [line.split() for line in lines]
+    defined = {word[0] for word in words if word[1] not in "Uwv"}
+    return defined, {word[0] for word in words} - defined
+
+
+def layer_of(path):
+    """The layer of an object file, as CMake lays them out; weft.c lies above all."""
+    folder = str(path).partition("weft_objects.dir/")[2].split("/")[0]
+    return LAYERS.index(folder) if folder in LAYERS else len(LAYERS)
+
+
+def check_links(nm, objects):
+    """Of each symbol, the lowest layer that defines it must not lie above who refers to it."""
+    found = {path: symbols(nm, path) for path in objects}
+    lowest = {}
+    for path, (defined, _) in found.items():
+        for name in defined:
+            lowest[name] = min(lowest.get(name, len(LAYERS)), layer_of(path))
+    for path, (_, wanted) in found.items():
+        for name in sorted(wanted & lowest.keys()):
+            if lowest[name] > layer_of(path):
+                owner = [*LAYERS, "src/weft.c"][lowest[name]]
+                where = str(path).partition("weft_objects.dir/")[2]
+                yield f"{where}: {name}: {where.split('/')[0]} lies below {owner}"
 
 
 def check_threads(root):
@@ -99,11 +134,15 @@ def check_alone(root, compiler, standard, suffix):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parents[2])
+    parser.add_argument("--nm", default="nm")
+    parser.add_argument("--objects", nargs="*", default=[], help="the object files of src")
     parser.add_argument("--cc", default="cc")
     parser.add_argument("--cxx", default="c++")
     args = parser.parse_args()
 
-    breaches = [*check_src(args.root), *check_threads(args.root), *check_public(args.root)]
+    breaches = [*check_folders(args.root), *check_src(args.root)]
+    breaches += [*check_threads(args.root), *check_public(args.root)]
+    breaches += check_links(args.nm, args.objects)
     breaches += check_alone(args.root, args.cc, "c11", ".c")
     if args.cxx.endswith("NOTFOUND"):
         print("no C++ compiler here: the headers are checked as C11 only")
