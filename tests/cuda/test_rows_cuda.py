@@ -7,7 +7,6 @@ check that fails does not keep the others from running. Exit code 1: one failed.
 """
 
 import ctypes
-import importlib.util
 import sys
 import time
 import traceback
@@ -19,6 +18,9 @@ except ImportError:
     print("no torch here")
     sys.exit(77)
 
+from weft.bench.gather import cuda_calls as calls
+from weft.bench.gather import structs
+
 ROOT = Path(__file__).resolve().parents[2]
 CUDA = "cuda"
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -29,17 +31,6 @@ IDS = (torch.int32, torch.int64)
 WIDTHS = (1, 3, 4, 5, 9, 16, 25, 32, 125, 128, 1000, 9001)
 
 
-def load_calls():
-    """cuda_calls.py without the package around it, which may not be installed."""
-    path = ROOT / "python" / "weft" / "bench" / "gather" / "cuda_calls.py"
-    spec = importlib.util.spec_from_file_location("cuda_calls", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["cuda_calls"] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-calls = load_calls()
 kernels = None
 build = Path()
 
@@ -509,7 +500,7 @@ def optimizers_are_those_of_torch():
 
 def updates_touch_named_rows_only():
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        for kind in calls.OPTIMIZERS:
+        for kind in structs.OPTIMIZERS:
             for width in (6, 32):
                 weight = torch.randn(60, width, device=CUDA).to(dtype)
                 state = states_for(kind, 60, width)
@@ -651,7 +642,7 @@ def through_libweft():
     weft = ctypes.CDLL(str(build / "libweft.so"))
     weft.weft_error_detail.restype = ctypes.c_char_p
     stream = torch.cuda.current_stream().cuda_stream
-    options = calls.WeftOptions(size=ctypes.sizeof(calls.WeftOptions), stream=stream)
+    options = structs.WeftOptions(size=ctypes.sizeof(structs.WeftOptions), stream=stream)
     table = torch.randn(100, 16, device=CUDA)
     ids = random_ids(500, 60)
     out = torch.zeros(500, 16, device=CUDA)

@@ -163,9 +163,7 @@ def test_a_wrong_option_is_named_before_ranks_meet(wrong, error):
 
 
 def test_an_unknown_option_is_answered_with_those_that_exist():
-    with pytest.raises(
-        weft.InvalidError, match=r"engines is not.*engine, algorithm"
-    ):
+    with pytest.raises(weft.InvalidError, match=r"engines is not.*engine, algorithm"):
         weft.torch.Options(engines="shm")
 
 

@@ -10,59 +10,9 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
-_I64, _F32 = 5, 8
+from .structs import DTYPES, Ids, Rows, WeftOptions, WeftTable
 
-
-class Table(ctypes.Structure):
-    """weft_table."""
-
-    _fields_ = [
-        ("region", ctypes.c_void_p),
-        ("at", ctypes.c_void_p),
-        ("rows", ctypes.c_uint64),
-        ("pitch", ctypes.c_uint64),
-        ("place", ctypes.c_int),
-        ("first", ctypes.c_uint64),
-        ("limit", ctypes.c_uint64),
-        ("skip", ctypes.c_uint64),
-        ("width", ctypes.c_uint64),
-        ("type", ctypes.c_int),
-    ]
-
-
-class Rows(ctypes.Structure):
-    """weft_rows."""
-
-    _fields_ = [
-        ("at", ctypes.c_void_p),
-        ("pitch", ctypes.c_uint64),
-        ("type", ctypes.c_int),
-        ("place", ctypes.c_int),
-    ]
-
-
-class Ids(ctypes.Structure):
-    """weft_ids."""
-
-    _fields_ = [
-        ("at", ctypes.c_void_p),
-        ("type", ctypes.c_int),
-        ("n", ctypes.c_uint64),
-        ("place", ctypes.c_int),
-    ]
-
-
-class RowsOptions(ctypes.Structure):
-    """weft_rows_options."""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("bounds", ctypes.c_int),
-        ("threads", ctypes.c_uint32),
-        ("deterministic", ctypes.c_int32),
-        ("stream", ctypes.c_void_p),
-        ("sort", ctypes.c_int32),
-    ]
+_I64, _F32 = DTYPES["int64"], DTYPES["float32"]
 
 
 class Library:
@@ -91,12 +41,12 @@ class Library:
         """
         rows, width = table.shape
         pitch = table.stride(0) * table.element_size()
-        what = Table(None, table.data_ptr(), rows, pitch, 0, 0, 0, 0, width, _F32)
+        what = WeftTable(at=table.data_ptr(), rows=rows, pitch=pitch, width=width, type=_F32)
         if region is not None and region.row == pitch:
             what.region = region.handle
-        to = Rows(out.data_ptr(), out.stride(0) * out.element_size(), _F32, 0)
-        how = RowsOptions(ctypes.sizeof(RowsOptions), 0, threads, 0, None, 0)
-        numbers = Ids(None, _I64, out.shape[0], 0)
+        to = Rows(at=out.data_ptr(), pitch=out.stride(0) * out.element_size(), type=_F32)
+        how = WeftOptions(size=ctypes.sizeof(WeftOptions), threads=threads)
+        numbers = Ids(type=_I64, n=out.shape[0])
         call = self.function(f"weft_rows_{name}")
         arguments = [ctypes.byref(part) for part in (what, numbers, to, how)]
 

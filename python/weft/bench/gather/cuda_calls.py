@@ -12,165 +12,23 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-ABI = 1
-DTYPES = {
-    "bool": 0, "uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "float16": 6,
-    "bfloat16": 7, "float32": 8, "float64": 9, "complex64": 10, "complex128": 11,
-}  # fmt: skip
-BOUNDS = {"error": 0, "skip": 1, "unchecked": 2}
-OPTIMIZERS = ("sgd", "adagrad", "rowwise_adagrad", "rmsprop", "adam", "lazy_adam")
-_STATES = 3
-
-
-class Part(ctypes.Structure):
-    _fields_ = [("row", ctypes.c_uint64), ("at", ctypes.c_uint64)]
-
-
-class Table(ctypes.Structure):
-    _fields_ = [
-        ("at", ctypes.c_uint64),
-        ("pitch", ctypes.c_uint64),
-        ("rows", ctypes.c_uint64),
-        ("width", ctypes.c_uint64),
-        ("type", ctypes.c_int32),
-        ("on_host", ctypes.c_int32),
-        ("first", ctypes.c_uint64),
-        ("run", ctypes.c_uint64),
-        ("parts", ctypes.c_uint32),
-        ("part", ctypes.POINTER(Part)),
-    ]
-
-
-class Ids(ctypes.Structure):
-    _fields_ = [
-        ("at", ctypes.c_void_p),
-        ("type", ctypes.c_int32),
-        ("n", ctypes.c_uint64),
-        ("place", ctypes.c_int32),
-    ]
-
-
-class Rows(ctypes.Structure):
-    _fields_ = [
-        ("at", ctypes.c_void_p),
-        ("pitch", ctypes.c_uint64),
-        ("type", ctypes.c_int32),
-        ("place", ctypes.c_int32),
-    ]
-
-
-class RowsCall(ctypes.Structure):
-    _fields_ = [
-        ("table", Table),
-        ("ids", Ids),
-        ("rows", Rows),
-        ("bounds", ctypes.c_int32),
-        ("deterministic", ctypes.c_int32),
-        ("sort", ctypes.c_int32),
-        ("tune", ctypes.c_uint32),
-        ("stream", ctypes.c_void_p),
-    ]
-
-
-class Update(ctypes.Structure):
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("kind", ctypes.c_int32),
-        ("decoupled", ctypes.c_int32),
-        ("lr", ctypes.c_double),
-        ("weight_decay", ctypes.c_double),
-        ("eps", ctypes.c_double),
-        ("alpha", ctypes.c_double),
-        ("beta1", ctypes.c_double),
-        ("beta2", ctypes.c_double),
-        ("step", ctypes.c_uint64),
-    ]
-
-
-class UpdateCall(ctypes.Structure):
-    _fields_ = [
-        ("weights", Table),
-        ("state", Table * _STATES),
-        ("ids", Ids),
-        ("grads", Rows),
-        ("bounds", ctypes.c_int32),
-        ("rule", Update),
-        ("stream", ctypes.c_void_p),
-    ]
-
-
-class UniqueCall(ctypes.Structure):
-    _fields_ = [
-        ("ids", Ids),
-        ("grads", Rows),
-        ("width", ctypes.c_uint64),
-        ("rows", ctypes.c_uint64),
-        ("out_ids", ctypes.c_void_p),
-        ("out_grads", ctypes.c_void_p),
-        ("out_pitch", ctypes.c_uint64),
-        ("out_count", ctypes.c_void_p),
-        ("stream", ctypes.c_void_p),
-    ]
-
-
-class Bad(ctypes.Structure):
-    _fields_ = [
-        ("seen", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
-        ("id", ctypes.c_int64),
-        ("at", ctypes.c_uint64),
-        ("rows", ctypes.c_uint64),
-    ]
-
-
-class WeftTable(ctypes.Structure):
-    """struct weft_table of <weft/rows.h>"""
-
-    _fields_ = [
-        ("region", ctypes.c_void_p),
-        ("at", ctypes.c_void_p),
-        ("rows", ctypes.c_uint64),
-        ("pitch", ctypes.c_uint64),
-        ("place", ctypes.c_int32),
-        ("first", ctypes.c_uint64),
-        ("limit", ctypes.c_uint64),
-        ("skip", ctypes.c_uint64),
-        ("width", ctypes.c_uint64),
-        ("type", ctypes.c_int32),
-    ]
-
-
-class WeftOptions(ctypes.Structure):
-    """struct weft_rows_options of <weft/rows.h>"""
-
-    _fields_ = [
-        ("size", ctypes.c_size_t),
-        ("bounds", ctypes.c_int32),
-        ("threads", ctypes.c_uint32),
-        ("deterministic", ctypes.c_int32),
-        ("stream", ctypes.c_void_p),
-        ("sort", ctypes.c_int32),
-    ]
-
-
-def _function(*arguments: Any) -> Any:
-    return ctypes.CFUNCTYPE(ctypes.c_int, *arguments)
-
-
-class Functions(ctypes.Structure):
-    _fields_ = [
-        ("abi", ctypes.c_uint32),
-        ("device", _function(ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32))),
-        ("explain", ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_int)),
-        ("reach", _function(ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64))),
-        ("gather", _function(ctypes.POINTER(RowsCall))),
-        ("scatter", _function(ctypes.POINTER(RowsCall))),
-        ("scatter_add", _function(ctypes.POINTER(RowsCall))),
-        ("update", _function(ctypes.POINTER(UpdateCall))),
-        ("unique", _function(ctypes.POINTER(UniqueCall))),
-        ("check", _function(ctypes.c_void_p, ctypes.POINTER(Bad))),
-        ("trim", _function(ctypes.c_void_p)),
-    ]
+from .structs import (
+    ABI,
+    BOUNDS,
+    DTYPES,
+    OPTIMIZERS,
+    Bad,
+    Functions,
+    Ids,
+    Part,
+    Rows,
+    RowsCall,
+    Table,
+    UniqueCall,
+    Update,
+    UpdateCall,
+    WeftTable,
+)
 
 
 def dtype_number(tensor: Any) -> int:

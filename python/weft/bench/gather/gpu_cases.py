@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from . import cuda_calls
+from . import cuda_calls, structs
 from . import gpu_timing as timing
 
 SIZES = (16, 20, 32, 36, 48, 64, 100, 112, 128, 256, 500, 512, 1024, 2048, 4096)
@@ -213,11 +213,11 @@ def through_libweft(bench: timing.Bench, memory: Any, library: Path) -> None:
     table = timing.as_rows(memory, 512)
     ids = timing.random_ids(1024, table.shape[0])
     out = torch.empty(1024, 128, device="cuda")
-    options = cuda_calls.WeftOptions(
-        size=ctypes.sizeof(cuda_calls.WeftOptions), stream=torch.cuda.current_stream().cuda_stream
+    options = structs.WeftOptions(
+        size=ctypes.sizeof(structs.WeftOptions), stream=torch.cuda.current_stream().cuda_stream
     )
-    structs = (cuda_calls.weft_table_of(table), cuda_calls.ids_of(ids), cuda_calls.rows_of(out))
-    arguments = [ctypes.byref(a) for a in (*structs, options)]
+    named = (cuda_calls.weft_table_of(table), cuda_calls.ids_of(ids), cuda_calls.rows_of(out))
+    arguments = [ctypes.byref(a) for a in (*named, options)]
 
     def call() -> None:
         if weft.weft_rows_gather(*arguments) != 0:
