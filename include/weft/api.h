@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every public header needs: linkage, and marks for exported functions. */
+/* What every public header needs: linkage, and the attribute of exported
+ * functions. */
 #ifndef WEFT_API_H
 #define WEFT_API_H
 

@@ -7,16 +7,16 @@
  * arrays of parts may go as soon as it returns.
  *
  * All ranks of the communicator call the same operations in the same order
- * with the same n, type, op and root; a rank that does not is told of, with
- * both calls, as WEFT_ERR_MISMATCH. The same inputs, group and settings give
- * the same bits on every rank and in every run.
+ * with the same n, type, op and root; if one does not, all fail with
+ * WEFT_ERR_MISMATCH, which names both calls. The same inputs, group and
+ * settings give the same bits on every rank and in every run.
  *
  * Data that is only moved may be of any type: pass WEFT_U8 and count bytes.
  *
  * Operations with a `v` have parts of different lengths, which may lie
  * anywhere: an array with one weft_part for each rank says where and how long.
  * Ranks that know of the same part must agree on its length, else it is a
- * mismatch. Parts may be empty; `at` of an empty part is not looked at.
+ * mismatch. Parts may be empty; `at` of an empty part is ignored.
  *
  * `src` and `dst` must not overlap, except that they may be one buffer where
  * both are one block, and that a rank's own block may be where the result
@@ -25,12 +25,12 @@
  * parts. Parts of one `dst` must not overlap each other.
  *
  * All fail with WEFT_ERR_INVALID (a bad argument; nothing happened and the
- * communicator is still good), or with WEFT_ERR_PEER, WEFT_ERR_TIMEOUT,
+ * communicator stays usable), or with WEFT_ERR_PEER, WEFT_ERR_TIMEOUT,
  * WEFT_ERR_MISMATCH, WEFT_ERR_ABORTED, after which it is broken; the i-forms
  * also with WEFT_ERR_NOMEM. Where members do not share memory an operation may
- * need room for data of others; if one rank has none, all fail with
- * WEFT_ERR_NOMEM, and the communicator is good unless it was the transport that
- * ran out. On failure `*out` is not written. */
+ * need buffers for data of others; if one rank has no memory for them, all fail
+ * with WEFT_ERR_NOMEM, and the communicator stays usable unless the transport
+ * ran out of memory. On failure `*out` is not written. */
 #ifndef WEFT_COLL_H
 #define WEFT_COLL_H
 
@@ -61,8 +61,8 @@ WEFT_API weft_status weft_iallreduce(weft_comm *comm, const void *src,
                                      void *dst, size_t n, weft_dtype type,
                                      weft_op op, weft_request **out);
 
-/** As allreduce, but only rank `root` gets the result; `dst` of the others is
- * not looked at and may be NULL. */
+/** Like allreduce, but only rank `root` gets the result; `dst` of the others is
+ * ignored and may be NULL. */
 WEFT_API weft_status weft_reduce(weft_comm *comm, const void *src, void *dst,
                                  size_t n, weft_dtype type, weft_op op,
                                  uint32_t root);
@@ -127,7 +127,7 @@ WEFT_API weft_status weft_iallgatherv(weft_comm *comm, const void *src,
 
 /**
  * Rank `root` gets everybody's `n` elements, in the order of ranks; `dst` of
- * the others is not looked at. In the v-form each rank passes its own `n`.
+ * the others is ignored. In the v-form each rank passes its own `n`.
  */
 WEFT_API weft_status weft_gather(weft_comm *comm, const void *src, void *dst,
                                  size_t n, weft_dtype type, uint32_t root);
@@ -142,8 +142,8 @@ WEFT_API weft_status weft_igatherv(weft_comm *comm, const void *src, size_t n,
                                    uint32_t root, weft_request **out);
 
 /**
- * Rank r gets block r, of `n` elements, of rank `root`'s `src`, which of the
- * others is not looked at. In the v-form each rank passes its own `n`.
+ * Rank r gets block r, of `n` elements, of rank `root`'s `src`; `src` of the
+ * others is ignored. In the v-form each rank passes its own `n`.
  */
 WEFT_API weft_status weft_scatter(weft_comm *comm, const void *src, void *dst,
                                   size_t n, weft_dtype type, uint32_t root);

@@ -26,9 +26,9 @@ WEFT_API weft_world *weft_comm_world(const weft_comm *comm);
 WEFT_API uint32_t weft_comm_world_rank(const weft_comm *comm, uint32_t rank);
 
 /**
- * Part `comm` into one communicator for each colour; members are ordered by
- * `key`, equal keys by their rank in `comm`. A negative colour takes part and
- * gets none: `*out` is NULL. Collective over `comm`.
+ * Split `comm` into one communicator for each colour; members are ordered by
+ * `key`, equal keys by their rank in `comm`. A rank with a negative colour gets
+ * none: `*out` is NULL. Collective over `comm`.
  */
 WEFT_API weft_status weft_comm_split(weft_comm *comm, int64_t colour,
                                      int64_t key, weft_comm **out);
@@ -47,7 +47,7 @@ WEFT_API weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks,
  * End this rank's use of `comm`. Not collective; outstanding requests fail
  * with WEFT_ERR_CLOSED here, and collectives of the others that need this rank,
  * now or later, with WEFT_ERR_PEER (between nodes, when their deadline passes).
- * Messages to this rank that it has not received are let go. Does nothing for
+ * Messages to this rank that it has not received are dropped. Does nothing for
  * NULL and for the world's own communicator.
  */
 WEFT_API void weft_comm_destroy(weft_comm *comm);
@@ -58,11 +58,11 @@ WEFT_API void weft_comm_set_timeout(weft_comm *comm, double seconds);
 WEFT_API double weft_comm_timeout(const weft_comm *comm);
 
 /**
- * Have the collective operations that this rank calls on `comm` from now on
- * carry a number of the caller's, until another one is set; 0 is none. Ranks
- * compare it like the rest of a call, and a rank with another one is told of as
- * WEFT_ERR_MISMATCH, with both marks. It costs nothing. A pre-multiplied sum
- * carries none. For layers above that number their operations themselves.
+ * Attach a mark, a number of the caller's, to the collective operations that
+ * this rank calls on `comm` from now on; 0 is none. Ranks compare it like the
+ * rest of a call, and different marks are WEFT_ERR_MISMATCH, which names both.
+ * It costs nothing. A pre-multiplied sum carries none. For layers above that
+ * number their operations themselves.
  */
 WEFT_API void weft_comm_set_mark(weft_comm *comm, uint64_t mark);
 

@@ -7,12 +7,12 @@
  * in it one after the other in global order, whatever the partition, and begin
  * on a page, so that the file can be mapped, too: then it is the tensor.
  *
- * Collective calls return the same on all ranks. Where one fails, all are told
- * which rank it was and why. What is wrong with a file is told as
- *   WEFT_ERR_INVALID      not there, of no kind known here, or it does not fit
+ * Collective calls return the same on all ranks; the error names the rank that
+ * failed and why. What is wrong with a file is reported as
+ *   WEFT_ERR_INVALID      missing, of an unknown format, or it does not match
  *                         the region
  *   WEFT_ERR_PROTOCOL     damaged: cut off, or a checksum differs
- *   WEFT_ERR_UNSUPPORTED  intact, but more than this library can read
+ *   WEFT_ERR_UNSUPPORTED  intact, but this library cannot read it
  * and what the system says as WEFT_ERR_SYSTEM, WEFT_ERR_DENIED or
  * WEFT_ERR_NOMEM. Ranks wait for each other as long as the communicator's
  * timeout says; they need not be equally fast, but within that. */

@@ -45,8 +45,7 @@ typedef struct weft_memory_info {
  * groups (of version 1 or 2) that the process is in, from its own up to the
  * highest it can see. Memory that the kernel can take back, such as pages of
  * files that were read, counts as free. UINT64_MAX stands for "no limit" and
- * for what cannot be told. Fails with WEFT_ERR_INVALID if `out->size` is not
- * set.
+ * "unknown". Fails with WEFT_ERR_INVALID if `out->size` is not set.
  */
 WEFT_API weft_status weft_memory_get(weft_memory_info *out);
 

@@ -13,8 +13,8 @@
  * take what came first on each, so that no sender is passed over for ever.
  *
  * Lengths are in bytes and may exceed 32 bits. Buffers of length 0 may be NULL.
- * All calls fail with WEFT_ERR_INVALID, and have no effect, if an argument
- * makes no sense, and at once if the communicator is broken (see comm.h). A
+ * All calls fail with WEFT_ERR_INVALID, and have no effect, if an argument is
+ * not valid, and at once if the communicator is broken (see comm.h). A
  * peer that dies fails what is pending with it with WEFT_ERR_PEER and breaks
  * the communicator; a message that had arrived whole can still be received
  * before that. One that leaves the job in good order fails only what waits for
@@ -31,12 +31,12 @@
 
 WEFT_BEGIN_DECLS
 
-/** In place of a rank, in receives and probes: whoever sends, the calling rank
+/** Instead of a rank, in receives and probes: any sender, the calling rank
  * itself included. */
 #define WEFT_ANY_SOURCE UINT32_MAX
 
-/** In place of a tag, in receives and probes: whatever the tag. No message can
- * be sent with it. */
+/** Instead of a tag, in receives and probes: any tag. No message can be sent
+ * with it. */
 #define WEFT_ANY_TAG UINT32_MAX
 
 /** What is known of a message. */

@@ -26,7 +26,7 @@ WEFT_BEGIN_DECLS
 
 typedef struct weft_region weft_region;
 
-/** Where the memory is. */
+/** Which memory data is in. */
 typedef enum weft_place { WEFT_HOST = 0, WEFT_CUDA = 1 } weft_place;
 
 /** Who owns which rows. */
@@ -35,7 +35,7 @@ typedef enum weft_partition {
     WEFT_PARTITION_EQUAL = 0,
     /** `part_rows` of each rank, which may be zero. */
     WEFT_PARTITION_GIVEN = 1,
-    /** Runs of `run` rows are dealt to the ranks in turn. */
+    /** Block-cyclic: runs of `run` rows go to the ranks in turn. */
     WEFT_PARTITION_ROUND_ROBIN = 2
 } weft_partition;
 
@@ -99,14 +99,14 @@ WEFT_API weft_status weft_region_create(weft_comm *comm, uint32_t dims,
                                         const weft_region_options *options,
                                         weft_region **out);
 
-/** One more holder of this rank's mapping; each ends with weft_region_destroy.
+/** Add a reference to this rank's mapping; each ends with weft_region_destroy.
  */
 WEFT_API void weft_region_retain(weft_region *region);
 
 /**
- * Give this rank's hold on it up; with the last one its mappings go. Not
+ * Release a reference of this rank; with the last one it is unmapped. Not
  * collective, in any order: the memory lasts until no rank has it. Rows that
- * others ask this rank for by messages are gone for them: WEFT_ERR_CLOSED.
+ * others ask this rank for by messages then fail with WEFT_ERR_CLOSED.
  * Takes NULL.
  *
  * If GPUs can see the region, the last hold waits for all work on them that
@@ -117,7 +117,7 @@ WEFT_API void weft_region_retain(weft_region *region);
  */
 WEFT_API void weft_region_destroy(weft_region *region);
 
-/** What there is to know of a region. */
+/** The properties of a region. */
 typedef struct weft_region_info {
     uint64_t id; /* the same on all its ranks, of no other region of the job */
     uint32_t dims;
@@ -182,10 +182,10 @@ WEFT_API void weft_region_unview(weft_region *region, void *view);
 
 /**
  * Change the number of rows, up to max_rows, without moving any: the base
- * stays. New rows are zero and dealt to the ranks as a region of their own
- * would be, equally where rows were given; but rows that an earlier call cut
- * off from among others that stayed come back to the rank that had them. Memory
- * of rows that go is given back, in whole pages.
+ * stays. New rows are zero and divided among the ranks as a region of their own
+ * would be, equally where part_rows were given; but rows that an earlier call
+ * cut off from among others that stayed come back to the rank that had them.
+ * Memory of rows that go is freed, in whole pages.
  *
  * Collective over the ranks of the region; none may be in a call on the rows
  * that go. All get their new rows or none. WEFT_ERR_MISMATCH, WEFT_ERR_INVALID

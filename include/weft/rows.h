@@ -2,7 +2,7 @@
 /* Rows by their numbers: gather, scatter, and adding scatter, from regions or
  * from any memory of this process, host or GPU.
  *
- * No call is collective, between nodes neither: an owner need not call
+ * No call is collective, not even between nodes: an owner need not call
  * anything. Rows of a region that are not mapped here come and go by messages.
  * Then a call may also fail with WEFT_ERR_PEER if the rank that has them died
  * or left, WEFT_ERR_CLOSED if it gave the region up, WEFT_ERR_TIMEOUT if it
@@ -85,7 +85,7 @@ typedef struct weft_rows_options {
  * On the host the call returns when the rows are there. Ids are looked through
  * before anything is written: WEFT_ERR_INVALID for one past the end leaves
  * `out` as it was. On a GPU it returns when the work is on the stream, and
- * bounds that are wrong are told by the next weft_rows_check of the stream.
+ * the next weft_rows_check of the stream reports ids past the end.
  *
  * WEFT_ERR_INVALID for arguments that do not fit together, WEFT_ERR_UNSUPPORTED
  * for what this build cannot reach. Any thread may call it.

@@ -27,8 +27,8 @@ typedef enum weft_optimizer {
      * w -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps). State 0:
      * m, state 1: v. */
     WEFT_ADAM = 4,
-    /** The same with a step t for each row, which counts its own updates. State
-     * 2: t, width 1, type WEFT_I32. */
+    /** ADAM with a step t for each row, which counts its own updates. State 2:
+     * t, width 1, type WEFT_I32. */
     WEFT_LAZY_ADAM = 5
 } weft_optimizer;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The world: this process's place in the job. */
+/* The world: this process as a rank of the job. */
 #ifndef WEFT_WORLD_H
 #define WEFT_WORLD_H
 
