@@ -124,11 +124,10 @@ static void message_body(weft_world *world)
     WT_OK(start_server(world));
     wt_meet();
     if (wt_rank() == 1) {
-        wf_port *port;
-        const wf_transport *transport = wf_world_route(world, 0, &port);
+        const wf_route *to = wf_world_route(world, 0);
 
         pthread_mutex_lock(&world->drive);
-        WT_OK(transport->am(port, 0, HELLO, NULL, 0, NULL, 0));
+        WT_OK(to->transport->am(to->port, 0, HELLO, NULL, 0, NULL, 0));
         pthread_mutex_unlock(&world->drive);
     }
     wt_word_await(GREETED, 1);
