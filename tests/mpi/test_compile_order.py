@@ -225,7 +225,7 @@ def dropped_communicator(comm):
     del part, loss
     gc.collect()
     with pytest.raises(ValueError, match="no communicator"):
-        shim.mpi_size(number_of_part)
+        shim.mpi_order(number_of_part)
 
 
 def long_messages(comm):

@@ -183,6 +183,7 @@ class Backend : public c10d::Backend
     template <class Start>
     WorkPtr run(Call &&call, size_t count, const Start &start);
     template <class Start> WorkPtr run(Call &&call, const Start &start);
+    WorkPtr run_all(Call &&call, const Starts &starts);
     template <class Start>
     WorkPtr carry_out(Call &&call, size_t count, const Start &start);
     template <class Start>

@@ -2,6 +2,7 @@
 /* One call of a Backend method, on its way to the library. */
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "tensors.hpp"
@@ -27,5 +28,34 @@ struct Call {
     {
     }
 };
+
+/* Starts a part of the operation, as a request; or carries it out. */
+using Start = std::function<weft_status(weft_request **out)>;
+using Starts = std::vector<Start>;
+
+/* A function of the library: carried out now, or started if `out` is there. */
+template <auto Now, auto Start, class... A>
+weft_status either(weft_request **out, A... args)
+{
+    return out != nullptr ? Start(args..., out) : Now(args...);
+}
+
+/* An argument as the library takes it; it points to a list of parts. */
+template <class T> T argument(T given)
+{
+    return given;
+}
+inline const weft_part *argument(const std::vector<weft_part> &parts)
+{
+    return parts.data();
+}
+
+/* The same, to be called later: it keeps the arguments. */
+template <auto Now, auto Start, class... A> auto later(A... args)
+{
+    return [args...](weft_request **out) {
+        return either<Now, Start>(out, argument(args)...);
+    };
+}
 
 } // namespace weft_torch

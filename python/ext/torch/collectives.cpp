@@ -118,13 +118,11 @@ WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
     call.inputs = call.outputs = tensors;
     at::Tensor memory =
         opts.rootRank == rank_ ? call.buffers.in(t) : call.buffers.out(t);
-    return run(
-        std::move(call), [c = comm(), part = bytes_of(memory),
-                          root = uint32_t(opts.rootRank)](weft_request **out) {
-            return out != nullptr
-                       ? weft_ibroadcast(c, part.at, part.n, WEFT_U8, root, out)
-                       : weft_broadcast(c, part.at, part.n, WEFT_U8, root);
-        });
+    weft_part part = bytes_of(memory);
+
+    return run(std::move(call),
+               later<weft_broadcast, weft_ibroadcast>(
+                   comm(), part.at, part.n, WEFT_U8, uint32_t(opts.rootRank)));
 }
 
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
@@ -138,13 +136,10 @@ WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
     call.inputs = call.outputs = tensors;
     void *at = call.buffers.inout(t).data_ptr();
 
-    return run(
-        std::move(call), [c = comm(), at, n = size_t(t.numel()),
-                          type = reduced_type(t, opts.reduceOp),
-                          op = reduction(opts.reduceOp)](weft_request **out) {
-            return out != nullptr ? weft_iallreduce(c, at, at, n, type, op, out)
-                                  : weft_allreduce(c, at, at, n, type, op);
-        });
+    return run(std::move(call),
+               later<weft_allreduce, weft_iallreduce>(
+                   comm(), at, at, size_t(t.numel()),
+                   reduced_type(t, opts.reduceOp), reduction(opts.reduceOp)));
 }
 
 WorkPtr
@@ -153,26 +148,17 @@ Backend::allreduce_coalesced(Tensors &tensors,
 {
     Call call(OpType::ALLREDUCE_COALESCED, "all_reduce", opts.asyncOp,
               opts.timeout);
-    std::vector<weft_part> parts;
-    std::vector<weft_dtype> types;
+    Starts starts;
 
     call.inputs = call.outputs = tensors;
     for (const at::Tensor &t : tensors) {
-        at::Tensor memory = call.buffers.inout_apart(t);
+        void *at = call.buffers.inout_apart(t).data_ptr();
 
-        parts.push_back({memory.data_ptr(), size_t(t.numel())});
-        types.push_back(reduced_type(t, opts.reduceOp));
+        starts.push_back(later<weft_allreduce, weft_iallreduce>(
+            comm(), at, at, size_t(t.numel()), reduced_type(t, opts.reduceOp),
+            reduction(opts.reduceOp)));
     }
-    return run(
-        std::move(call), parts.size(),
-        [c = comm(), parts, types,
-         op = reduction(opts.reduceOp)](size_t i, weft_request **out) {
-            weft_part p = parts[i];
-
-            return out != nullptr
-                       ? weft_iallreduce(c, p.at, p.at, p.n, types[i], op, out)
-                       : weft_allreduce(c, p.at, p.at, p.n, types[i], op);
-        });
+    return run_all(std::move(call), starts);
 }
 
 WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
@@ -186,14 +172,10 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
     void *at = (root ? call.buffers.inout(t) : call.buffers.in(t)).data_ptr();
 
     return run(std::move(call),
-               [c = comm(), at, dst = root ? at : nullptr,
-                n = size_t(t.numel()), type = reduced_type(t, opts.reduceOp),
-                op = reduction(opts.reduceOp),
-                to = uint32_t(opts.rootRank)](weft_request **out) {
-                   return out != nullptr
-                              ? weft_ireduce(c, at, dst, n, type, op, to, out)
-                              : weft_reduce(c, at, dst, n, type, op, to);
-               });
+               later<weft_reduce, weft_ireduce>(
+                   comm(), at, root ? at : nullptr, size_t(t.numel()),
+                   reduced_type(t, opts.reduceOp), reduction(opts.reduceOp),
+                   uint32_t(opts.rootRank)));
 }
 
 WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
@@ -210,11 +192,8 @@ WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
     void *src = call.buffers.in(input).data_ptr();
     std::vector<weft_part> parts = parts_of(call.buffers.out_apart(list));
 
-    return run(std::move(call), [c = comm(), src, parts](weft_request **out) {
-        return out != nullptr
-                   ? weft_iallgatherv(c, src, parts.data(), WEFT_U8, out)
-                   : weft_allgatherv(c, src, parts.data(), WEFT_U8);
-    });
+    return run(std::move(call), later<weft_allgatherv, weft_iallgatherv>(
+                                    comm(), src, parts, WEFT_U8));
 }
 
 WorkPtr Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
@@ -230,11 +209,8 @@ WorkPtr Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
     void *dst =
         written(call.buffers, output, in_place(output, input)).data_ptr();
 
-    return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
-        return out != nullptr
-                   ? weft_iallgather(c, src.at, dst, src.n, WEFT_U8, out)
-                   : weft_allgather(c, src.at, dst, src.n, WEFT_U8);
-    });
+    return run(std::move(call), later<weft_allgather, weft_iallgather>(
+                                    comm(), src.at, dst, src.n, WEFT_U8));
 }
 
 /* Tensor i of every rank goes to list i of rank r, place r. */
@@ -244,8 +220,7 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs,
 {
     Call call(OpType::ALLGATHER_COALESCED, "all_gather", opts.asyncOp,
               opts.timeout);
-    std::vector<void *> sources;
-    std::vector<std::vector<weft_part>> parts;
+    Starts starts;
 
     TORCH_CHECK_VALUE(outputs.size() == size_t(size_),
                       "weft all_gather_coalesced: output lists should be equal "
@@ -264,17 +239,12 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs,
         }
         check_types(list, inputs[i], call.name);
         check_alike(list[size_t(rank_)], inputs[i], 1, call.name);
-        sources.push_back(call.buffers.in(inputs[i]).data_ptr());
-        parts.push_back(parts_of(call.buffers.out_apart(list)));
+        void *src = call.buffers.in(inputs[i]).data_ptr();
+
+        starts.push_back(later<weft_allgatherv, weft_iallgatherv>(
+            comm(), src, parts_of(call.buffers.out_apart(list)), WEFT_U8));
     }
-    return run(std::move(call), inputs.size(),
-               [c = comm(), sources, parts](size_t i, weft_request **out) {
-                   return out != nullptr
-                              ? weft_iallgatherv(c, sources[i], parts[i].data(),
-                                                 WEFT_U8, out)
-                              : weft_allgatherv(c, sources[i], parts[i].data(),
-                                                WEFT_U8);
-               });
+    return run_all(std::move(call), starts);
 }
 
 WorkPtr
@@ -283,8 +253,7 @@ Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 {
     Call call(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced",
               opts.asyncOp, opts.timeout);
-    std::vector<weft_part> sources;
-    std::vector<void *> targets;
+    Starts starts;
 
     TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "weft ", call.name, ": ",
                       outputs.size(), " outputs for ", inputs.size(),
@@ -293,21 +262,14 @@ Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
     call.outputs = outputs;
     for (size_t i = 0; i < inputs.size(); i++) {
         check_alike(outputs[i], inputs[i], size_, call.name);
-        sources.push_back(bytes_of(call.buffers.in(inputs[i])));
-        targets.push_back(
-            written(call.buffers, outputs[i], in_place(outputs[i], inputs[i]))
-                .data_ptr());
-    }
-    return run(std::move(call), inputs.size(),
-               [c = comm(), sources, targets](size_t i, weft_request **out) {
-                   weft_part src = sources[i];
+        weft_part src = bytes_of(call.buffers.in(inputs[i]));
+        bool in = in_place(outputs[i], inputs[i]);
 
-                   return out != nullptr
-                              ? weft_iallgather(c, src.at, targets[i], src.n,
-                                                WEFT_U8, out)
-                              : weft_allgather(c, src.at, targets[i], src.n,
-                                               WEFT_U8);
-               });
+        starts.push_back(later<weft_allgather, weft_iallgather>(
+            comm(), src.at, written(call.buffers, outputs[i], in).data_ptr(),
+            src.n, WEFT_U8));
+    }
+    return run_all(std::move(call), starts);
 }
 
 WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
@@ -331,15 +293,9 @@ WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
         TORCH_CHECK_VALUE(joined(outputs).empty(),
                           "weft gather: requires empty output on non-root");
     }
-    return run(std::move(call),
-               [c = comm(), src, parts,
-                root = uint32_t(opts.rootRank)](weft_request **out) {
-                   return out != nullptr
-                              ? weft_igatherv(c, src.at, src.n, parts.data(),
-                                              WEFT_U8, root, out)
-                              : weft_gatherv(c, src.at, src.n, parts.data(),
-                                             WEFT_U8, root);
-               });
+    return run(std::move(call), later<weft_gatherv, weft_igatherv>(
+                                    comm(), src.at, src.n, parts, WEFT_U8,
+                                    uint32_t(opts.rootRank)));
 }
 
 WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
@@ -364,14 +320,9 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     }
     weft_part dst = bytes_of(call.buffers.out_apart(output));
 
-    return run(
-        std::move(call), [c = comm(), dst, parts,
-                          root = uint32_t(opts.rootRank)](weft_request **out) {
-            return out != nullptr ? weft_iscatterv(c, parts.data(), dst.at,
-                                                   dst.n, WEFT_U8, root, out)
-                                  : weft_scatterv(c, parts.data(), dst.at,
-                                                  dst.n, WEFT_U8, root);
-        });
+    return run(std::move(call), later<weft_scatterv, weft_iscatterv>(
+                                    comm(), parts, dst.at, dst.n, WEFT_U8,
+                                    uint32_t(opts.rootRank)));
 }
 
 WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
@@ -389,14 +340,10 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     std::vector<weft_part> parts = element_parts(call.buffers.in(list));
     void *dst = call.buffers.out_apart(output).data_ptr();
 
-    return run(std::move(call), [c = comm(), parts, dst,
-                                 type = reduced_type(output, opts.reduceOp),
-                                 op = reduction(opts.reduceOp)](
-                                    weft_request **out) {
-        return out != nullptr
-                   ? weft_ireduce_scatterv(c, parts.data(), dst, type, op, out)
-                   : weft_reduce_scatterv(c, parts.data(), dst, type, op);
-    });
+    return run(std::move(call),
+               later<weft_reduce_scatterv, weft_ireduce_scatterv>(
+                   comm(), parts, dst, reduced_type(output, opts.reduceOp),
+                   reduction(opts.reduceOp)));
 }
 
 WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
@@ -412,14 +359,11 @@ WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
     void *dst =
         written(call.buffers, output, in_place(input, output)).data_ptr();
 
-    return run(
-        std::move(call), [c = comm(), src, dst, n = size_t(output.numel()),
-                          type = reduced_type(output, opts.reduceOp),
-                          op = reduction(opts.reduceOp)](weft_request **out) {
-            return out != nullptr
-                       ? weft_ireduce_scatter(c, src, dst, n, type, op, out)
-                       : weft_reduce_scatter(c, src, dst, n, type, op);
-        });
+    return run(std::move(call),
+               later<weft_reduce_scatter, weft_ireduce_scatter>(
+                   comm(), src, dst, size_t(output.numel()),
+                   reduced_type(output, opts.reduceOp),
+                   reduction(opts.reduceOp)));
 }
 
 WorkPtr
@@ -428,9 +372,7 @@ Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
 {
     Call call(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced",
               opts.asyncOp, opts.timeout);
-    std::vector<void *> sources;
-    std::vector<weft_part> targets;
-    std::vector<weft_dtype> types;
+    Starts starts;
 
     TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "weft ", call.name, ": ",
                       outputs.size(), " outputs for ", inputs.size(),
@@ -439,24 +381,15 @@ Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
     call.outputs = outputs;
     for (size_t i = 0; i < inputs.size(); i++) {
         check_alike(inputs[i], outputs[i], size_, call.name);
-        sources.push_back(call.buffers.in(inputs[i]).data_ptr());
-        targets.push_back(
-            {written(call.buffers, outputs[i], in_place(inputs[i], outputs[i]))
-                 .data_ptr(),
-             size_t(outputs[i].numel())});
-        types.push_back(reduced_type(outputs[i], opts.reduceOp));
-    }
-    return run(std::move(call), inputs.size(),
-               [c = comm(), sources, targets, types,
-                op = reduction(opts.reduceOp)](size_t i, weft_request **out) {
-                   weft_part dst = targets[i];
+        void *src = call.buffers.in(inputs[i]).data_ptr();
+        bool in = in_place(inputs[i], outputs[i]);
 
-                   return out != nullptr
-                              ? weft_ireduce_scatter(c, sources[i], dst.at,
-                                                     dst.n, types[i], op, out)
-                              : weft_reduce_scatter(c, sources[i], dst.at,
-                                                    dst.n, types[i], op);
-               });
+        starts.push_back(later<weft_reduce_scatter, weft_ireduce_scatter>(
+            comm(), src, written(call.buffers, outputs[i], in).data_ptr(),
+            size_t(outputs[i].numel()), reduced_type(outputs[i], opts.reduceOp),
+            reduction(opts.reduceOp)));
+    }
+    return run_all(std::move(call), starts);
 }
 
 WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
@@ -474,11 +407,8 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
     std::vector<weft_part> dst =
         parts_of(call.buffers.out_apart(output), size_t(size_), output_splits);
 
-    return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
-        return out != nullptr
-                   ? weft_ialltoallv(c, src.data(), dst.data(), WEFT_U8, out)
-                   : weft_alltoallv(c, src.data(), dst.data(), WEFT_U8);
-    });
+    return run(std::move(call), later<weft_alltoallv, weft_ialltoallv>(
+                                    comm(), src, dst, WEFT_U8));
 }
 
 WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs,
@@ -497,11 +427,8 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs,
     std::vector<weft_part> src = parts_of(call.buffers.in(inputs));
     std::vector<weft_part> dst = parts_of(call.buffers.out_apart(outputs));
 
-    return run(std::move(call), [c = comm(), src, dst](weft_request **out) {
-        return out != nullptr
-                   ? weft_ialltoallv(c, src.data(), dst.data(), WEFT_U8, out)
-                   : weft_alltoallv(c, src.data(), dst.data(), WEFT_U8);
-    });
+    return run(std::move(call), later<weft_alltoallv, weft_ialltoallv>(
+                                    comm(), src, dst, WEFT_U8));
 }
 
 /* The only operation for which the host waits for a device. */
@@ -512,9 +439,7 @@ WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
     if (opts.device && opts.device->type() != at::kCPU) {
         wait_for_device(*opts.device);
     }
-    return run(std::move(call), [c = comm()](weft_request **out) {
-        return out != nullptr ? weft_ibarrier(c, out) : weft_barrier(c);
-    });
+    return run(std::move(call), later<weft_barrier, weft_ibarrier>(comm()));
 }
 
 } // namespace weft_torch

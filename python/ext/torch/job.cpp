@@ -8,8 +8,8 @@
 namespace weft_torch
 {
 
-Job::Job(Call &&call, weft_comm *comm, std::mutex &lock,
-         std::vector<Start> starts, std::shared_ptr<Untold> untold)
+Job::Job(Call &&call, weft_comm *comm, std::mutex &lock, Starts starts,
+         std::shared_ptr<Untold> untold)
     : call_(std::move(call)), comm_(comm), lock_(lock),
       starts_(std::move(starts)), untold_(std::move(untold)),
       gate_(at::zeros(

@@ -51,11 +51,8 @@ class Untold
 class Job : public std::enable_shared_from_this<Job>
 {
   public:
-    /* Starts a part of the operation: as a request, at once. */
-    using Start = std::function<weft_status(weft_request **out)>;
-
-    Job(Call &&call, weft_comm *comm, std::mutex &lock,
-        std::vector<Start> starts, std::shared_ptr<Untold> untold);
+    Job(Call &&call, weft_comm *comm, std::mutex &lock, Starts starts,
+        std::shared_ptr<Untold> untold);
     ~Job();
 
     /* Queue it on `lane`: what comes before the operation and starts it, then
@@ -122,7 +119,7 @@ class Job : public std::enable_shared_from_this<Job>
     Call call_;
     weft_comm *comm_;  /* while it has not ended */
     std::mutex &lock_; /* one call of the library at a time */
-    const std::vector<Start> starts_;
+    const Starts starts_;
     const std::shared_ptr<Untold> untold_;
     at::Tensor gate_; /* pinned; 1 when it has ended */
     std::unique_ptr<Mark> mark_;

@@ -50,7 +50,7 @@ template <class Start>
 WorkPtr Backend::stage(Call &&call, size_t count, const Start &start,
                        const std::string &title)
 {
-    std::vector<Job::Start> starts;
+    Starts starts;
     std::optional<Event> queued;
 
     staging_.check(comm(), call.name);
@@ -111,6 +111,13 @@ template <class Start> WorkPtr Backend::run(Call &&call, const Start &start)
 {
     return run(std::move(call), 1,
                [start](size_t, weft_request **out) { return start(out); });
+}
+
+inline WorkPtr Backend::run_all(Call &&call, const Starts &starts)
+{
+    return run(
+        std::move(call), starts.size(),
+        [starts](size_t i, weft_request **out) { return starts[i](out); });
 }
 
 } // namespace weft_torch

@@ -29,8 +29,7 @@ Lane &Staging::lane_of(at::Device device, bool receives)
 
 c10::intrusive_ptr<c10d::Work> Staging::run(Call &&call, weft_comm *comm,
                                             int rank, const std::string &title,
-                                            std::mutex &lock,
-                                            std::vector<Job::Start> starts)
+                                            std::mutex &lock, Starts starts)
 {
     bool async = call.async;
     auto job = std::make_shared<Job>(std::move(call), comm, lock,

@@ -53,8 +53,7 @@ class Staging
      * each start, so that the library sees one call at a time. */
     c10::intrusive_ptr<c10d::Work> run(Call &&call, weft_comm *comm, int rank,
                                        const std::string &title,
-                                       std::mutex &lock,
-                                       std::vector<Job::Start> starts);
+                                       std::mutex &lock, Starts starts);
 
     /* Throws if `comm` is broken, or if an earlier call failed that nobody was
      * told of; `what` is the call that would be next. */

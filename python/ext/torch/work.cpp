@@ -311,18 +311,19 @@ void Work::abort()
     weft_comm_abort(comm_, "aborted through a Work");
 }
 
-c10::intrusive_ptr<Future> Work::getFuture()
+/* The future in one of the slots, which is told when the operation is over. */
+c10::intrusive_ptr<Future> Work::future_in(c10::intrusive_ptr<Future> &slot,
+                                           const c10::TypePtr &type)
 {
     c10::intrusive_ptr<Future> future;
 
     {
         std::lock_guard<std::mutex> lock(mutex_);
 
-        if (future_ == nullptr) {
-            future_ = c10::make_intrusive<Future>(
-                c10::ListType::create(c10::TensorType::get()));
+        if (slot == nullptr) {
+            slot = c10::make_intrusive<Future>(type);
         }
-        future = future_;
+        future = slot;
     }
     watch();
     if (done_) {
@@ -331,23 +332,14 @@ c10::intrusive_ptr<Future> Work::getFuture()
     return future;
 }
 
+c10::intrusive_ptr<Future> Work::getFuture()
+{
+    return future_in(future_, c10::ListType::create(c10::TensorType::get()));
+}
+
 c10::intrusive_ptr<Future> Work::getFutureResult()
 {
-    c10::intrusive_ptr<Future> outcome;
-
-    {
-        std::lock_guard<std::mutex> lock(mutex_);
-
-        if (outcome_ == nullptr) {
-            outcome_ = c10::make_intrusive<Future>(c10::IntType::get());
-        }
-        outcome = outcome_;
-    }
-    watch();
-    if (done_) {
-        tell_futures();
-    }
-    return outcome;
+    return future_in(outcome_, c10::IntType::get());
 }
 
 WorkList::WorkList(std::vector<c10::intrusive_ptr<c10d::Work>> works, int rank)
@@ -357,22 +349,14 @@ WorkList::WorkList(std::vector<c10::intrusive_ptr<c10d::Work>> works, int rank)
 
 bool WorkList::isCompleted()
 {
-    for (auto &work : works_) {
-        if (!work->isCompleted()) {
-            return false;
-        }
-    }
-    return true;
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const auto &work) { return work->isCompleted(); });
 }
 
 bool WorkList::isSuccess() const
 {
-    for (const auto &work : works_) {
-        if (!work->isSuccess()) {
-            return false;
-        }
-    }
-    return true;
+    return std::all_of(works_.begin(), works_.end(),
+                       [](const auto &work) { return work->isSuccess(); });
 }
 
 std::exception_ptr WorkList::exception() const

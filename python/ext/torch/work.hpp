@@ -63,6 +63,9 @@ class Work : public c10d::Work
     void watch();
     void settle();
     bool has_futures() const;
+    c10::intrusive_ptr<c10::ivalue::Future>
+    future_in(c10::intrusive_ptr<c10::ivalue::Future> &slot,
+              const c10::TypePtr &type);
     void tell_futures();
     static weft_request_fn request_over;
 

@@ -16,55 +16,26 @@ except ImportError:  # older versions have it elsewhere
 Numbers = list[int]
 
 
-def _ones_more(args: Numbers, *axes: int) -> Numbers:
-    """The arguments for a tensor that has one more axis in front."""
-    return [n + 1 if i in axes else n for i, n in enumerate(args)]
-
-
-def _scatter(args: Numbers, batch: int, comm: int) -> Numbers:
-    size = shim.mpi_size(comm)
-    return [args[0] + 1, *args[1 : 2 + size], batch, *args[2 + size :]]
-
-
-def _halo(args: Numbers, batch: int, comm: int) -> Numbers:
-    return [n + 1 if i % 5 == 0 else n for i, n in enumerate(args)]
-
-
-def _sendrecv(args: Numbers, batch: int, comm: int) -> Numbers:
-    return [*args[:5], batch, *args[5:]]
-
-
-# How the arguments change when a batch is put in front of the payload.
-_BATCHED: dict[str, Callable[[Numbers, int, int], Numbers]] = {
-    "gather": lambda args, batch, comm: _ones_more(args, 0),
-    "allgather": lambda args, batch, comm: _ones_more(args, 0),
-    "own_part": lambda args, batch, comm: _ones_more(args, 0),
-    "reduce_scatter": lambda args, batch, comm: _ones_more(args, 1),
-    "alltoall": lambda args, batch, comm: _ones_more(args, 0, 1),
-    "scatter": _scatter,
-    "halo": _halo,
-    "halo_back": _halo,
-    "sendrecv": _sendrecv,
-}
+def _result(name: str, x: torch.Tensor, comm: int, args: Numbers) -> torch.Tensor:
+    return x.new_empty(shim.mpi_shape(name, list(x.shape), comm, list(args)))
 
 
 def _register(name: str) -> None:
     op = getattr(torch.ops.weft, name)
-    change = _BATCHED.get(name)
 
-    def fake(x: torch.Tensor, comm: int, mark: int, args: Numbers) -> torch.Tensor:
-        return x.new_empty(shim.mpi_shape(name, list(x.shape), comm, list(args)))
+    def fake(
+        x: torch.Tensor, comm: int, mark: int, args: Numbers
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        told = torch.empty(shim.mpi_told_length, dtype=torch.int64, device="cpu")
+        return _result(name, x, comm, args), told
 
     def batched(info: Any, in_dims: Any, x: Any, *rest: Any) -> Any:
         comm, mark, args = rest
-        front = x.movedim(in_dims[0], 0)
-        numbers = list(args)
-        if change is not None:
-            numbers = change(numbers, info.batch_size, comm)
-        result = op(front, comm, mark, numbers)
+        numbers = shim.mpi_with_batch(name, comm, list(args), info.batch_size)
+        result, told = op(x.movedim(in_dims[0], 0), comm, mark, numbers)
         if name == "send":  # what comes back is a batch, too
             result = result.expand(info.batch_size, 0)
-        return result, 0
+        return (result, told), (0, None)
 
     torch.library.register_vmap(f"weft::{name}", batched)
     _register_effect(name, fake)
@@ -75,8 +46,7 @@ def _register_traced(name: str) -> None:
 
     def fake(x: torch.Tensor, token: Any, of: Any, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
         comm, _, args = rest
-        shape = shim.mpi_shape(name, list(x.shape), comm, list(args))
-        return x.new_empty(shape), torch.empty(2, dtype=torch.float64, device="cpu")
+        return _result(name, x, comm, args), torch.empty(2, dtype=torch.float64, device="cpu")
 
     _register_effect("traced_" + name, fake)
 
@@ -101,6 +71,6 @@ def checkpoint_policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
 
 # At import, always: a compiled graph that was cached without the effect would
 # drop operations whose result is not used.
-for _name in shim.mpi_names:
+for _name in shim.mpi_arguments:
     _register(_name)
     _register_traced(_name)

@@ -18,11 +18,14 @@ from weft.torch._shim import shim
 if TYPE_CHECKING:
     from weft.mpi._comm import Comm
 
-SUM, PROD, MIN, MAX, AVG = range(5)
 _NAMES = ("sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lor", "lxor")
 
 _ops: Any = torch.ops.weft
 _MARK_GRAD: int = shim.mpi_mark_grad
+# The names of each operation's arguments, in their order; and which reductions have a
+# derivative, by number.
+_ARGUMENTS: dict[str, tuple[str, ...]] = dict(shim.mpi_arguments)
+_SMOOTH = tuple(op for op in range(len(_NAMES)) if shim.mpi_has_derivative(op))
 
 
 def _transformed() -> bool:
@@ -64,9 +67,26 @@ def _recorded(x: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and x.requires_grad
 
 
-def _call(comm: "Comm", name: str, x: torch.Tensor, args: list[int], records: bool) -> torch.Tensor:
+def _packed(name: str, given: dict[str, Any]) -> list[int]:
+    args: list[int] = []
+    for argument in _ARGUMENTS[name]:
+        value = given.get(argument, 0)
+        if isinstance(value, (list, tuple)):
+            args.extend(value)
+        else:
+            args.append(value)
+    return args
+
+
+def _call(
+    comm: "Comm", name: str, x: torch.Tensor, records: bool | None = None, **given: Any
+) -> torch.Tensor:
+    """Numbers that are not given are 0. `records`, unless it is said, is whether x needs it."""
+    args = _packed(name, given)
     if _values_only():
-        return getattr(_ops, name)(x, comm._number_of_comm, 0, args)
+        return getattr(_ops, name)(x, comm._number_of_comm, 0, args)[0]
+    if records is None:
+        records = _recorded(x) and given.get("op", 0) in _SMOOTH
     op = getattr(_ops, "traced_" + name)
     mark = (_MARK_GRAD if records else 0) | comm._rank
     if not records and _in_hook():
@@ -107,80 +127,36 @@ def _op_number(op: Any) -> int:
     return _NAMES.index(name)
 
 
-# Reductions.
-
-
-def _smooth(x: torch.Tensor, op: int) -> bool:
-    """Is a derivative wanted that the reduction alone does not have?"""
-    wanted = _recorded(x) or (_values_only() and x.is_floating_point())
-    return op in (PROD, MAX, MIN) and wanted
-
-
-def _fold(stack: torch.Tensor, op: int) -> torch.Tensor:
-    if op == PROD:
-        return stack.prod(0)
-    return stack.amax(0) if op == MAX else stack.amin(0)
-
-
-def _stacked(comm: "Comm", x: torch.Tensor, replicated: int) -> torch.Tensor:
-    """Everybody's tensors, one behind the other."""
-    args = [0, replicated, *([1] * comm._ranks)]
-    return _call(comm, "allgather", x.unsqueeze(0), args, _recorded(x))
-
-
-def _allreduce(comm: "Comm", x: torch.Tensor, op: int, replicated: int) -> torch.Tensor:
-    if op == PROD and _smooth(x, op):
-        return _fold(_stacked(comm, x, replicated), op)
-    records = _recorded(x) and op in (SUM, AVG, MAX, MIN)
-    return _call(comm, "allreduce", x, [op, replicated], records)
+# Reductions. Those that have no derivative of their own are taken apart in C++.
 
 
 def allreduce(comm: "Comm", x: torch.Tensor, op: Any) -> torch.Tensor:
-    return _allreduce(comm, x, _op_number(op), comm._replicates)
+    return _call(comm, "allreduce", x, op=_op_number(op), replicated=comm._replicates)
 
 
 def reduce(comm: "Comm", x: torch.Tensor, op: Any, root: int) -> torch.Tensor:
-    number = _op_number(op)
-    if not _smooth(x, number):
-        records = _recorded(x) and number in (SUM, AVG)
-        return _call(comm, "reduce", x, [number, root], records)
-    y = _allreduce(comm, x, number, 0)
-    return y if comm._rank == root else y.masked_fill(torch.ones_like(y, dtype=torch.bool), 0)
+    return _call(comm, "reduce", x, op=_op_number(op), root=root)
 
 
 def reduce_scatter(
     comm: "Comm", x: torch.Tensor, op: Any, axis: int, counts: Sequence[int] | None
 ) -> torch.Tensor:
-    number, along = _op_number(op), _axis(x, axis)
+    along = _axis(x, axis)
     if counts is None:
         counts = [x.shape[along] // comm._ranks] * comm._ranks
     lengths = _counts(comm, counts)
-    if not _smooth(x, number):
-        records = _recorded(x) and number in (SUM, AVG)
-        return _call(comm, "reduce_scatter", x, [number, along, *lengths], records)
-    y = _allreduce(comm, x, number, 0)
-    begin = sum(lengths[: comm._rank])
-    return y.narrow(along, begin, lengths[comm._rank]).contiguous()
+    return _call(comm, "reduce_scatter", x, op=_op_number(op), axis=along, counts=lengths)
 
 
 def scan(comm: "Comm", x: torch.Tensor, op: Any, exclusive: bool) -> torch.Tensor:
-    number = _op_number(op)
-    if not _smooth(x, number):
-        name = "exscan" if exclusive else "scan"
-        return _call(comm, name, x, [number, 0], _recorded(x) and number == SUM)
-    stack = _stacked(comm, x, 0)
-    ranks = comm._rank + (0 if exclusive else 1)
-    if ranks > 0:
-        return _fold(stack.narrow(0, 0, ranks), number)
-    inf = float("inf")
-    return torch.full_like(x, 1.0 if number == PROD else -inf if number == MAX else inf)
+    return _call(comm, "exscan" if exclusive else "scan", x, op=_op_number(op))
 
 
 # What is moved.
 
 
 def bcast(comm: "Comm", x: torch.Tensor, root: int) -> torch.Tensor:
-    return _call(comm, "bcast", x, [root], _recorded(x))
+    return _call(comm, "bcast", x, root=root)
 
 
 def gather(
@@ -189,7 +165,7 @@ def gather(
     row = _row(x)
     along = _axis(row, axis)
     lengths = [row.shape[along]] * comm._ranks if counts is None else _counts(comm, counts)
-    return _call(comm, "gather", row, [along, root, *lengths], _recorded(x))
+    return _call(comm, "gather", row, axis=along, root=root, counts=lengths)
 
 
 def allgather(
@@ -198,8 +174,7 @@ def allgather(
     row = _row(x)
     along = _axis(row, axis)
     lengths = [row.shape[along]] * comm._ranks if counts is None else _counts(comm, counts)
-    args = [along, comm._replicates, *lengths]
-    return _call(comm, "allgather", row, args, _recorded(x))
+    return _call(comm, "allgather", row, axis=along, replicated=comm._replicates, counts=lengths)
 
 
 def scatter(comm: "Comm", x: torch.Tensor, axis: int, root: int) -> torch.Tensor:
@@ -207,15 +182,15 @@ def scatter(comm: "Comm", x: torch.Tensor, axis: int, root: int) -> torch.Tensor
     along = _axis(x, axis)
     length = x.shape[along] // comm._ranks
     shape = [length if i == along else n for i, n in enumerate(x.shape)]
-    args = [along, root, *([length] * comm._ranks), *shape]
-    return _call(comm, "scatter", x, args, _recorded(x))
+    counts = [length] * comm._ranks
+    return _call(comm, "scatter", x, axis=along, root=root, counts=counts, shape=shape)
 
 
 def alltoall(comm: "Comm", x: torch.Tensor, to_axis: int, from_axis: int) -> torch.Tensor:
     to, cut = _axis(x, to_axis), _axis(x, from_axis)
     sent = [x.shape[cut] // comm._ranks] * comm._ranks
     received = sent if to == cut else [x.shape[to]] * comm._ranks
-    return _call(comm, "alltoall", x, [to, cut, *sent, *received], _recorded(x))
+    return _call(comm, "alltoall", x, axis=to, from_axis=cut, counts=sent, received=received)
 
 
 def alltoallv(
@@ -225,25 +200,25 @@ def alltoallv(
     axes: tuple[int, int],
 ) -> torch.Tensor:
     sent, received = _counts(comm, counts[0]), _counts(comm, counts[1])
-    args = [_axis(x, axes[0]), _axis(x, axes[1]), *sent, *received]
-    return _call(comm, "alltoall", x, args, _recorded(x))
+    to, cut = _axis(x, axes[0]), _axis(x, axes[1])
+    return _call(comm, "alltoall", x, axis=to, from_axis=cut, counts=sent, received=received)
 
 
-def halo(comm: "Comm", x: torch.Tensor, args: list[int]) -> torch.Tensor:
-    return _call(comm, "halo", x, args, _recorded(x))
+def halo(comm: "Comm", x: torch.Tensor, **lists: list[int]) -> torch.Tensor:
+    return _call(comm, "halo", x, None, **lists)
 
 
 def replicate(comm: "Comm", x: torch.Tensor) -> torch.Tensor:
-    return _call(comm, "replicate", x, [], _recorded(x))
+    return _call(comm, "replicate", x)
 
 
 def barrier(comm: "Comm") -> None:
-    _call(comm, "barrier", torch.empty(0, device="cpu"), [], False)
+    _call(comm, "barrier", torch.empty(0, device="cpu"))
 
 
 def join(comm: "Comm", x: torch.Tensor) -> torch.Tensor:
     joins = torch.is_grad_enabled() and (x.is_floating_point() or x.is_complex())
-    return _call(comm, "join", x, [], True) if joins and not _values_only() else x
+    return _call(comm, "join", x, True) if joins and not _values_only() else x
 
 
 # Messages.
@@ -257,7 +232,7 @@ def _check_untransformed(what: str) -> None:
 
 def send(comm: "Comm", x: torch.Tensor, dest: int, tag: int) -> torch.Tensor:
     _check_untransformed("Send")
-    return _call(comm, "send", x, [dest, tag, 0, 1], _recorded(x))
+    return _call(comm, "send", x, peer=dest, tag=tag, lazy=1)
 
 
 def recv(comm: "Comm", like: torch.Tensor, source: int, tag: int) -> torch.Tensor:
@@ -265,7 +240,7 @@ def recv(comm: "Comm", like: torch.Tensor, source: int, tag: int) -> torch.Tenso
     _check_untransformed("Recv")
     smooth = like.is_floating_point() or like.is_complex()
     records = torch.is_grad_enabled() and smooth
-    return _call(comm, "recv", like, [source, tag, 0], records)
+    return _call(comm, "recv", like, records, peer=source, tag=tag)
 
 
 def sendrecv(
@@ -274,4 +249,7 @@ def sendrecv(
     """`to` and `came` are rank and tag."""
     if like.dtype != x.dtype:
         raise TypeError(f"weft.mpi Sendrecv: {x.dtype} is sent and {like.dtype} received")
-    return _call(comm, "sendrecv", x, [*to, *came, 0, *like.shape], _recorded(x))
+    (dest, tag), (source, source_tag), shape = to, came, list(like.shape)
+    return _call(
+        comm, "sendrecv", x, peer=dest, tag=tag, source=source, source_tag=source_tag, shape=shape
+    )

@@ -81,7 +81,9 @@ class CartComm:
         along = [axis + x.dim() if axis < 0 else axis for axis in along]
         if len(each) != n or len(along) != n:
             raise InvalidError(f"the grid has {n} axes: one width and one axis of x for each")
-        args: list[int] = []
+        lists: dict[str, list[int]] = {
+            name: [] for name in ("axes", "low", "high", "below", "above")
+        }
         for i, (width, axis) in enumerate(zip(each, along, strict=True)):
             low, high = (width, width) if isinstance(width, int) else width
             if not 0 <= axis < x.dim():
@@ -91,8 +93,7 @@ class CartComm:
                     f"the halo is {low} and {high} wide, but the block has only "
                     f"{x.shape[axis]} slices along axis {axis}"
                 )
-            below, above = self.Shift(i)
-            args += [axis, low, high, below, above]
-        if _tracing():
-            return _traced.halo(self.comm, x, args)
-        return self.comm._halo(x, args)
+            row = (axis, low, high, *self.Shift(i))
+            for values, value in zip(lists.values(), row, strict=True):
+                values.append(value)
+        return _traced.halo(self.comm, x, **lists) if _tracing() else self.comm._halo(x, **lists)

@@ -7,11 +7,10 @@
 namespace weft_torch::mpi
 {
 
-/* What a compiler is told of every operation. The second tag, made for random
- * numbers, is there because the result of a constant is none: a compiler that
- * took it for one would communicate while it traces. */
-inline const std::vector<at::Tag> operation_tags = {
-    at::Tag::pt2_compliant_tag, at::Tag::nondeterministic_seeded};
+/* The operation with its derivatives. `direct`: nobody is to see the operation
+ * below this one. */
+Outcome with_derivatives(const Args &args, const Tensor &x,
+                         const GroupPtr &group, int64_t mark, bool direct);
 
 /* Make `y` the result of `node`, which becomes the last of its communicator. */
 void set_node(const Tensor &y, const NodePtr &node, Group &group,
@@ -27,10 +26,5 @@ bool is_computed_again(int64_t mark);
 /* Throws while torch.jit.trace records: it would take the result, which comes
  * from nowhere for it, for a constant. */
 void refuse_jit_trace(Kind kind);
-
-/* MAX and MIN: where the input is the result. */
-Tensor mask_of(const Tensor &x, const Tensor &y);
-
-Numbers shape_of(const Tensor &x);
 
 } // namespace weft_torch::mpi

@@ -87,141 +87,119 @@ std::string name_of_start(const char *name)
     return std::string("I") + char(std::tolower(name[0])) + (name + 1);
 }
 
-/* A method that describes a call, in its blocking and its other form. */
-template <class Make, class... Args> auto blocking(Make make)
+/* An argument as the calls take it: a reduction needs Python to be read. */
+template <class T> const T &value_of(const T &argument)
 {
-    return [make](const Comm &self, const Tensor &x, Args... args) {
-        py::gil_scoped_release no_gil;
-
-        return carry_out(self.group(), make(*self.group(), x, args...));
-    };
+    return argument;
+}
+int64_t value_of(const py::object &op)
+{
+    return op_of(op);
 }
 
-template <class Make, class... Args> auto starting(Make make)
+/* A method that describes a call, and carries it out or starts it. */
+template <class... Given, class Make, class How> auto method(Make make, How how)
 {
-    return [make](const Comm &self, const Tensor &x, Args... args) {
-        py::gil_scoped_release no_gil;
+    return
+        [make, how](const Comm &self, const Tensor &x, const Given &...given) {
+            return std::apply(
+                [&](const auto &...values) {
+                    py::gil_scoped_release no_gil;
 
-        return start(self.group(), make(*self.group(), x, args...));
-    };
+                    return how(self.group(), make(*self.group(), x, values...));
+                },
+                std::make_tuple(value_of(given)...));
+        };
 }
 
-template <class... Args> struct Both {
-    template <class Class, class Make, class... Names>
-    static void def(Class &cls, const char *name, Make make,
-                    const Names &...names)
-    {
-        std::string other = name_of_start(name);
+template <class... Given, class Class, class Make, class... Names>
+void def_both(Class &cls, const char *name, Make make, const Names &...names)
+{
+    std::string other = name_of_start(name);
 
-        cls.def(name, blocking<Make, Args...>(make), py::arg("x"), names...);
-        cls.def(other.c_str(), starting<Make, Args...>(make), py::arg("x"),
-                names...);
-    }
-};
-
-/* The same for those that take a reduction, which needs Python to be read. */
-template <class... Args> struct BothReduce {
-    template <class Class, class Make, class... Names>
-    static void def(Class &cls, const char *name, Make make,
-                    const Names &...names)
-    {
-        std::string other = name_of_start(name);
-
-        cls.def(
-            name,
-            [make](const Comm &self, const Tensor &x, const py::object &op,
-                   Args... args) {
-                int64_t number = op_of(op);
-                py::gil_scoped_release no_gil;
-
-                return carry_out(self.group(),
-                                 make(*self.group(), x, number, args...));
-            },
-            py::arg("x"), py::arg("op") = int64_t(WEFT_OP_SUM), names...);
-        cls.def(
-            other.c_str(),
-            [make](const Comm &self, const Tensor &x, const py::object &op,
-                   Args... args) {
-                int64_t number = op_of(op);
-                py::gil_scoped_release no_gil;
-
-                return start(self.group(),
-                             make(*self.group(), x, number, args...));
-            },
-            py::arg("x"), py::arg("op") = int64_t(WEFT_OP_SUM), names...);
-    }
-};
+    cls.def(name, method<Given...>(make, &carry_out), py::arg("x"), names...);
+    cls.def(other.c_str(), method<Given...>(make, &start), py::arg("x"),
+            names...);
+}
 
 using CommClass = py::class_<Comm, std::shared_ptr<Comm>>;
 
 void bind_reductions(CommClass &cls)
 {
     using py::arg;
+    const py::arg_v op = arg("op") = int64_t(WEFT_OP_SUM);
 
-    BothReduce<>::def(cls, "Allreduce", &allreduce_call);
-    BothReduce<int64_t>::def(cls, "Reduce", &reduce_call, arg("root") = 0);
-    BothReduce<int64_t>::def(
+    def_both<py::object>(cls, "Allreduce", &allreduce_call, op);
+    def_both<py::object, int64_t>(cls, "Reduce", &reduce_call, op,
+                                  arg("root") = 0);
+    def_both<py::object, int64_t>(
         cls, "Reduce_scatter",
-        [](Group &g, const Tensor &x, int64_t op, int64_t axis) {
-            return reduce_scatter_call(g, x, op, axis, std::nullopt);
+        [](Group &g, const Tensor &x, int64_t number, int64_t axis) {
+            return reduce_scatter_call(g, x, number, axis, std::nullopt);
         },
-        arg("axis") = 0);
-    BothReduce<>::def(cls, "Scan", [](Group &g, const Tensor &x, int64_t op) {
-        return scan_call(g, x, op, false);
-    });
-    BothReduce<>::def(cls, "Exscan", [](Group &g, const Tensor &x, int64_t op) {
-        return scan_call(g, x, op, true);
-    });
-    BothReduce<Numbers, int64_t>::def(
+        op, arg("axis") = 0);
+    def_both<py::object>(
+        cls, "Scan",
+        [](Group &g, const Tensor &x, int64_t number) {
+            return scan_call(g, x, number, false);
+        },
+        op);
+    def_both<py::object>(
+        cls, "Exscan",
+        [](Group &g, const Tensor &x, int64_t number) {
+            return scan_call(g, x, number, true);
+        },
+        op);
+    def_both<py::object, Numbers, int64_t>(
         cls, "_Reduce_scatterv",
-        [](Group &g, const Tensor &x, int64_t op, const Numbers &counts,
+        [](Group &g, const Tensor &x, int64_t number, const Numbers &counts,
            int64_t axis) {
-            return reduce_scatter_call(g, x, op, axis, counts);
+            return reduce_scatter_call(g, x, number, axis, counts);
         },
-        arg("counts"), arg("axis") = 0);
+        op, arg("counts"), arg("axis") = 0);
 }
 
 void bind_moves(CommClass &cls)
 {
     using py::arg;
 
-    Both<int64_t>::def(cls, "Bcast", &bcast_call, arg("root") = 0);
-    Both<int64_t, int64_t>::def(cls, "Gather", &gather_call, arg("axis") = 0,
-                                arg("root") = 0);
-    Both<int64_t, int64_t, Counts>::def(cls, "Gatherv", &gatherv_call,
-                                        arg("axis") = 0, arg("root") = 0,
-                                        arg("counts") = py::none());
-    Both<int64_t>::def(cls, "Allgather", &allgather_call, arg("axis") = 0);
-    Both<int64_t, Counts>::def(cls, "Allgatherv", &allgatherv_call,
-                               arg("axis") = 0, arg("counts") = py::none());
-    Both<int64_t, int64_t>::def(
+    def_both<int64_t>(cls, "Bcast", &bcast_call, arg("root") = 0);
+    def_both<int64_t, int64_t>(cls, "Gather", &gather_call, arg("axis") = 0,
+                               arg("root") = 0);
+    def_both<int64_t, int64_t, Counts>(cls, "Gatherv", &gatherv_call,
+                                       arg("axis") = 0, arg("root") = 0,
+                                       arg("counts") = py::none());
+    def_both<int64_t>(cls, "Allgather", &allgather_call, arg("axis") = 0);
+    def_both<int64_t, Counts>(cls, "Allgatherv", &allgatherv_call,
+                              arg("axis") = 0, arg("counts") = py::none());
+    def_both<int64_t, int64_t>(
         cls, "Scatter",
         [](Group &g, const Tensor &x, int64_t axis, int64_t root) {
             return scatter_call(g, x, axis, -1, root);
         },
         arg("axis") = 0, arg("root") = 0);
-    Both<int64_t, int64_t, int64_t>::def(cls, "Scatterv", &scatter_call,
-                                         arg("axis"), arg("numelem"),
-                                         arg("root") = 0);
-    Both<int64_t, int64_t>::def(cls, "Alltoall", &alltoall_call,
-                                arg("gatheraxis") = 0, arg("scatteraxis") = 0);
-    Both<Numbers, Counts, int64_t, int64_t>::def(
+    def_both<int64_t, int64_t, int64_t>(cls, "Scatterv", &scatter_call,
+                                        arg("axis"), arg("numelem"),
+                                        arg("root") = 0);
+    def_both<int64_t, int64_t>(cls, "Alltoall", &alltoall_call,
+                               arg("gatheraxis") = 0, arg("scatteraxis") = 0);
+    def_both<Numbers, Counts, int64_t, int64_t>(
         cls, "Alltoallv", &alltoallv_call, arg("sendcounts"),
         arg("recvcounts") = py::none(), arg("gatheraxis") = 0,
         arg("scatteraxis") = 0);
-    Both<int64_t, int64_t>::def(cls, "Repartition", &repartition_call,
-                                arg("axis"), arg("numelem"));
+    def_both<int64_t, int64_t>(cls, "Repartition", &repartition_call,
+                               arg("axis"), arg("numelem"));
 }
 
 void bind_messages(CommClass &cls)
 {
     using py::arg;
 
-    Both<int64_t, int64_t>::def(cls, "Send", &send_call, arg("dest"),
-                                arg("tag") = 0);
-    Both<int64_t, int64_t>::def(cls, "Recv", &receive_call, arg("source"),
-                                arg("tag") = 0);
-    Both<int64_t, int64_t, Tensor, int64_t, int64_t>::def(
+    def_both<int64_t, int64_t>(cls, "Send", &send_call, arg("dest"),
+                               arg("tag") = 0);
+    def_both<int64_t, int64_t>(cls, "Recv", &receive_call, arg("source"),
+                               arg("tag") = 0);
+    def_both<int64_t, int64_t, Tensor, int64_t, int64_t>(
         cls, "Sendrecv", &sendrecv_call, arg("dest"), arg("sendtag"),
         arg("like"), arg("source"), arg("recvtag"));
 }
@@ -234,48 +212,24 @@ void bind_rest(CommClass &cls)
             [](const Comm &self) {
                 py::gil_scoped_release no_gil;
 
-                call_op(Kind::Barrier, at::empty({0}), self.group(), 0, {});
+                carry_out(self.group(), {{Kind::Barrier}, at::empty({0})});
             })
         .def("Ibarrier",
              [](const Comm &self) {
                  py::gil_scoped_release no_gil;
 
-                 return Handle::start(Kind::Barrier, at::empty({0}),
-                                      self.group(), 0, {});
+                 return start(self.group(), {{Kind::Barrier}, at::empty({0})});
              })
+        .def("_halo",
+             method<Numbers, Numbers, Numbers, Numbers, Numbers>(&halo_call,
+                                                                 &carry_out),
+             arg("x"), arg("axes"), arg("low"), arg("high"), arg("below"),
+             arg("above"))
+        .def("Replicate", method<>(&replicate_call, &carry_out), arg("x"))
+        .def("join", method<>(&join_call, &carry_out), arg("x"))
         .def(
-            "_halo",
-            [](const Comm &self, const Tensor &x, const Numbers &args) {
-                py::gil_scoped_release no_gil;
-
-                return call_op(Kind::Halo, x, self.group()->id, 0, args);
-            },
-            arg("x"), arg("args"))
-        .def(
-            "Replicate",
-            [](const Comm &self, const Tensor &x) {
-                py::gil_scoped_release no_gil;
-
-                return call_op(Kind::Replicate, x, self.group()->id, 0, {});
-            },
-            arg("x"))
-        .def(
-            "join",
-            [](const Comm &self, const Tensor &x) {
-                py::gil_scoped_release no_gil;
-
-                return call_op(Kind::Join, x, self.group(), 0,
-                               Numbers(in_transform() ? 1 : 0));
-            },
-            arg("x"))
-        .def(
-            "Wait",
-            [](const Comm &, Handle &handle) {
-                py::gil_scoped_release no_gil;
-
-                return handle.wait();
-            },
-            arg("handle"));
+            "Wait", [](const Comm &, Handle &handle) { return handle.wait(); },
+            arg("handle"), NoGil());
 }
 
 void bind_state(CommClass &cls)
@@ -342,15 +296,7 @@ void bind_mpi(py::module_ &module)
     py::class_<Handle, std::shared_ptr<Handle>>(module, "MpiHandle")
         .def("wait", &Handle::wait, NoGil(), "The result; once.")
         .def("test", &Handle::test, NoGil(), "Is it there?");
-    py::list names;
-
-    for (int k = 0; k < kinds; k++) {
-        names.append(name_of(Kind(k)));
-    }
-    module.attr("mpi_names") = names;
     bind_trace(module);
-    module.def("mpi_size",
-               [](int64_t comm) { return Group::by_id(comm)->size; });
 }
 
 } // namespace weft_torch::mpi

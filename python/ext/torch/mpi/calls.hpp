@@ -10,15 +10,13 @@ namespace weft_torch::mpi
 
 /* An operation that is fully described. */
 struct Call {
-    Kind kind;
+    Args args;
     Tensor x;
-    Numbers args;
 };
 using Counts = std::optional<Numbers>;
 
-/* `what` is the argument's name. */
-void check_rank(const Group &group, int64_t rank, const char *what);
-void check_tag(int64_t tag);
+/* Throws if a rank, a tag or a reduction is none. */
+void check_call(const Args &args, const Group &group);
 
 Call allreduce_call(Group &group, const Tensor &x, int64_t op);
 Call reduce_call(Group &group, const Tensor &x, int64_t op, int64_t root);
@@ -41,13 +39,17 @@ Call alltoallv_call(Group &group, const Tensor &x, const Numbers &sent,
                     int64_t scatter_axis);
 Call repartition_call(Group &group, const Tensor &x, int64_t axis, int64_t own);
 Call scan_call(Group &group, const Tensor &x, int64_t op, bool exclusive);
+Call halo_call(Group &group, const Tensor &x, const Numbers &axes,
+               const Numbers &low, const Numbers &high, const Numbers &below,
+               const Numbers &above);
+Call replicate_call(Group &group, const Tensor &x);
+Call join_call(Group &group, const Tensor &x);
 Call send_call(Group &group, const Tensor &x, int64_t to, int64_t tag);
 Call receive_call(Group &group, const Tensor &like, int64_t from, int64_t tag);
 Call sendrecv_call(Group &group, const Tensor &x, int64_t to, int64_t send_tag,
                    const Tensor &like, int64_t from, int64_t receive_tag);
 
-/* Carry it out, or start it. Reductions that are not linear and of which a
- * derivative is wanted are put together from operations that are. */
+/* Carry it out, or start it. */
 Tensor carry_out(const GroupPtr &group, const Call &call);
 std::shared_ptr<Handle> start(const GroupPtr &group, const Call &call);
 

@@ -10,7 +10,7 @@ namespace weft_torch::mpi
 class Job
 {
   public:
-    Job(Kind kind, const Tensor &x, Group &group, IntArrayRef args);
+    Job(const Args &args, const Tensor &x, Group &group);
     Job(const Job &) = delete;
     Job &operator=(const Job &) = delete;
 
@@ -18,27 +18,29 @@ class Job
     void call(int64_t mark, weft_request **out);
     /* The result, once it is done. */
     Tensor result();
+    int64_t number() const
+    {
+        return number_;
+    }
 
   private:
-    void prepare_reduction(const Tensor &x, weft_op_kind op);
+    void prepare(const Tensor &x);
+    void prepare_reduction(const Tensor &x);
     void prepare_bcast(const Tensor &x);
-    void prepare_gather(const Tensor &x, bool to_all);
+    void prepare_gather(const Tensor &x);
     void prepare_scatter(const Tensor &x);
     void prepare_reduce_scatter(const Tensor &x);
     void prepare_alltoall(const Tensor &x);
     weft_status dispatch(weft_comm *comm, weft_request **out);
-    weft_status reduce(weft_comm *comm, weft_request **out);
-    weft_status move(weft_comm *comm, weft_request **out);
     Tensor joined_blocks();
 
-    const Kind kind_;
+    const Args args_;
     Group &group_;
-    const Numbers args_;
     const at::Device device_;
     Tensor in_;  /* contiguous, on the host */
     Tensor out_; /* memory that the library fills */
     int64_t axis_ = 0;
-    uint32_t root_ = 0;
+    int64_t number_ = 0;
     weft_op op_ = WEFT_SUM;
     weft_dtype type_ = WEFT_U8;
     std::vector<weft_part> src_;
@@ -46,6 +48,7 @@ class Job
 };
 
 /* The same for the most used one, with nothing to keep. */
-Tensor allreduced(const Tensor &x, Group &group, int64_t mark, weft_op_kind op);
+Outcome allreduced(const Tensor &x, Group &group, int64_t mark,
+                   weft_op_kind op);
 
 } // namespace weft_torch::mpi

@@ -3,12 +3,15 @@
  *
  *   bind        what Python sees
  *   calls       the calls as users make them; checks arguments
- *   autograd    the dispatcher's operations weft::*, and their derivatives
- *   ops         what each operation is: its result, its adjoint
+ *   dispatch    the operations weft::* of torch's dispatcher
+ *   autograd    their derivatives
+ *   args        the kinds of operations, and the arguments of each
+ *   ops         the shape of their results, their adjoints
+ *   composed    reductions that are put together from others
  *   collective  one collective: tensors to memory, the library's call, back
  *   halo        the exchange of halos
- *   message     sends and receives, which carry a header
- *   kept        messages whose results a dispatch mode gives again
+ *   message     one message, which carries a header
+ *   sendrecv    the operations that send and receive
  *   handle      operations that are started now and waited for later
  *   record      what is kept of an operation for its backward
  *   graph       the order of the backward pass
@@ -16,11 +19,7 @@
  *   scope       the same inside of transforms and checkpoints
  *   token       compiled code in that order
  *   trace       the operations as compiled code has them
- *   memory      memory for results
- *
- * Every operation is a function of one tensor and of numbers, so that one
- * schema serves all: (Tensor x, int comm, int mark, int[] args) -> Tensor. What
- * the numbers are is said at each Kind. */
+ *   memory      memory for results */
 #pragma once
 
 #include <condition_variable>
@@ -28,45 +27,12 @@
 #include <map>
 
 #include "backend.hpp"
+#include "mpi/args.hpp"
 #include "mpi/graph.hpp"
-#include "mpi/kept.hpp"
 #include "mpi/memory.hpp"
 
 namespace weft_torch::mpi
 {
-
-using at::IntArrayRef;
-using at::Tensor;
-using Numbers = std::vector<int64_t>;
-
-/* "counts" is a number for each rank: its length along the axis. */
-enum class Kind : int {
-    Allreduce,     /* op, replicated */
-    Reduce,        /* op, root */
-    Bcast,         /* root */
-    Gather,        /* axis, root, counts */
-    Allgather,     /* axis, replicated, counts */
-    Scatter,       /* axis, root, counts, shape of the result here */
-    ReduceScatter, /* op, axis, counts */
-    Alltoall,      /* gather axis, scatter axis, counts sent, received */
-    Scan,          /* op, from the last rank */
-    Exscan,        /* op, from the last rank */
-    Halo,          /* for each axis: axis, low, high, rank below, above */
-    HaloBack,      /* the same: its adjoint */
-    Replicate,     /* nothing: x is x; its adjoint is a sum over ranks */
-    Own,           /* axis, counts: this rank's part */
-    Join,          /* nothing: x is x, behind all communications; or anything:
-                    * behind those of the transform that it is called in */
-    Barrier,       /* nothing: x is x, when all ranks are there */
-    Send,          /* rank, tag, level, lazy: the result is empty */
-    Recv,          /* rank, tag, level: x says shape and type */
-    Sendrecv,      /* to, tag, from, tag, level, shape of what is received */
-};
-constexpr int kinds = 19;
-using AllKinds = std::make_integer_sequence<int, kinds>;
-
-/* "allreduce". */
-const char *name_of(Kind kind);
 
 /* What ranks compare beside the call itself: which operation of this layer it
  * is, and whether gradients are recorded. The lower part is a number; that of
@@ -133,8 +99,6 @@ class Group : public std::enable_shared_from_this<Group>
     static std::shared_ptr<Group> by_id(int64_t id);
 
     weft_comm *comm() const;
-    /* The same ranks in reverse; collective the first time. */
-    weft_comm *reversed();
     /* Give the communicator back; later calls fail. */
     void close();
     bool is_open() const
@@ -142,8 +106,11 @@ class Group : public std::enable_shared_from_this<Group>
         return lease_ != nullptr;
     }
 
-    /* The mark of the call that is about to be made, which gets a number. */
-    int64_t next_mark(int64_t mark);
+    /* Call a collective function of the library, with a mark that has the
+     * number of the call; returns that number. */
+    template <class F>
+    int64_t call(int64_t mark, const char *what, const F &function,
+                 bool reversed = false);
 
     /* Is this a child's copy of it? Then no other thread has part in it. */
     bool is_of_parent() const
@@ -160,7 +127,7 @@ class Group : public std::enable_shared_from_this<Group>
     Renewed<std::mutex> lock;   /* around collective calls */
     const std::shared_ptr<Chain> chain = std::make_shared<Chain>();
     const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
-    KeptResults kept;
+    std::atomic<int64_t> carried_out{0}; /* by the dispatcher */
     /* Around what follows. */
     Renewed<std::mutex> message_lock;
     /* Messages sent so far, by rank and tag on the wire. */
@@ -182,6 +149,10 @@ class Group : public std::enable_shared_from_this<Group>
     std::string lost_gradient();
 
   private:
+    int64_t next_mark(int64_t mark);
+    /* The same ranks in reverse; collective the first time. */
+    weft_comm *reversed();
+
     const uint64_t forks_ = forks();
     std::shared_ptr<Lease> lease_;
     weft_comm *reversed_ = nullptr;
@@ -189,41 +160,62 @@ class Group : public std::enable_shared_from_this<Group>
 
 using GroupPtr = std::shared_ptr<Group>;
 
-/* weft::NAME through the dispatcher: with gradients, transforms and all. */
-Tensor call_op(Kind kind, const Tensor &x, int64_t comm, int64_t mark,
-               IntArrayRef args);
+template <class F>
+int64_t Group::call(int64_t mark, const char *what, const F &function,
+                    bool in_reverse)
+{
+    std::unique_lock<std::mutex> guard(lock);
+    weft_comm *over = in_reverse ? reversed() : comm();
 
-Tensor call_op(Kind kind, const Tensor &x, const GroupPtr &group, int64_t mark,
-               IntArrayRef args);
+    weft_comm_set_mark(over, uint64_t(next_mark(mark)));
+    int64_t own = int64_t(number);
+    weft_status status = function(over);
+
+    weft_comm_set_mark(over, 0);
+    guard.unlock(); /* an error needs Python, whose holder may want the lock */
+    check_mpi(status, what);
+    return own;
+}
+
+/* What an operation tells beside its result. */
+struct Told {
+    int64_t number = 0; /* its own; or those of its messages, see message.hpp */
+    int64_t mark = 0;   /* with which the message was sent that was received */
+    int64_t peer = 0;   /* by whom */
+};
+struct Outcome {
+    Tensor y;
+    Told told = {};
+    Tensor numbers = {}; /* the same as a tensor, from the dispatcher */
+};
+
+/* weft::NAME, with gradients, transforms and all. */
+Tensor call_op(const Args &args, const Tensor &x, const GroupPtr &group,
+               int64_t mark);
 
 /* The operation itself, on plain tensors. */
-Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
-                IntArrayRef args);
-
-Tensor run_halo(const Tensor &x, Group &group, int64_t mark, IntArrayRef args,
-                bool back);
+Outcome run_kind(const Args &args, const Tensor &x, Group &group, int64_t mark);
+Outcome run_halo(const Args &args, const Tensor &x, Group &group, int64_t mark);
 
 /* What the counts say of this rank's tensor must be so, or memory that is not
  * its own would be sent. */
-void check_counts(Kind kind, IntArrayRef shape, const Group &group,
-                  IntArrayRef args);
+void check_counts(const Args &args, IntArrayRef shape, const Group &group);
 
-/* The shape of the result. */
-Numbers result_shape(Kind kind, IntArrayRef x, const Group &group,
-                     IntArrayRef args);
+/* The shape of the result, from that of the input. */
+template <class N>
+List<N> result_shape(const ArgsOf<N> &args, Slice<N> x, const Group &group);
 
-/* What the adjoint of an operation is: another one, times a factor. */
+/* The adjoint of an operation: another one, times a factor. */
 template <class N> struct AdjointOf {
-    Kind kind;
-    std::vector<N> args;
-    double factor = 1;
+    ArgsOf<N> args;
+    double factor;
 };
 using Adjoint = AdjointOf<int64_t>;
-Adjoint adjoint_of(Kind kind, IntArrayRef x, const Group &group,
-                   IntArrayRef args);
+template <class N>
+AdjointOf<N> adjoint_of(const ArgsOf<N> &args, Slice<N> x, const Group &group);
 
 /* Is the result a differentiable function of the input? */
-bool differentiable(Kind kind, IntArrayRef args, at::ScalarType type);
+bool differentiable(const Args &args, at::ScalarType type);
 
 /* Is somebody tracing, transforming, or intercepting? Then operations on `x`
  * are not carried out as they are called. */
@@ -233,7 +225,7 @@ bool is_transformed(const Tensor &x);
 bool in_transform();
 
 /* The library's name of a torch type, for a reduction by `op`. */
-weft_dtype reduced_type(at::ScalarType type, weft_op_kind op);
+weft_dtype reduced_type(at::ScalarType type, weft_op_kind op, Kind kind);
 
 /* Host memory without gaps that holds what `x` does. */
 Tensor plain(const Tensor &x);

@@ -20,111 +20,66 @@ struct Axis {
     int64_t axis, low, high, below, above;
 };
 
-Axis axis_at(IntArrayRef args, size_t i)
+Axis axis_at(const Args &args, size_t i)
 {
-    return {args[5 * i], args[5 * i + 1], args[5 * i + 2], args[5 * i + 3],
-            args[5 * i + 4]};
+    return {args.axes[i], args.low[i], args.high[i], args.below[i],
+            args.above[i]};
 }
 
-/* What goes to a rank: the slab for below first, then that for above. From the
- * other side the first one comes from above. */
 struct Slabs {
     Tensor below, above;
 };
 
-void add_bytes(std::vector<size_t> &bytes, int64_t rank, const Tensor &slab)
+/* The parts of what goes to the two neighbours, or comes from them. */
+std::vector<weft_part> parts_for(const Group &group, const Axis &a,
+                                 const Slabs &slabs)
 {
-    if (rank >= 0) {
-        bytes[size_t(rank)] += slab.nbytes();
+    std::vector<weft_part> parts(static_cast<size_t>(group.size));
+
+    if (a.below >= 0) {
+        parts[size_t(a.below)] = bytes_of(slabs.below);
     }
-}
-
-std::vector<weft_part> packed(const std::vector<size_t> &bytes,
-                              const Tensor &memory)
-{
-    std::vector<weft_part> parts;
-    char *at = static_cast<char *>(memory.data_ptr());
-
-    for (size_t n : bytes) {
-        parts.push_back({at, n});
-        at += n;
+    if (a.above >= 0) {
+        parts[size_t(a.above)] = bytes_of(slabs.above);
     }
     return parts;
 }
 
-/* Copy between a slab and its place in a part, and go on behind it. */
-void pass(weft_part &place, const Tensor &slab, bool out)
-{
-    size_t n = slab.nbytes();
-
-    if (n > 0) {
-        if (out) {
-            std::memcpy(place.at, slab.data_ptr(), n);
-        } else {
-            std::memcpy(slab.data_ptr(), place.at, n);
-        }
-    }
-    place.at = static_cast<char *>(place.at) + n;
-}
-
-Tensor memory_for(Group &group, const std::vector<size_t> &bytes)
-{
-    size_t total = 0;
-
-    for (size_t n : bytes) {
-        total += n;
-    }
-    return group.memory->empty({int64_t(total)}, at::kByte);
-}
-
 /* Exchange slabs with both neighbours. `got` has the shapes of what comes, and
- * zeros where there is no neighbour. */
+ * zeros where there is no neighbour. If both are one rank, it gets one part:
+ * the slab for below, then that for above; and gives that from above first. */
 void exchange(Group &group, int64_t mark, const Axis &a, const Slabs &give,
               Slabs &got)
 {
-    std::vector<size_t> sent(size_t(group.size), 0);
-    std::vector<size_t> came(size_t(group.size), 0);
+    bool one = a.below == a.above && a.below >= 0;
+    Slabs out = give;
+    Slabs in = got;
 
-    add_bytes(sent, a.below, give.below);
-    add_bytes(sent, a.above, give.above);
-    add_bytes(came, a.above, got.above);
-    add_bytes(came, a.below, got.below);
-    Tensor source = memory_for(group, sent);
-    Tensor target = memory_for(group, came);
-    std::vector<weft_part> src = packed(sent, source);
-    std::vector<weft_part> dst = packed(came, target);
-    std::vector<weft_part> at = src;
+    if (one) {
+        out.below = at::cat({give.below.flatten(), give.above.flatten()});
+        in.below = at::cat({got.above.flatten(), got.below.flatten()});
+        out.above = out.below;
+        in.above = in.below;
+    }
+    std::vector<weft_part> src = parts_for(group, a, out);
+    std::vector<weft_part> dst = parts_for(group, a, in);
 
-    if (a.below >= 0) {
-        pass(at[size_t(a.below)], give.below, true);
-    }
-    if (a.above >= 0) {
-        pass(at[size_t(a.above)], give.above, true);
-    }
-    std::unique_lock<std::mutex> guard(group.lock);
-    weft_comm *comm = group.comm();
+    group.call(mark | type_in_mark(give.below.scalar_type()), "halo_exchange",
+               [&](weft_comm *comm) {
+                   return weft_alltoallv(comm, src.data(), dst.data(), WEFT_U8);
+               });
+    if (one) {
+        int64_t n = got.above.numel();
 
-    mark |= type_in_mark(give.below.scalar_type());
-    weft_comm_set_mark(comm, uint64_t(group.next_mark(mark)));
-    weft_status status = weft_alltoallv(comm, src.data(), dst.data(), WEFT_U8);
-    weft_comm_set_mark(comm, 0);
-    guard.unlock();
-    check_mpi(status, "halo_exchange");
-    at = dst;
-    if (a.above >= 0) {
-        pass(at[size_t(a.above)], got.above, false);
-    }
-    if (a.below >= 0) {
-        pass(at[size_t(a.below)], got.below, false);
+        got.above.copy_(in.below.narrow(0, 0, n).view_as(got.above));
+        got.below.copy_(
+            in.below.narrow(0, n, got.below.numel()).view_as(got.below));
     }
 }
 
 Tensor zeros_of_length(const Tensor &x, int64_t axis, int64_t length)
 {
-    Numbers shape = x.sizes().vec();
-
-    shape[size_t(axis)] = length;
-    return at::zeros(shape, x.options());
+    return at::zeros(with_length(x.sizes(), axis, length), x.options());
 }
 
 Tensor slab_of(const Tensor &x, int64_t axis, int64_t at, int64_t length)
@@ -161,18 +116,18 @@ Tensor fold_halo(const Tensor &g, Group &group, int64_t mark, const Axis &a)
 
 } // namespace
 
-Tensor run_halo(const Tensor &x, Group &group, int64_t mark, IntArrayRef args,
-                bool back)
+Outcome run_halo(const Args &args, const Tensor &x, Group &group, int64_t mark)
 {
-    size_t axes = args.size() / 5;
+    size_t axes = args.axes.size();
     Tensor y = plain(x);
 
     for (size_t i = 0; i < axes; i++) {
-        y = back ? fold_halo(y, group, mark, axis_at(args, axes - 1 - i))
-                 : add_halo(y, group, mark, axis_at(args, i));
+        y = args.kind == Kind::HaloBack
+                ? fold_halo(y, group, mark, axis_at(args, axes - 1 - i))
+                : add_halo(y, group, mark, axis_at(args, i));
     }
     y = y.is_alias_of(x) ? y.clone() : y.contiguous();
-    return x.is_cpu() ? y : y.to(x.device());
+    return {x.is_cpu() ? y : y.to(x.device()), {int64_t(group.number)}};
 }
 
 } // namespace weft_torch::mpi

@@ -14,17 +14,18 @@ namespace
 class Flight : public Pending
 {
   public:
-    Flight(Kind kind, const Tensor &x, Group &group, IntArrayRef args)
-        : job_(kind, x, group, args), kind_(kind)
+    Flight(const Args &args, const Tensor &x, Group &group)
+        : job_(args, x, group), kind_(args.kind)
     {
     }
     ~Flight() override
     {
         weft_request_release(request_);
     }
-    void start(int64_t mark)
+    int64_t start(int64_t mark)
     {
         job_.call(mark, &request_);
+        return job_.number();
     }
     Tensor wait()
     {
@@ -47,29 +48,6 @@ class Flight : public Pending
     weft_request *request_ = nullptr;
 };
 
-bool can_start(Kind kind, IntArrayRef args, bool records)
-{
-    switch (kind) {
-    case Kind::Allreduce: /* MAX and MIN save where they were found */
-        return !records || (args[0] != WEFT_OP_MAX && args[0] != WEFT_OP_MIN);
-    case Kind::Reduce:
-    case Kind::ReduceScatter:
-    case Kind::Scan:
-    case Kind::Exscan:
-    case Kind::Bcast:
-    case Kind::Gather:
-    case Kind::Allgather:
-    case Kind::Scatter:
-    case Kind::Alltoall:
-    case Kind::Barrier:
-    case Kind::Send:
-    case Kind::Recv:
-        return true;
-    default:
-        return false;
-    }
-}
-
 class StartNode : public Link
 {
   public:
@@ -80,7 +58,7 @@ class StartNode : public Link
     }
     std::string name() const override
     {
-        return std::string("weft::") + name_of(shared_->record.kind) +
+        return std::string("weft::") + name_of(shared_->record.args.kind) +
                "_start_backward";
     }
     variable_list apply(variable_list &&) override
@@ -95,8 +73,9 @@ class StartNode : public Link
         if (!shared_->adjoint) { /* it was never waited for */
             const Record &r = shared_->record;
 
-            shared_->begin(at::zeros(
-                result_shape(r.kind, r.shape, *r.group, r.args), r.options));
+            shared_->begin(
+                at::zeros(result_shape(r.args, IntArrayRef(r.shape), *r.group),
+                          r.options));
         }
         Tensor x = shared_->finish();
 
@@ -152,7 +131,7 @@ class WaitNode : public Link
     }
     std::string name() const override
     {
-        return std::string("weft::") + name_of(shared_->record.kind) +
+        return std::string("weft::") + name_of(shared_->record.args.kind) +
                "_wait_backward";
     }
     variable_list apply(variable_list &&gradients) override
@@ -176,10 +155,10 @@ class WaitNode : public Link
 
 void Handle::Return::begin(const Tensor &gradient)
 {
-    Adjoint how = record.adjoint();
+    Adjoint how = record.adjoint(*record.group);
 
-    adjoint = Handle::start(how.kind, record.adjoint_input(gradient),
-                            record.group, record.backward_mark(), how.args);
+    adjoint = Handle::start(how.args, record.adjoint_input(gradient),
+                            record.group, record.backward_mark());
 }
 
 Tensor Handle::Return::finish()
@@ -187,13 +166,14 @@ Tensor Handle::Return::finish()
     std::shared_ptr<Handle> handle = std::move(adjoint);
 
     adjoint = nullptr;
-    return record.adjoint_result(handle->wait(), record.adjoint());
+    const Group &group = *record.group;
+
+    return record.adjoint_result(handle->wait(), record.adjoint(group).factor,
+                                 group);
 }
 
-Handle::Handle(Kind kind, const Tensor &x, GroupPtr group, int64_t mark,
-               IntArrayRef args)
-    : kind_(kind), group_(std::move(group)), mark_(mark),
-      args_(args.begin(), args.end()), x_(x)
+Handle::Handle(Args args, const Tensor &x, GroupPtr group, int64_t mark)
+    : args_(std::move(args)), group_(std::move(group)), mark_(mark), x_(x)
 {
 }
 
@@ -205,31 +185,29 @@ Handle::~Handle()
     if (pending_) {
         group_->keep(std::move(pending_));
     }
-    if (node_ && kind_ == Kind::Recv) {
+    if (node_ && args_.kind == Kind::Recv) {
         group_->chain->remove(static_cast<Link *>(node_.get()));
     }
 }
 
-std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
-                                      const GroupPtr &group, int64_t mark,
-                                      IntArrayRef args)
+/* What needs more than the library's call is carried out at once. */
+std::shared_ptr<Handle> Handle::start(const Args &args, const Tensor &x,
+                                      const GroupPtr &group, int64_t mark)
 {
-    refuse_jit_trace(kind);
-    std::shared_ptr<Handle> handle(new Handle(kind, x, group, mark, args));
-    bool smooth = differentiable(kind, args, x.scalar_type());
+    refuse_jit_trace(args.kind);
+    std::shared_ptr<Handle> handle(new Handle(args, x, group, mark));
+    bool smooth = differentiable(args, x.scalar_type());
     bool grad = handle->records(x);
     bool elsewhere = is_traced(x) || is_transformed(x) || in_transform() ||
                      (smooth && x._fw_grad(/*level=*/0).defined());
 
-    if (elsewhere && kind == Kind::Recv) {
+    if (elsewhere && args.kind == Kind::Recv) {
         handle->deferred_ = true;
-    } else if (elsewhere || !can_start(kind, args, grad)) {
-        Numbers now = args.vec();
+    } else if (elsewhere || !starts(args.kind) || (grad && !is_linear(args))) {
+        Args now = args;
 
-        if (kind == Kind::Send) {
-            now[3] = 1; /* the receive may come after our own */
-        }
-        handle->ready_ = call_op(kind, x, group->id, mark, now);
+        now.lazy = args.kind == Kind::Send; /* our own receive may come later */
+        handle->ready_ = call_op(now, x, group, mark);
     } else {
         at::AutoDispatchBelowADInplaceOrView below;
 
@@ -245,18 +223,10 @@ std::shared_ptr<Handle> Handle::start(Kind kind, const Tensor &x,
  * may turn out not to. */
 bool Handle::records(const Tensor &x) const
 {
-    return differentiable(kind_, args_, x.scalar_type()) &&
+    return differentiable(args_, x.scalar_type()) &&
            at::GradMode::is_enabled() &&
            (x.requires_grad() || (mark_ & mark_backward) != 0 ||
-            kind_ == Kind::Recv);
-}
-
-std::shared_ptr<Handle> Handle::finished(const Tensor &y, const GroupPtr &group)
-{
-    std::shared_ptr<Handle> handle(new Handle(Kind::Join, y, group, 0, {}));
-
-    handle->ready_ = y;
-    return handle;
+            args_.kind == Kind::Recv);
 }
 
 void Handle::start_now(const Tensor &x)
@@ -265,27 +235,24 @@ void Handle::start_now(const Tensor &x)
 
     group_->keep(nullptr);
     check_lost(*group_);
-    if (kind_ == Kind::Send) {
-        auto letter =
-            std::make_unique<Letter>(*group_, args_[0], args_[1], args_[2]);
+    if (args_.kind == Kind::Send) {
+        auto letter = std::make_unique<Letter>(*group_, args_);
 
-        letter->start_send(plain(x), mark);
-        last_message().numbers = numbers_in_one(letter->number(), 0);
+        letter->send(plain(x), mark, false);
+        number_ = numbers_in_one(letter->number(), 0);
         pending_ = std::move(letter);
-    } else if (kind_ == Kind::Recv) {
-        auto letter =
-            std::make_unique<Letter>(*group_, args_[0], args_[1], args_[2]);
+    } else if (args_.kind == Kind::Recv) {
+        auto letter = std::make_unique<Letter>(*group_, args_);
 
         ready_ = group_->memory->empty(x.sizes(), x.options().device(at::kCPU));
-        letter->start_receive(ready_,
-                              differentiable(kind_, args_, x.scalar_type())
-                                  ? mark | mark_tangent
-                                  : mark);
+        letter->start_receive(ready_, differentiable(args_, x.scalar_type())
+                                          ? mark | mark_tangent
+                                          : mark);
         pending_ = std::move(letter);
     } else {
-        auto flight = std::make_unique<Flight>(kind_, x, *group_, args_);
+        auto flight = std::make_unique<Flight>(args_, x, *group_);
 
-        flight->start(mark);
+        number_ = flight->start(mark);
         pending_ = std::move(flight);
     }
 }
@@ -293,10 +260,10 @@ void Handle::start_now(const Tensor &x)
 /* The node of the start. That of a receive may turn out not to be needed. */
 void Handle::record(const Tensor &x)
 {
-    return_ = std::make_shared<Return>(Record(kind_, group_, args_, x));
-    return_->known = kind_ != Kind::Recv;
+    return_ = std::make_shared<Return>(Record(args_, group_, x, number_));
+    return_->known = args_.kind != Kind::Recv;
     node_ = owned(new StartNode(return_, group_));
-    if (x.requires_grad() && kind_ != Kind::Recv) {
+    if (x.requires_grad() && args_.kind != Kind::Recv) {
         node_->set_next_edges(torch::autograd::collect_next_edges(x));
     } else {
         node_->add_next_edge(Edge());
@@ -312,11 +279,11 @@ Tensor Handle::finish_receive()
     letter->wait("Wait");
     bool grad = (letter->mark() & mark_grad) != 0;
 
-    last_message().numbers = numbers_in_one(0, letter->number());
+    number_ = numbers_in_one(0, letter->number());
     if (return_) {
         return_->known = grad;
-        return_->record.number = last_message().numbers;
-        return_->record.args[0] = letter->peer();
+        return_->record.number = number_;
+        return_->record.args.peer = letter->peer();
     }
     if (node_ && !grad) {
         group_->chain->remove(static_cast<Link *>(node_.get()));
@@ -325,11 +292,10 @@ Tensor Handle::finish_receive()
     Tensor y = x_.is_cpu() ? ready_ : ready_.to(x_.device());
 
     if ((letter->mark() & mark_tangent) != 0) {
-        Numbers args = args_;
+        Args args = args_;
 
-        args[0] = letter->peer();
-        y._set_fw_grad(call_op(kind_, x_, group_->id,
-                               mark_is_tangent | last_message().numbers, args),
+        args.peer = letter->peer();
+        y._set_fw_grad(call_op(args, x_, group_, mark_is_tangent | number_),
                        /*level=*/0, /*is_inplace_op=*/false);
     }
     return y;
@@ -351,7 +317,7 @@ Tensor Handle::wait()
                       "weft.mpi Wait: this handle was waited for before");
     waited_ = true;
     if (deferred_) {
-        return call_op(kind_, x_, group_->id, mark_, args_);
+        return call_op(args_, x_, group_, mark_);
     }
     if (!pending_) {
         return std::move(ready_);
@@ -359,9 +325,9 @@ Tensor Handle::wait()
     Tensor y;
 
     try {
-        if (kind_ == Kind::Recv) {
+        if (args_.kind == Kind::Recv) {
             y = finish_receive();
-        } else if (kind_ == Kind::Send) {
+        } else if (args_.kind == Kind::Send) {
             static_cast<Letter *>(pending_.get())->wait("Wait");
             y = at::empty({0}, x_.options());
         } else {
@@ -374,7 +340,7 @@ Tensor Handle::wait()
         throw;
     }
     /* A send's gradient comes once; what else is waited for has a value. */
-    if (node_ && !(kind_ == Kind::Send && return_->over)) {
+    if (node_ && !(args_.kind == Kind::Send && return_->over)) {
         add_node(y);
     }
     pending_.reset();

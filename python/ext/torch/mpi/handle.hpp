@@ -17,12 +17,8 @@ namespace weft_torch::mpi
 class Handle
 {
   public:
-    static std::shared_ptr<Handle> start(Kind kind, const Tensor &x,
-                                         const GroupPtr &group, int64_t mark,
-                                         IntArrayRef args);
-    /* One whose result is there. */
-    static std::shared_ptr<Handle> finished(const Tensor &y,
-                                            const GroupPtr &group);
+    static std::shared_ptr<Handle> start(const Args &args, const Tensor &x,
+                                         const GroupPtr &group, int64_t mark);
     ~Handle();
     Handle(const Handle &) = delete;
     Handle &operator=(const Handle &) = delete;
@@ -48,18 +44,17 @@ class Handle
     };
 
   private:
-    Handle(Kind kind, const Tensor &x, GroupPtr group, int64_t mark,
-           IntArrayRef args);
+    Handle(Args args, const Tensor &x, GroupPtr group, int64_t mark);
     void start_now(const Tensor &x);
     bool records(const Tensor &x) const;
     void record(const Tensor &x);
     Tensor finish_receive();
     void add_node(const Tensor &y);
 
-    const Kind kind_;
+    const Args args_;
     const GroupPtr group_;
     const int64_t mark_;
-    const Numbers args_;
+    int64_t number_ = 0; /* see Told */
     Tensor x_; /* borrowed by the library; or the placeholder of a receive */
     Tensor ready_;
     bool deferred_ = false; /* it is carried out when it is waited for */

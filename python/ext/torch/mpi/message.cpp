@@ -147,35 +147,24 @@ void Letter::write_header(int64_t mark)
     }
 }
 
-void Letter::start_send(const Tensor &x, int64_t mark)
+void Letter::send(const Tensor &x, int64_t mark, bool waits)
 {
+    const char *what = waits ? "Send" : "Isend";
+    uint32_t to = uint32_t(peer_);
+
     tensor_ = x;
     write_header(mark);
     size_t n = sizeof(Header) + (is_short() ? tensor_.nbytes() : 0);
 
-    check(weft_isend(group_.comm(), room_.data(), n, uint32_t(peer_),
-                     wire_tag(false), &first_),
-          "Isend");
+    check(either<weft_send, weft_isend>(waits ? nullptr : &first_,
+                                        group_.comm(), room_.data(), n, to,
+                                        wire_tag(false)),
+          what);
     if (!is_short()) {
-        check(weft_isend(group_.comm(), tensor_.data_ptr(), tensor_.nbytes(),
-                         uint32_t(peer_), wire_tag(true), &payload_),
-              "Isend");
-    }
-}
-
-void Letter::send(const Tensor &x, int64_t mark)
-{
-    tensor_ = x;
-    write_header(mark);
-    size_t n = sizeof(Header) + (is_short() ? tensor_.nbytes() : 0);
-
-    check(weft_send(group_.comm(), room_.data(), n, uint32_t(peer_),
-                    wire_tag(false)),
-          "Send");
-    if (!is_short()) {
-        check(weft_send(group_.comm(), tensor_.data_ptr(), tensor_.nbytes(),
-                        uint32_t(peer_), wire_tag(true)),
-              "Send");
+        check(either<weft_send, weft_isend>(
+                  waits ? nullptr : &payload_, group_.comm(),
+                  tensor_.data_ptr(), tensor_.nbytes(), to, wire_tag(true)),
+              what);
     }
 }
 
@@ -430,79 +419,6 @@ void Letter::refuse(const char *what, const std::string &wrong)
 
     weft_comm_abort(group_.comm(), text.c_str());
     fail_mpi(WEFT_ERR_MISMATCH, text);
-}
-
-Tensor run_send(const Tensor &x, Group &group, int64_t mark, IntArrayRef args)
-{
-    auto letter = std::make_unique<Letter>(group, args[0], args[1], args[2]);
-
-    if (args[3] != 0) { /* nobody waits for it */
-        Tensor copy = plain(x);
-
-        letter->start_send(copy.is_alias_of(x) ? copy.clone() : copy, mark);
-        last_message().numbers = numbers_in_one(letter->number(), 0);
-        group.keep(std::move(letter));
-    } else {
-        letter->send(plain(x), mark);
-        last_message().numbers = numbers_in_one(letter->number(), 0);
-    }
-    last_message().moved = true;
-    return at::empty({0}, x.options());
-}
-
-/* A letter that is kept, whatever happens, until the library is done with it.
- */
-class Held
-{
-  public:
-    Held(Group &group, int64_t peer, int64_t tag, int64_t level)
-        : group_(group),
-          letter_(std::make_unique<Letter>(group, peer, tag, level))
-    {
-    }
-    ~Held()
-    {
-        group_.keep(std::move(letter_));
-    }
-    Letter *operator->() const
-    {
-        return letter_.get();
-    }
-
-  private:
-    Group &group_;
-    std::unique_ptr<Letter> letter_;
-};
-
-Tensor run_receive(const Tensor &like, Group &group, int64_t mark,
-                   IntArrayRef args)
-{
-    Tensor out =
-        group.memory->empty(like.sizes(), like.options().device(at::kCPU));
-    Held letter(group, args[0], args[1], args[2]);
-
-    letter->start_receive(out, mark);
-    letter->wait("Recv");
-    last_message() = {numbers_in_one(0, letter->number()), letter->mark(),
-                      letter->peer(), true};
-    return like.is_cpu() ? out : out.to(like.device());
-}
-
-Tensor run_sendrecv(const Tensor &x, Group &group, int64_t mark,
-                    IntArrayRef args)
-{
-    Tensor out =
-        group.memory->empty(args.slice(5), x.options().device(at::kCPU));
-    Held in(group, args[2], args[3], args[4]);
-    Held away(group, args[0], args[1], args[4]);
-
-    in->start_receive(out, mark);
-    away->start_send(plain(x), mark);
-    in->wait("Sendrecv");
-    away->wait("Sendrecv");
-    last_message() = {numbers_in_one(away->number(), in->number()), in->mark(),
-                      in->peer(), true};
-    return x.is_cpu() ? out : out.to(x.device());
 }
 
 } // namespace weft_torch::mpi

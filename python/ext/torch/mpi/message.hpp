@@ -41,14 +41,18 @@ class Letter : public Pending
 {
   public:
     Letter(Group &group, int64_t peer, int64_t tag, int64_t level);
+    /* What `args` says of the message that it sends, or the only one. */
+    Letter(Group &group, const Args &args)
+        : Letter(group, args.peer, args.tag, args.level)
+    {
+    }
     ~Letter() override;
     Letter(const Letter &) = delete;
     Letter &operator=(const Letter &) = delete;
 
     /* The tensors are plain, and kept. The mark of what belongs to another
      * message has that one's number; a message of its own gets the next. */
-    void start_send(const Tensor &x, int64_t mark);
-    void send(const Tensor &x, int64_t mark);
+    void send(const Tensor &x, int64_t mark, bool waits);
     void start_receive(const Tensor &out, int64_t mark);
 
     void wait(const char *what);
@@ -124,11 +128,11 @@ std::string with_messages_read(const std::string &text);
 /* Throws if a gradient came that nothing asks for. */
 void check_lost(Group &group);
 
-Tensor run_send(const Tensor &x, Group &group, int64_t mark, IntArrayRef args);
-Tensor run_receive(const Tensor &like, Group &group, int64_t mark,
-                   IntArrayRef args);
-Tensor run_sendrecv(const Tensor &x, Group &group, int64_t mark,
-                    IntArrayRef args);
+Outcome run_send(const Args &args, const Tensor &x, Group &group, int64_t mark);
+Outcome run_receive(const Args &args, const Tensor &like, Group &group,
+                    int64_t mark);
+Outcome run_sendrecv(const Args &args, const Tensor &x, Group &group,
+                     int64_t mark);
 
 /* The numbers of the two messages of one operation, in one. */
 constexpr int64_t message_bits = 24;

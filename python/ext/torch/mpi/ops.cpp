@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each operation is: its name, its result, its adjoint. The rules are
- * written once for numbers and for lengths that a compiler leaves open. */
-#include "mpi/group.hpp"
-
-#include <numeric>
-
+/* What each operation is: the shape of its result, its adjoint, the function
+ * that carries it out. */
 #include "mpi/collective.hpp"
 #include "mpi/message.hpp"
-#include "mpi/trace.hpp"
 
 namespace weft_torch::mpi
 {
@@ -15,201 +10,147 @@ namespace weft_torch::mpi
 namespace
 {
 
-const char *const kind_names[kinds] = {
-    "allreduce", "reduce",         "bcast",     "gather",   "allgather",
-    "scatter",   "reduce_scatter", "alltoall",  "scan",     "exscan",
-    "halo",      "halo_back",      "replicate", "own_part", "join",
-    "barrier",   "send",           "recv",      "sendrecv"};
-
-template <class N> using List = std::vector<N>;
-template <class N> using Slice = c10::ArrayRef<N>;
-
-template <class N> List<N> joined(List<N> all, Slice<N> rest)
+Tensor own_part(const Tensor &x, const Group &group, const Args &args)
 {
-    all.insert(all.end(), rest.begin(), rest.end());
-    return all;
-}
+    size_t rank = size_t(group.rank);
+    IntArrayRef counts = args.counts;
 
-template <class N> N total(Slice<N> counts)
-{
-    return std::accumulate(counts.begin(), counts.end(), N(0));
-}
-
-template <class N> List<N> reshaped(Slice<N> x, size_t axis, N length)
-{
-    List<N> shape = x.vec();
-
-    shape[axis] = std::move(length);
-    return shape;
-}
-
-size_t index(int64_t n)
-{
-    return size_t(n);
-}
-
-size_t index(const c10::SymInt &n)
-{
-    return size_t(n.guard_int(__FILE__, __LINE__));
-}
-
-Tensor own_part(const Tensor &x, const Group &group, IntArrayRef args)
-{
-    IntArrayRef counts = args.slice(1);
-    int64_t begin = total(counts.slice(0, size_t(group.rank)));
-
-    return x.narrow(args[0], begin, counts[size_t(group.rank)])
+    return x.narrow(args.axis, total(counts.slice(0, rank)), counts[rank])
         .clone(at::MemoryFormat::Contiguous);
 }
 
 template <class N>
-List<N> alltoall_shape(Slice<N> x, const Group &group, Slice<N> args)
-{
-    size_t size = size_t(group.size);
-    List<N> shape = reshaped(x, index(args[1]), args[2 + size_t(group.rank)]);
-
-    shape[index(args[0])] = total(args.slice(2 + size, size));
-    return shape;
-}
-
-template <class N> List<N> halo_shape(Slice<N> x, Slice<N> args, bool back)
+List<N> halo_shape(const ArgsOf<N> &args, Slice<N> x, bool back)
 {
     List<N> shape = x.vec();
 
-    for (size_t i = 0; i < args.size(); i += 5) {
-        N halo = args[i + 1] + args[i + 2];
-        N &length = shape[index(args[i])];
+    for (size_t i = 0; i < args.axes.size(); i++) {
+        N halo = args.low[i] + args.high[i];
+        N &length = shape[size_t(known(args.axes[i]))];
 
         length = back ? length - halo : length + halo;
     }
     return shape;
 }
 
-template <class N>
-AdjointOf<N> adjoint_rule(Kind kind, Slice<N> x, const Group &group,
-                          Slice<N> args)
-{
-    using Result = AdjointOf<N>;
-    size_t size = size_t(group.size);
-    bool averages = (kind == Kind::Allreduce || kind == Kind::Reduce ||
-                     kind == Kind::ReduceScatter) &&
-                    args[0] == N(WEFT_OP_AVG);
-    double factor = averages ? 1.0 / double(group.size) : 1.0;
+} // namespace
 
-    switch (kind) {
-    case Kind::Allreduce:
-        return args[1] != N(0) ? Result{Kind::Replicate, {}, factor}
-                               : Result{Kind::Allreduce, args.vec()};
-    case Kind::Reduce:
-        return {Kind::Bcast, {args[1]}, factor};
-    case Kind::Bcast:
-        return {Kind::Reduce, {N(WEFT_OP_SUM), args[0]}};
+template <class N>
+AdjointOf<N> adjoint_of(const ArgsOf<N> &args, Slice<N> x, const Group &group)
+{
+    Kind kind = adjoint_kind(args.kind);
+
+    if (args.replicated != N(0)) {
+        kind = args.kind == Kind::Allreduce ? Kind::Replicate : Kind::Own;
+    }
+    ArgsOf<N> to = turned(args, kind);
+
+    switch (args.kind) {
     case Kind::Gather:
-        return {Kind::Scatter, joined(args.vec(), x)};
-    case Kind::Allgather:
-        return args[1] != N(0)
-                   ? Result{Kind::Own, joined({args[0]}, args.slice(2))}
-                   : Result{Kind::ReduceScatter,
-                            joined({N(WEFT_OP_SUM), args[0]}, args.slice(2))};
-    case Kind::Scatter:
-        return {Kind::Gather, args.slice(0, 2 + size).vec()};
-    case Kind::ReduceScatter:
-        return {Kind::Allgather, joined({args[1], N(0)}, args.slice(2)),
-                factor};
+        to.shape = x.vec();
+        break;
     case Kind::Alltoall:
-        return {Kind::Alltoall,
-                joined(joined({args[1], args[0]}, args.slice(2 + size, size)),
-                       args.slice(2, size))};
+        std::swap(to.axis, to.from_axis);
+        std::swap(to.counts, to.received);
+        break;
     case Kind::Scan:
     case Kind::Exscan:
-        return {kind, {args[0], N(args[1] == N(0) ? 1 : 0)}};
-    case Kind::Halo:
-        return {Kind::HaloBack, args.vec()};
-    case Kind::HaloBack:
-        return {Kind::Halo, args.vec()};
+        to.reversed = N(1) - args.reversed;
+        break;
     case Kind::Replicate:
-        return {Kind::Allreduce, {N(WEFT_OP_SUM), N(1)}};
     case Kind::Own:
-        return {Kind::Allgather, joined({args[0], N(1)}, args.slice(1))};
-    case Kind::Send:
-        return {Kind::Recv, {args[0], args[1], args[2] + N(1)}};
-    case Kind::Recv:
-        return {Kind::Send, {args[0], args[1], args[2] + N(1), N(0)}};
+        to.replicated = N(1);
+        break;
     case Kind::Sendrecv:
-        return {
-            Kind::Sendrecv,
-            joined({args[2], args[3], args[0], args[1], args[4] + N(1)}, x)};
+        std::swap(to.peer, to.source);
+        std::swap(to.tag, to.source_tag);
+        to.shape = x.vec();
+        [[fallthrough]];
+    case Kind::Send:
+    case Kind::Recv:
+        to.level = args.level + N(1);
+        break;
     default:
-        return {kind, args.vec()};
+        break;
     }
+    bool divides = args.op == N(WEFT_OP_AVG) && to.op != args.op;
+
+    return {std::move(to), divides ? 1.0 / double(group.size) : 1.0};
 }
 
 template <class N>
-List<N> shape_rule(Kind kind, Slice<N> x, const Group &group, Slice<N> args)
+List<N> result_shape(const ArgsOf<N> &args, Slice<N> x, const Group &group)
 {
     size_t rank = size_t(group.rank);
+    Slice<N> counts = args.counts;
+    auto along = [&](const N &length) {
+        return with_length(x, known(args.axis), length);
+    };
 
-    switch (kind) {
+    switch (args.kind) {
     case Kind::Gather:
-        return reshaped(x, index(args[0]),
-                        args[1] == N(group.rank) ? total(args.slice(2)) : N(0));
+        return along(args.root == N(group.rank) ? total(counts) : N(0));
     case Kind::Allgather:
-        return reshaped(x, index(args[0]), total(args.slice(2)));
-    case Kind::Scatter:
-        return args.slice(2 + size_t(group.size)).vec();
+        return along(total(counts));
     case Kind::ReduceScatter:
-        return reshaped(x, index(args[1]), args[2 + rank]);
     case Kind::Own:
-        return reshaped(x, index(args[0]), args[1 + rank]);
-    case Kind::Alltoall:
-        return alltoall_shape(x, group, args);
+        return along(counts[rank]);
+    case Kind::Alltoall: {
+        List<N> shape = with_length(x, known(args.from_axis), counts[rank]);
+
+        return with_length<N>(shape, known(args.axis),
+                              total(Slice<N>(args.received)));
+    }
     case Kind::Halo:
     case Kind::HaloBack:
-        return halo_shape(x, args, kind == Kind::HaloBack);
+        return halo_shape(args, x, args.kind == Kind::HaloBack);
     case Kind::Send:
         return {N(0)};
+    case Kind::Scatter:
     case Kind::Sendrecv:
-        return args.slice(5).vec();
+        return args.shape;
     default:
         return x.vec();
     }
 }
 
-} // namespace
+template Adjoint adjoint_of(const Args &, IntArrayRef, const Group &);
+template AdjointOf<SymInt> adjoint_of(const SymArgs &, Slice<SymInt>,
+                                      const Group &);
+template Numbers result_shape(const Args &, IntArrayRef, const Group &);
+template List<SymInt> result_shape(const SymArgs &, Slice<SymInt>,
+                                   const Group &);
 
-void check_counts(Kind kind, IntArrayRef shape, const Group &group,
-                  IntArrayRef args)
+void check_counts(const Args &args, IntArrayRef shape, const Group &group)
 {
     auto must_be = [&](int64_t axis, int64_t length) {
         bool there = axis >= 0 && size_t(axis) < shape.size();
 
         TORCH_CHECK_VALUE(there && shape[size_t(axis)] == length, "weft.mpi ",
-                          name_of(kind), ": on rank ", group.rank,
+                          name_of(args.kind), ": on rank ", group.rank,
                           " the counts say ", length, " along axis ", axis,
                           ", but the tensor has shape ", shape);
     };
     size_t rank = size_t(group.rank);
 
-    switch (kind) {
+    switch (args.kind) {
     case Kind::Gather:
     case Kind::Allgather:
-        must_be(args[0], args[2 + rank]);
+        must_be(args.axis, args.counts[rank]);
         return;
     case Kind::Scatter:
-        if (args[1] == group.rank) {
-            must_be(args[0], total(args.slice(2, size_t(group.size))));
+        if (args.root == group.rank) {
+            must_be(args.axis, total(args.counts));
         }
         return;
     case Kind::ReduceScatter:
-        must_be(args[1], total(args.slice(2)));
-        return;
     case Kind::Own:
-        must_be(args[0], total(args.slice(1)));
+        must_be(args.axis, total(args.counts));
         return;
     case Kind::Alltoall:
-        must_be(args[1], total(args.slice(2, size_t(group.size))));
-        if (args[0] != args[1]) {
-            must_be(args[0], args[2 + size_t(group.size) + rank]);
+        must_be(args.from_axis, total(args.counts));
+        if (args.axis != args.from_axis) {
+            must_be(args.axis, args.received[rank]);
         }
         return;
     default:
@@ -217,85 +158,40 @@ void check_counts(Kind kind, IntArrayRef shape, const Group &group,
     }
 }
 
-const char *name_of(Kind kind)
+bool differentiable(const Args &args, at::ScalarType type)
 {
-    return kind_names[int(kind)];
+    return torch::autograd::isDifferentiableType(type) &&
+           args.kind != Kind::Barrier && has_derivative(args.op);
 }
 
-bool differentiable(Kind kind, IntArrayRef args, at::ScalarType type)
-{
-    if (!torch::autograd::isDifferentiableType(type) || kind == Kind::Barrier) {
-        return false;
-    }
-    switch (kind) {
-    case Kind::Allreduce:
-        return args[0] == WEFT_OP_SUM || args[0] == WEFT_OP_AVG ||
-               args[0] == WEFT_OP_MAX || args[0] == WEFT_OP_MIN;
-    case Kind::Reduce:
-    case Kind::ReduceScatter:
-        return args[0] == WEFT_OP_SUM || args[0] == WEFT_OP_AVG;
-    case Kind::Scan:
-    case Kind::Exscan:
-        return args[0] == WEFT_OP_SUM;
-    default:
-        return true;
-    }
-}
-
-Adjoint adjoint_of(Kind kind, IntArrayRef x, const Group &group,
-                   IntArrayRef args)
-{
-    return adjoint_rule(kind, x, group, args);
-}
-
-AdjointOf<c10::SymInt> adjoint_of(Kind kind, c10::SymIntArrayRef x,
-                                  const Group &group, c10::SymIntArrayRef args)
-{
-    return adjoint_rule(kind, x, group, args);
-}
-
-Numbers result_shape(Kind kind, IntArrayRef x, const Group &group,
-                     IntArrayRef args)
-{
-    return shape_rule(kind, x, group, args);
-}
-
-std::vector<c10::SymInt> result_shape(Kind kind, c10::SymIntArrayRef x,
-                                      const Group &group,
-                                      c10::SymIntArrayRef args)
-{
-    return shape_rule(kind, x, group, args);
-}
-
-Tensor run_kind(Kind kind, const Tensor &x, Group &group, int64_t mark,
-                IntArrayRef args)
+Outcome run_kind(const Args &args, const Tensor &x, Group &group, int64_t mark)
 {
     check_lost(group);
-    switch (kind) {
+    switch (args.kind) {
     case Kind::Allreduce:
-        return allreduced(x, group, mark, weft_op_kind(args[0]));
+        return allreduced(x, group, mark, weft_op_kind(args.op));
     case Kind::Replicate:
     case Kind::Join:
-        return x.clone(at::MemoryFormat::Contiguous);
+        return {x.clone(at::MemoryFormat::Contiguous), {int64_t(group.number)}};
     case Kind::Own:
-        check_counts(kind, x.sizes(), group, args);
-        return own_part(x, group, args);
+        check_counts(args, x.sizes(), group);
+        return {own_part(x, group, args), {int64_t(group.number)}};
     case Kind::Halo:
     case Kind::HaloBack:
-        return run_halo(x, group, mark, args, kind == Kind::HaloBack);
+        return run_halo(args, x, group, mark);
     case Kind::Send:
-        return run_send(x, group, mark, args);
+        return run_send(args, x, group, mark);
     case Kind::Recv:
-        return run_receive(x, group, mark, args);
+        return run_receive(args, x, group, mark);
     case Kind::Sendrecv:
-        return run_sendrecv(x, group, mark, args);
+        return run_sendrecv(args, x, group, mark);
     default:
         break;
     }
-    Job job(kind, x, group, args);
+    Job job(args, x, group);
 
     job.call(mark, nullptr);
-    return job.result();
+    return {job.result(), {job.number()}};
 }
 
 } // namespace weft_torch::mpi

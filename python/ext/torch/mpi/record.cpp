@@ -22,110 +22,146 @@ void refuse_old_vmap(Kind kind)
         "communications; use torch.func.jacrev, or vmap of torch.func.vjp");
 }
 
+void lengths_of(const Tensor &x, Numbers &out)
+{
+    out = shape_of(x);
+}
+
+void lengths_of(const Tensor &x, List<SymInt> &out)
+{
+    out = x.sym_sizes().vec();
+}
+
+c10::SymIntArrayRef as_symbols(const Numbers &shape)
+{
+    return c10::fromIntArrayRefSlow(shape);
+}
+
+c10::SymIntArrayRef as_symbols(const List<SymInt> &shape)
+{
+    return shape;
+}
+
 } // namespace
 
-bool is_message(Kind kind)
+Numbers shape_of(const Tensor &x)
 {
-    return kind == Kind::Send || kind == Kind::Recv || kind == Kind::Sendrecv;
+    Numbers shape;
+
+    for (const SymInt &length : x.sym_sizes()) {
+        shape.push_back(known(length));
+    }
+    return shape;
 }
 
-Record::Record(Kind kind_, GroupPtr group_, IntArrayRef args_, const Tensor &x)
-    : kind(kind_), group(std::move(group_)), args(args_.begin(), args_.end()),
-      shape(shape_of(x)), options(x.options()),
-      number(is_message(kind_) ? last_message().numbers
-                               : int64_t(group->number))
+Tensor mask_of(const Tensor &x, const Tensor &y)
 {
+    at::NoGradGuard no_grad;
+
+    return at::logical_or(x.eq(y), at::logical_and(x.ne(x), y.ne(y)));
 }
+
+template <class N>
+RecordOf<N>::RecordOf(ArgsOf<N> args_, const Tensor &x)
+    : args(std::move(args_)), options(x.options())
+{
+    lengths_of(x, shape);
+}
+
+/* A send gets its gradient from elsewhere; its own, which is empty, tells only
+ * of which batch it is. */
+template <class N>
+Tensor RecordOf<N>::adjoint_input(const Tensor &gradient) const
+{
+    refuse_old_vmap(args.kind);
+    Tensor given = batched_here(gradient);
+
+    if (args.kind != Kind::Send) {
+        return given;
+    }
+    if (!is_transformed(given)) {
+        return at::empty_symint(as_symbols(shape), options);
+    }
+    at::NoGradGuard no_grad;
+
+    return given.sum().expand_symint(as_symbols(shape));
+}
+
+template <class N> AdjointOf<N> RecordOf<N>::adjoint(const Group &group) const
+{
+    return adjoint_of(args, Slice<N>(shape), group);
+}
+
+template <class N>
+Tensor RecordOf<N>::adjoint_result(const Tensor &y, double factor,
+                                   const Group &group) const
+{
+    if (args.kind == Kind::Recv) {
+        return Tensor();
+    }
+    if (args.kind == Kind::Scatter && args.root != N(group.rank)) {
+        return at::zeros_symint(as_symbols(shape), y.options());
+    }
+    return factor == 1 ? y : y * factor;
+}
+
+template <class N>
+Tensor RecordOf<N>::share(const Tensor &like, RunOf<N> run) const
+{
+    at::NoGradGuard no_grad;
+    Tensor here = mask.to(like.scalar_type());
+
+    return here / run(ArgsOf<N>{Kind::Allreduce}, here);
+}
+
+template <class N>
+Tensor RecordOf<N>::gradient(const Tensor &gradient, const Group &group,
+                             RunOf<N> run) const
+{
+    AdjointOf<N> how = adjoint(group);
+    Tensor given = adjoint_input(gradient);
+
+    if (mask.defined()) { /* the sum, of what is the rank's that has it */
+        how.args.op = N(WEFT_OP_SUM);
+        Tensor sum = run(how.args, given);
+
+        return sum * share(given, run);
+    }
+    return adjoint_result(run(how.args, given), how.factor, group);
+}
+
+template struct RecordOf<int64_t>;
+template struct RecordOf<SymInt>;
 
 std::string Record::owed() const
 {
-    if (kind != Kind::Send && kind != Kind::Sendrecv) {
+    if (args.kind != Kind::Send && args.kind != Kind::Sendrecv) {
         return "";
     }
-    return std::string(kind == Kind::Send ? "Send" : "Sendrecv") +
+    return std::string(args.kind == Kind::Send ? "Send" : "Sendrecv") +
            ": message " + std::to_string(number & message_mask) + " to rank " +
-           std::to_string(args[0]) + " with tag " + std::to_string(args[1]);
+           std::to_string(args.peer) + " with tag " + std::to_string(args.tag);
 }
 
-int64_t Record::backward_mark() const
+int64_t backward_mark_of(Kind kind, int64_t number)
 {
     return mark_backward |
            (is_message(kind) ? swapped_numbers(number) : number);
 }
 
-/* A send gets its gradient from elsewhere; its own, which is empty, tells only
- * of which batch it is. */
-Tensor Record::adjoint_input(const Tensor &gradient) const
+int64_t Record::backward_mark() const
 {
-    refuse_old_vmap(kind);
-    Tensor given = batched_here(gradient);
-
-    if (kind != Kind::Send) {
-        return given;
-    }
-    if (!is_transformed(given)) {
-        return at::empty(shape, options);
-    }
-    at::NoGradGuard no_grad;
-
-    return given.sum().expand(shape);
-}
-
-Adjoint Record::adjoint() const
-{
-    return adjoint_of(kind, shape, *group, args);
-}
-
-Tensor Record::adjoint_result(Tensor y, const Adjoint &how) const
-{
-    if (kind == Kind::Recv) {
-        return Tensor();
-    }
-    if (kind == Kind::Scatter && args[1] != group->rank) {
-        return at::zeros(shape, y.options());
-    }
-    return how.factor == 1 ? y : y * how.factor;
-}
-
-Tensor Record::share(const Tensor &like, int64_t mark) const
-{
-    at::NoGradGuard no_grad;
-    Tensor here = mask.to(like.scalar_type());
-    Tensor everywhere = call_op(Kind::Allreduce, here, group->id, mark,
-                                Numbers{WEFT_OP_SUM, 0});
-
-    return here / everywhere;
-}
-
-Tensor Record::gradient(const Tensor &gradient) const
-{
-    Adjoint how = adjoint();
-    int64_t mark = backward_mark();
-
-    Tensor given = adjoint_input(gradient);
-
-    if (mask.defined()) {
-        Tensor sum = args[1] != 0
-                         ? call_op(Kind::Replicate, given, group->id, mark, {})
-                         : call_op(Kind::Allreduce, given, group->id, mark,
-                                   Numbers{WEFT_OP_SUM, 0});
-
-        return sum * share(given, mark);
-    }
-    return adjoint_result(call_op(how.kind, given, group, mark, how.args), how);
+    return backward_mark_of(args.kind, number);
 }
 
 Asker::Asker(const Record &record)
 {
-    bool sends = record.kind == Kind::Send;
+    const Args &args = record.args;
 
-    if (sends || record.kind == Kind::Sendrecv) {
-        int64_t level = record.args[sends ? 2 : 4];
-
+    if (args.kind == Kind::Send || args.kind == Kind::Sendrecv) {
         group_ = record.group;
         words_ = record.owed();
-        where_ = {uint32_t(record.args[0]),
-                  wire_tag(record.args[1], level + 1)};
+        where_ = {uint32_t(args.peer), wire_tag(args.tag, args.level + 1)};
         std::lock_guard<std::mutex> guard(group_->message_lock);
 
         group_->askers[where_]++;

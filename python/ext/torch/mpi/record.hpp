@@ -2,41 +2,59 @@
 /* What is kept of an operation for its backward. */
 #pragma once
 
-#include "mpi/group.hpp"
+#include "mpi/composed.hpp"
 
 namespace weft_torch::mpi
 {
 
-bool is_message(Kind kind);
-
 /* What the backward pass of one operation needs; all of it is known when the
- * operation is called, none is read from the graph later. */
-struct Record {
-    Kind kind;
-    GroupPtr group;
-    Numbers args;
-    Numbers shape;             /* of the input */
+ * operation is called, none is read from the graph later. It does not hold the
+ * communicator: what a compiler has traced may live longer. */
+template <class N> struct RecordOf {
+    ArgsOf<N> args;
+    List<N> shape;             /* of the input */
     at::TensorOptions options; /* of the input */
-    int64_t number;            /* of the operation, or of its messages */
     Tensor mask;               /* MAX and MIN: where the input is the result */
 
-    Record(Kind kind, GroupPtr group, IntArrayRef args, const Tensor &x);
+    RecordOf(ArgsOf<N> args, const Tensor &x);
 
-    /* The mark of what the backward pass calls. */
-    int64_t backward_mark() const;
     /* The input of the adjoint, from the gradient of the result. */
     Tensor adjoint_input(const Tensor &gradient) const;
-    Adjoint adjoint() const;
+    AdjointOf<N> adjoint(const Group &group) const;
     /* The gradient of the input, from the result of the adjoint. */
-    Tensor adjoint_result(Tensor y, const Adjoint &how) const;
+    Tensor adjoint_result(const Tensor &y, double factor,
+                          const Group &group) const;
     /* MAX and MIN: how much of the gradient is this rank's, because it has the
      * extremum. */
-    Tensor share(const Tensor &like, int64_t mark) const;
+    Tensor share(const Tensor &like, RunOf<N> run) const;
     /* All of it at once. */
-    Tensor gradient(const Tensor &gradient) const;
+    Tensor gradient(const Tensor &gradient, const Group &group,
+                    RunOf<N> run) const;
+};
+
+/* Of an operation that has been carried out. */
+struct Record : RecordOf<int64_t> {
+    GroupPtr group;
+    int64_t number; /* see Told */
+
+    Record(Args args_, GroupPtr group_, const Tensor &x, int64_t number_)
+        : RecordOf(std::move(args_), x), group(std::move(group_)),
+          number(number_)
+    {
+    }
+    /* The mark of what the backward pass calls. */
+    int64_t backward_mark() const;
     /* See Link. */
     std::string owed() const;
 };
+
+/* The mark of a derivative, from the number of the operation. */
+int64_t backward_mark_of(Kind kind, int64_t number);
+
+Numbers shape_of(const Tensor &x);
+
+/* MAX and MIN: where the input is the result. */
+Tensor mask_of(const Tensor &x, const Tensor &y);
 
 /* Whoever will ask for the gradient of a message, once. If it goes and has not
  * asked, and the gradient comes, it is lost: the next call says so. */

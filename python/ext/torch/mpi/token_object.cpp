@@ -8,6 +8,7 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "mpi/dispatch.hpp"
 #include "mpi/trace.hpp"
 
 namespace weft_torch::mpi
@@ -76,20 +77,10 @@ pybind11::object order_of(int64_t comm)
     return pybind11::reinterpret_steal<pybind11::object>(self);
 }
 
-Kind kind_named(const std::string &name)
-{
-    for (int k = 0; k < kinds; k++) {
-        if (name == name_of(Kind(k))) {
-            return Kind(k);
-        }
-    }
-    TORCH_CHECK_VALUE(false, "weft.mpi: there is no operation ", name);
-}
-
-using Lengths = std::vector<c10::SymInt>;
+using Lengths = List<SymInt>;
 
 /* As numbers, if all of them are known. */
-std::optional<Numbers> known(const Lengths &lengths)
+std::optional<Numbers> all_known(const Lengths &lengths)
 {
     Numbers numbers;
 
@@ -108,27 +99,47 @@ std::optional<Numbers> known(const Lengths &lengths)
  * the shapes of gradients. Those of a scatter come from the root's tensor,
  * which all ranks are asked for when it runs. */
 Lengths shape_of_result(const std::string &name, const Lengths &x, int64_t comm,
-                        const Lengths &args)
+                        const Lengths &list)
 {
     Kind kind = kind_named(name);
     GroupPtr group = Group::by_id(comm);
-    std::optional<Numbers> shape = known(x);
-    std::optional<Numbers> numbers = known(args);
+    std::optional<Numbers> shape = all_known(x);
+    std::optional<Numbers> numbers = all_known(list);
 
     if (shape && numbers && kind != Kind::Scatter) {
-        check_counts(kind, *shape, *group, *numbers);
+        check_counts(unpacked(kind, IntArrayRef(*numbers), group->size), *shape,
+                     *group);
     }
-    return result_shape(kind, c10::SymIntArrayRef(x), *group,
-                        c10::SymIntArrayRef(args));
+    return result_shape(unpacked(kind, Slice<SymInt>(list), group->size),
+                        Slice<SymInt>(x), *group);
+}
+
+/* The arguments of what is called for a batch, as a list. */
+Lengths with_batch(const std::string &name, int64_t comm, const Lengths &list,
+                   const SymInt &batch)
+{
+    return packed(batched(unpacked(kind_named(name), Slice<SymInt>(list),
+                                   Group::by_id(comm)->size),
+                          batch));
 }
 
 } // namespace
 
 void bind_trace(pybind11::module_ &module)
 {
+    pybind11::dict arguments;
+
+    for (int k = 0; k < kinds; k++) {
+        arguments[name_of(Kind(k))] =
+            pybind11::tuple(pybind11::cast(argument_names(Kind(k))));
+    }
+    module.attr("mpi_arguments") = arguments;
+    module.attr("mpi_told_length") = told_length;
     module.attr("mpi_mark_grad") = mark_grad;
+    module.def("mpi_has_derivative", &has_derivative);
     module.def("mpi_order", &order_of);
     module.def("mpi_shape", &shape_of_result);
+    module.def("mpi_with_batch", &with_batch);
 }
 
 } // namespace weft_torch::mpi

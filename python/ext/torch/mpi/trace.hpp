@@ -23,14 +23,7 @@
 namespace weft_torch::mpi
 {
 
-/* The rules of mpi_ops, for lengths that are not known yet. */
-AdjointOf<c10::SymInt> adjoint_of(Kind kind, c10::SymIntArrayRef x,
-                                  const Group &group, c10::SymIntArrayRef args);
-std::vector<c10::SymInt> result_shape(Kind kind, c10::SymIntArrayRef x,
-                                      const Group &group,
-                                      c10::SymIntArrayRef args);
-
-/* What python/weft/mpi/_compile.py needs. */
+/* What python/weft/mpi/_compile.py and _traced.py need. */
 void bind_trace(pybind11::module_ &module);
 
 } // namespace weft_torch::mpi

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Reductions that are not linear, where a derivative is wanted: they are put
+ * together from operations that have one. */
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+
+#include "mpi/group.hpp"
+
+namespace weft_torch::mpi
+{
+
+/* Carries an operation out, through the dispatcher. */
+template <class N>
+using RunOf = c10::function_ref<Tensor(const ArgsOf<N> &, const Tensor &)>;
+
+template <class N> bool is_composed(const ArgsOf<N> &args)
+{
+    return !is_linear(args) && !finds_extremum(args);
+}
+
+template <class N>
+Tensor composed(const ArgsOf<N> &args, const Tensor &x, const Group &group,
+                RunOf<N> run);
+
+} // namespace weft_torch::mpi
