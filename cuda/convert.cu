@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Copying rows and converting them to another type of their class. */
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "floats.cuh"
 #include "kernels.cuh"
 
 namespace weft
@@ -22,37 +20,15 @@ struct ConvertArgs {
     RowGrid grid;
 };
 
-/* f64 goes to the 16-bit types through f32, as in torch. */
-template <typename To, typename From> struct Convert {
-    static __device__ To of(From v)
-    {
+/* To and from a narrow float through f32, as in torch. */
+template <typename To, typename From> __device__ inline To convert(From v)
+{
+    if constexpr (kIsNarrow<To> || kIsNarrow<From>) {
+        return from_float<To>(to_float(v));
+    } else {
         return static_cast<To>(v);
     }
-};
-template <typename From> struct Convert<__half, From> {
-    static __device__ __half of(From v)
-    {
-        return __float2half_rn(static_cast<float>(v));
-    }
-};
-template <typename From> struct Convert<__nv_bfloat16, From> {
-    static __device__ __nv_bfloat16 of(From v)
-    {
-        return __float2bfloat16_rn(static_cast<float>(v));
-    }
-};
-template <> struct Convert<double, __half> {
-    static __device__ double of(__half v)
-    {
-        return __half2float(v);
-    }
-};
-template <> struct Convert<double, __nv_bfloat16> {
-    static __device__ double of(__nv_bfloat16 v)
-    {
-        return __bfloat162float(v);
-    }
-};
+}
 
 template <typename From, typename To>
 __global__ void __launch_bounds__(kThreads)
@@ -79,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
         for (int k = 0; k < kFlight; k++) {
             if (row[k] >= 0) {
                 *chunk_at<To>(args.to, args.gather ? item[k].at : row[k],
-                              item[k].chunk) = Convert<To, From>::of(value[k]);
+                              item[k].chunk) = convert<To>(value[k]);
             }
         }
     }
@@ -102,37 +78,26 @@ template <typename From, typename To> int launch(const Move &move)
     return launch_rows(convert_kernel<From, To>, args, move.stream);
 }
 
-template <typename From> int from_float(const Move &move, weft_dtype to)
+template <typename Call> int for_floating(weft_dtype type, Call call)
 {
-    switch (to) {
-    case WEFT_F16:
-        return launch<From, __half>(move);
-    case WEFT_BF16:
-        return launch<From, __nv_bfloat16>(move);
-    case WEFT_F32:
-        return launch<From, float>(move);
-    case WEFT_F64:
-        return launch<From, double>(move);
-    default:
-        return WF_CUDA_UNSUPPORTED;
-    }
+    return type == WEFT_F64 ? call(double()) : for_trained(type, call);
 }
 
-template <typename From> int from_integer(const Move &move, weft_dtype to)
+template <typename Call> int for_whole(weft_dtype type, Call call)
 {
-    switch (to) {
+    switch (type) {
     case WEFT_BOOL:
-        return launch<From, bool>(move);
+        return call(bool());
     case WEFT_U8:
-        return launch<From, uint8_t>(move);
+        return call(uint8_t());
     case WEFT_I8:
-        return launch<From, int8_t>(move);
+        return call(int8_t());
     case WEFT_I16:
-        return launch<From, int16_t>(move);
+        return call(int16_t());
     case WEFT_I32:
-        return launch<From, int32_t>(move);
+        return call(int32_t());
     case WEFT_I64:
-        return launch<From, int64_t>(move);
+        return call(int64_t());
     default:
         return WF_CUDA_UNSUPPORTED;
     }
@@ -142,30 +107,17 @@ template <typename From> int from_integer(const Move &move, weft_dtype to)
 
 int convert_rows(const Move &move, weft_dtype from, weft_dtype to)
 {
-    switch (from) {
-    case WEFT_F16:
-        return from_float<__half>(move, to);
-    case WEFT_BF16:
-        return from_float<__nv_bfloat16>(move, to);
-    case WEFT_F32:
-        return from_float<float>(move, to);
-    case WEFT_F64:
-        return from_float<double>(move, to);
-    case WEFT_BOOL:
-        return from_integer<bool>(move, to);
-    case WEFT_U8:
-        return from_integer<uint8_t>(move, to);
-    case WEFT_I8:
-        return from_integer<int8_t>(move, to);
-    case WEFT_I16:
-        return from_integer<int16_t>(move, to);
-    case WEFT_I32:
-        return from_integer<int32_t>(move, to);
-    case WEFT_I64:
-        return from_integer<int64_t>(move, to);
-    default:
-        return WF_CUDA_UNSUPPORTED;
+    if (wf_dtype_is(from, WF_FLOATING)) {
+        return for_floating(from, [&](auto f) {
+            return for_floating(to, [&](auto t) {
+                return launch<decltype(f), decltype(t)>(move);
+            });
+        });
     }
+    return for_whole(from, [&](auto f) {
+        return for_whole(
+            to, [&](auto t) { return launch<decltype(f), decltype(t)>(move); });
+    });
 }
 
 } // namespace weft

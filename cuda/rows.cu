@@ -9,6 +9,7 @@
  *   scatter             of equal ids all but the last are struck out, which
  *                       takes passes over the ids (order.cu)
  *   adding in order     ids are sorted, and each row added to by one thread */
+#include "base/types.h"
 #include "kernels.cuh"
 
 namespace weft
@@ -24,26 +25,12 @@ constexpr uint64_t kSortIds = 16384;
 /* Complex numbers are two others. */
 uint64_t element_parts(weft_dtype type)
 {
-    return type == WEFT_C64 || type == WEFT_C128 ? 2 : 1;
-}
-
-weft_dtype part_type(weft_dtype type)
-{
-    return type == WEFT_C64 ? WEFT_F32 : type == WEFT_C128 ? WEFT_F64 : type;
-}
-
-uint64_t type_bytes(weft_dtype type)
-{
-#define WEFT_DTYPE_BYTES(name, number, bytes, text) bytes,
-    static const uint8_t table[] = {WEFT_DTYPE_TABLE(WEFT_DTYPE_BYTES)};
-#undef WEFT_DTYPE_BYTES
-
-    return table[type];
+    return wf_dtype_is(type, WF_COMPLEX) ? 2 : 1;
 }
 
 uint64_t row_bytes(const wf_cuda_rows_call &call)
 {
-    return call.table.width * type_bytes(call.table.type);
+    return call.table.width * wf_dtype_bytes(call.table.type);
 }
 
 bool empty(const wf_cuda_rows_call &call)
@@ -113,8 +100,9 @@ int run_move(const wf_cuda_rows_call &call, const Move &move)
     if (element_parts(table) != element_parts(rows)) {
         return WF_CUDA_UNSUPPORTED;
     }
-    return move.gather ? convert_rows(move, part_type(table), part_type(rows))
-                       : convert_rows(move, part_type(rows), part_type(table));
+    return move.gather
+               ? convert_rows(move, wf_dtype_part(table), wf_dtype_part(rows))
+               : convert_rows(move, wf_dtype_part(rows), wf_dtype_part(table));
 }
 
 /* A gather, or a scatter whose ids may be equal, with what it needs first. */
@@ -183,12 +171,12 @@ int add_in_order(const wf_cuda_rows_call &call, StreamState *state, Move *move)
         error = use_addresses(call, scratch, move);
     }
     return error != 0 ? error
-                      : add_runs(*move, part_type(call.table.type), runs);
+                      : add_runs(*move, wf_dtype_part(call.table.type), runs);
 }
 
 int add_at_once(const wf_cuda_rows_call &call, StreamState *state, Move *move)
 {
-    const weft_dtype type = part_type(call.table.type);
+    const weft_dtype type = wf_dtype_part(call.table.type);
     int error;
 
     if (call.table.parts == 0) {

@@ -227,16 +227,8 @@ int launch_width(const UpdateArgs &args, cudaStream_t stream)
 
 int update_rowwise(UpdateArgs args, weft_dtype type, cudaStream_t stream)
 {
-    switch (type) {
-    case WEFT_F32:
-        return launch_width<float>(args, stream);
-    case WEFT_F16:
-        return launch_width<__half>(args, stream);
-    case WEFT_BF16:
-        return launch_width<__nv_bfloat16>(args, stream);
-    default:
-        return WF_CUDA_UNSUPPORTED;
-    }
+    return for_trained(
+        type, [&](auto w) { return launch_width<decltype(w)>(args, stream); });
 }
 
 } // namespace weft

@@ -132,20 +132,6 @@ template <typename T> int launch(const SumArgs &args, cudaStream_t stream)
     return last_error();
 }
 
-int launch_type(const SumArgs &args, weft_dtype type, cudaStream_t stream)
-{
-    switch (type) {
-    case WEFT_F32:
-        return launch<float>(args, stream);
-    case WEFT_F16:
-        return launch<__half>(args, stream);
-    case WEFT_BF16:
-        return launch<__nv_bfloat16>(args, stream);
-    default:
-        return WF_CUDA_UNSUPPORTED;
-    }
-}
-
 } // namespace
 
 int unique(const wf_cuda_unique_call *call)
@@ -191,8 +177,12 @@ int unique(const wf_cuda_unique_call *call)
         error = cudaMemsetAsync(args.long_count, 0, sizeof(uint32_t),
                                 state->stream);
     }
-    return error != 0 ? error
-                      : launch_type(args, call->grads.type, state->stream);
+    if (error != 0) {
+        return error;
+    }
+    return for_trained(call->grads.type, [&](auto g) {
+        return launch<decltype(g)>(args, state->stream);
+    });
 }
 
 } // namespace weft

@@ -244,17 +244,9 @@ int update(const wf_cuda_update_call *call)
     if (call->rule.kind == WEFT_ROWWISE_ADAGRAD) {
         return update_rowwise(args, call->weights.type, state->stream);
     }
-    switch (call->weights.type) {
-    case WEFT_F32:
-        return launch_width<float>(args, call->rule.kind, state->stream);
-    case WEFT_F16:
-        return launch_width<__half>(args, call->rule.kind, state->stream);
-    case WEFT_BF16:
-        return launch_width<__nv_bfloat16>(args, call->rule.kind,
-                                           state->stream);
-    default:
-        return WF_CUDA_UNSUPPORTED;
-    }
+    return for_trained(call->weights.type, [&](auto w) {
+        return launch_width<decltype(w)>(args, call->rule.kind, state->stream);
+    });
 }
 
 } // namespace weft

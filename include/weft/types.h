@@ -7,28 +7,36 @@
 
 WEFT_BEGIN_DECLS
 
-/* X(name, number, bytes, text). Numbers travel between processes and never
- * change. */
+/* X(name, number, bytes, text, class, part, array, code, dlpack): all that is
+ * known of a type. Numbers travel between processes and never change.
+ *
+ *   class   BOOL, INTEGER, FLOAT, NARROW_FLOAT (calculated in f32), COMPLEX or
+ *           PAIR; operations are defined on classes
+ *   part    the type that it is added by: of a complex one, that of its halves
+ *   array   what NumPy and torch call it; NULL: they have no such type
+ *   code    NumPy's kind and bytes, as .npy files have them. NumPy has no
+ *           bfloat16; packages that add it save it as two opaque bytes.
+ *   dlpack  DLPack's code for it */
 #define WEFT_DTYPE_TABLE(X)                                                    \
-    X(BOOL, 0, 1, "bool")                                                      \
-    X(U8, 1, 1, "u8")                                                          \
-    X(I8, 2, 1, "i8")                                                          \
-    X(I16, 3, 2, "i16")                                                        \
-    X(I32, 4, 4, "i32")                                                        \
-    X(I64, 5, 8, "i64")                                                        \
-    X(F16, 6, 2, "f16")                                                        \
-    X(BF16, 7, 2, "bf16")                                                      \
-    X(F32, 8, 4, "f32")                                                        \
-    X(F64, 9, 8, "f64")                                                        \
-    X(C64, 10, 8, "c64")                                                       \
-    X(C128, 11, 16, "c128")                                                    \
-    X(PAIR_F32, 12, 8, "pair_f32")                                             \
-    X(PAIR_F64, 13, 16, "pair_f64")                                            \
-    X(PAIR_I32, 14, 8, "pair_i32")                                             \
-    X(PAIR_I64, 15, 16, "pair_i64")
+    X(BOOL, 0, 1, "bool", BOOL, BOOL, "bool", "b1", BOOL)                      \
+    X(U8, 1, 1, "u8", INTEGER, U8, "uint8", "u1", UINT)                        \
+    X(I8, 2, 1, "i8", INTEGER, I8, "int8", "i1", INT)                          \
+    X(I16, 3, 2, "i16", INTEGER, I16, "int16", "i2", INT)                      \
+    X(I32, 4, 4, "i32", INTEGER, I32, "int32", "i4", INT)                      \
+    X(I64, 5, 8, "i64", INTEGER, I64, "int64", "i8", INT)                      \
+    X(F16, 6, 2, "f16", NARROW_FLOAT, F16, "float16", "f2", FLOAT)             \
+    X(BF16, 7, 2, "bf16", NARROW_FLOAT, BF16, "bfloat16", "V2", BFLOAT)        \
+    X(F32, 8, 4, "f32", FLOAT, F32, "float32", "f4", FLOAT)                    \
+    X(F64, 9, 8, "f64", FLOAT, F64, "float64", "f8", FLOAT)                    \
+    X(C64, 10, 8, "c64", COMPLEX, F32, "complex64", "c8", COMPLEX)             \
+    X(C128, 11, 16, "c128", COMPLEX, F64, "complex128", "c16", COMPLEX)        \
+    X(PAIR_F32, 12, 8, "pair_f32", PAIR, PAIR_F32, NULL, NULL, NONE)           \
+    X(PAIR_F64, 13, 16, "pair_f64", PAIR, PAIR_F64, NULL, NULL, NONE)          \
+    X(PAIR_I32, 14, 8, "pair_i32", PAIR, PAIR_I32, NULL, NULL, NONE)           \
+    X(PAIR_I64, 15, 16, "pair_i64", PAIR, PAIR_I64, NULL, NULL, NONE)
 
 typedef enum weft_dtype {
-#define WEFT_DTYPE_ENUM(name, number, bytes, text) WEFT_##name = (number),
+#define WEFT_DTYPE_ENUM(name, number, ...) WEFT_##name = (number),
     WEFT_DTYPE_TABLE(WEFT_DTYPE_ENUM)
 #undef WEFT_DTYPE_ENUM
 } weft_dtype;

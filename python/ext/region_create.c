@@ -10,7 +10,7 @@
 /* The number of one of the library's types, such as "f32". */
 static int create_type(const char *name, weft_dtype *out)
 {
-#define NAME(word, number, bytes, text)                                        \
+#define NAME(word, number, bytes, text, ...)                                   \
     if (strcmp(name, text) == 0) {                                             \
         *out = WEFT_##word;                                                    \
         return 0;                                                              \

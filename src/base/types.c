@@ -2,12 +2,6 @@
 /* What is known of element types and of operations, without doing any. */
 #include "base/types.h"
 
-const uint8_t wf_dtype_bytes_table[WF_DTYPE_COUNT] = {
-#define DTYPE_SIZE(name, number, bytes, text) [number] = (bytes),
-    WEFT_DTYPE_TABLE(DTYPE_SIZE)
-#undef DTYPE_SIZE
-};
-
 size_t weft_dtype_size(weft_dtype type)
 {
     return wf_dtype_bytes(type);
@@ -16,7 +10,7 @@ size_t weft_dtype_size(weft_dtype type)
 const char *weft_dtype_name(weft_dtype type)
 {
     switch (type) {
-#define DTYPE_NAME(name, number, bytes, text)                                  \
+#define DTYPE_NAME(name, number, bytes, text, ...)                             \
     case WEFT_##name:                                                          \
         return text;
         WEFT_DTYPE_TABLE(DTYPE_NAME)
@@ -37,31 +31,27 @@ const char *weft_op_name(weft_op_kind kind)
     return "?";
 }
 
-#define BIT(type) (1u << WEFT_##type)
 enum {
-    PAIRS = BIT(PAIR_F32) | BIT(PAIR_F64) | BIT(PAIR_I32) | BIT(PAIR_I64),
-    NUMBERS = ((1u << WF_DTYPE_COUNT) - 1) & ~PAIRS,
-    COMPLEX = BIT(C64) | BIT(C128),
-    INEXACT = BIT(F16) | BIT(BF16) | BIT(F32) | BIT(F64) | COMPLEX,
+    ORDERED = WF_WHOLE | WF_FLOATING,
+    NUMBERS = ORDERED | WF_COMPLEX,
 };
 
-const uint16_t wf_op_types[WF_OP_COUNT] = {
+const uint8_t wf_op_classes[WF_OP_COUNT] = {
     [WEFT_OP_SUM] = NUMBERS,
     [WEFT_OP_PROD] = NUMBERS,
-    [WEFT_OP_MIN] = NUMBERS & ~COMPLEX,
-    [WEFT_OP_MAX] = NUMBERS & ~COMPLEX,
-    [WEFT_OP_AVG] = NUMBERS & ~BIT(BOOL),
-    [WEFT_OP_BAND] = NUMBERS & ~INEXACT,
-    [WEFT_OP_BOR] = NUMBERS & ~INEXACT,
-    [WEFT_OP_BXOR] = NUMBERS & ~INEXACT,
-    [WEFT_OP_LAND] = NUMBERS & ~COMPLEX,
-    [WEFT_OP_LOR] = NUMBERS & ~COMPLEX,
-    [WEFT_OP_LXOR] = NUMBERS & ~COMPLEX,
-    [WEFT_OP_PREMUL_SUM] = INEXACT,
-    [WEFT_OP_MINLOC] = PAIRS,
-    [WEFT_OP_MAXLOC] = PAIRS,
+    [WEFT_OP_MIN] = ORDERED,
+    [WEFT_OP_MAX] = ORDERED,
+    [WEFT_OP_AVG] = NUMBERS & ~WF_BOOL,
+    [WEFT_OP_BAND] = WF_WHOLE,
+    [WEFT_OP_BOR] = WF_WHOLE,
+    [WEFT_OP_BXOR] = WF_WHOLE,
+    [WEFT_OP_LAND] = ORDERED,
+    [WEFT_OP_LOR] = ORDERED,
+    [WEFT_OP_LXOR] = ORDERED,
+    [WEFT_OP_PREMUL_SUM] = WF_FLOATING | WF_COMPLEX,
+    [WEFT_OP_MINLOC] = WF_PAIR,
+    [WEFT_OP_MAXLOC] = WF_PAIR,
 };
-#undef BIT
 
 int weft_op_applies(weft_op_kind kind, weft_dtype type)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes of types, and which operations are defined on them, as tables that the
- * fast path reads without a function call. */
+/* What WEFT_DTYPE_TABLE says of types, as inline functions: the fast path makes
+ * no call, and kernels, whose type is a constant, get constants. In C and in
+ * CUDA C++. */
 #ifndef WF_BASE_TYPES_H
 #define WF_BASE_TYPES_H
 
@@ -14,22 +15,69 @@ enum {
 };
 #undef WF_COUNT_ROW
 
-/* wf_op_types has a bit for each type. */
-_Static_assert(WF_DTYPE_COUNT <= 16, "types fit into a mask of 16 bits");
+/* The classes of the table. */
+typedef enum wf_dtype_class {
+    WF_BOOL = 1 << 0,
+    WF_INTEGER = 1 << 1,
+    WF_WHOLE = WF_BOOL | WF_INTEGER,
+    WF_NARROW_FLOAT = 1 << 2,
+    WF_FLOAT = 1 << 3,
+    WF_FLOATING = WF_NARROW_FLOAT | WF_FLOAT,
+    WF_COMPLEX = 1 << 4,
+    WF_PAIR = 1 << 5
+} wf_dtype_class;
 
-extern const uint8_t wf_dtype_bytes_table[WF_DTYPE_COUNT];
-/* For each operation, the types it is defined on. */
-extern const uint16_t wf_op_types[WF_OP_COUNT];
+/* Is a type of one of these classes? What is no type is of none. */
+static inline bool wf_dtype_is(weft_dtype type, unsigned classes)
+{
+    switch (type) {
+#define WF_ROW(name, number, bytes, text, kind, ...)                           \
+    case WEFT_##name:                                                          \
+        return (classes & WF_##kind) != 0;
+        WEFT_DTYPE_TABLE(WF_ROW)
+#undef WF_ROW
+    }
+    return false;
+}
 
 static inline size_t wf_dtype_bytes(weft_dtype type)
 {
-    return (unsigned)type < WF_DTYPE_COUNT ? wf_dtype_bytes_table[type] : 0;
+    switch (type) {
+#define WF_ROW(name, number, bytes, ...)                                       \
+    case WEFT_##name:                                                          \
+        return (bytes);
+        WEFT_DTYPE_TABLE(WF_ROW)
+#undef WF_ROW
+    }
+    return 0;
 }
+
+/* The type that elements are moved and added by. */
+static inline weft_dtype wf_dtype_part(weft_dtype type)
+{
+    switch (type) {
+#define WF_ROW(name, number, bytes, text, kind, part, ...)                     \
+    case WEFT_##name:                                                          \
+        return WEFT_##part;
+        WEFT_DTYPE_TABLE(WF_ROW)
+#undef WF_ROW
+    }
+    return type;
+}
+
+/* Optimizers calculate in f32. */
+static inline bool wf_dtype_trains(weft_dtype type)
+{
+    return type == WEFT_F32 || wf_dtype_is(type, WF_NARROW_FLOAT);
+}
+
+/* For each operation, the classes that it is defined on. */
+extern const uint8_t wf_op_classes[WF_OP_COUNT];
 
 static inline bool wf_op_applies(weft_op_kind kind, weft_dtype type)
 {
-    return (unsigned)kind < WF_OP_COUNT && (unsigned)type < WF_DTYPE_COUNT &&
-           (wf_op_types[kind] >> type & 1) != 0;
+    return (unsigned)kind < WF_OP_COUNT &&
+           wf_dtype_is(type, wf_op_classes[kind]);
 }
 
 #endif

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wt_data.h"
+
 /* Set before the ranks are forked. */
 static const char *nodes;
 static const char *more = "";
@@ -33,33 +35,6 @@ void dr_run(const char *layout, wt_body *body)
 
 /* --- elements ------------------------------------------------------------- */
 
-/* Whole numbers of less than 128 in 16 bits. */
-static uint16_t half_of(weft_dtype type, int value)
-{
-    float f = (float)value;
-    uint32_t bits;
-    uint32_t exponent;
-
-    memcpy(&bits, &f, sizeof(bits));
-    if (type == WEFT_BF16 || value == 0) {
-        return (uint16_t)(bits >> 16);
-    }
-    exponent = (bits >> 23) - 112;
-    return (uint16_t)(exponent << 10 | (bits >> 13 & 0x3ff));
-}
-
-static int half_value(weft_dtype type, uint16_t half)
-{
-    uint32_t bits = (uint32_t)half << 16;
-    float f;
-
-    if (type == WEFT_F16 && half != 0) {
-        bits = ((half >> 10 & 31u) + 112u) << 23 | (half & 0x3ffu) << 13;
-    }
-    memcpy(&f, &bits, sizeof(f));
-    return (int)f;
-}
-
 void dr_set(void *at, weft_dtype type, int value)
 {
     switch (type) {
@@ -81,21 +56,11 @@ void dr_set(void *at, weft_dtype type, int value)
         break;
     case WEFT_F16:
     case WEFT_BF16:
-        *(uint16_t *)at = half_of(type, value);
-        break;
     case WEFT_F32:
-        *(float *)at = (float)value;
-        break;
     case WEFT_F64:
-        *(double *)at = value;
-        break;
     case WEFT_C64:
-        ((float *)at)[0] = (float)value;
-        ((float *)at)[1] = (float)-value;
-        break;
     case WEFT_C128:
-        ((double *)at)[0] = value;
-        ((double *)at)[1] = -value;
+        wt_put(at, 0, type, value, -value);
         break;
     case WEFT_PAIR_F32:
         *(weft_pair_f32 *)at = (weft_pair_f32){(float)value, -value};
@@ -116,6 +81,8 @@ void dr_set(void *at, weft_dtype type, int value)
 int dr_get(const void *at, weft_dtype type)
 {
     unsigned char want[16];
+    double re;
+    double im;
     int value = 0;
 
     switch (type) {
@@ -132,16 +99,16 @@ int dr_get(const void *at, weft_dtype type)
         return (int)*(const int64_t *)at;
     case WEFT_F16:
     case WEFT_BF16:
-        return half_value(type, *(const uint16_t *)at);
     case WEFT_F32:
-        return (int)*(const float *)at;
     case WEFT_F64:
-        return (int)*(const double *)at;
     case WEFT_C64:
+    case WEFT_C128:
+        wt_get(at, 0, type, &re, &im);
+        value = (int)re;
+        break;
     case WEFT_PAIR_F32:
         value = (int)*(const float *)at;
         break;
-    case WEFT_C128:
     case WEFT_PAIR_F64:
         value = (int)*(const double *)at;
         break;

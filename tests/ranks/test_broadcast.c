@@ -64,7 +64,7 @@ static void all_cases(weft_world *world)
         0, 1, 17, 1023, 4096, 65536, wt_scaled(1u << 20) + 3};
     unsigned ranks = weft_world_size(world);
 
-    for (unsigned t = 0; t < WT_DTYPES; t++) {
+    for (unsigned t = 0; t < WF_DTYPE_COUNT; t++) {
         weft_dtype type = (weft_dtype)t;
 
         for (unsigned s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {

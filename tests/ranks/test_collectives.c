@@ -156,7 +156,7 @@ static bool pair_of(wt_coll *c, unsigned pair)
         return wt_type_and_op(pair, &c->type, &c->op);
     }
     c->type = (weft_dtype)pair;
-    return pair < (c->kind == WT_BARRIER ? 1 : WT_DTYPES);
+    return pair < (c->kind == WT_BARRIER ? 1 : WF_DTYPE_COUNT);
 }
 
 static void cases_of(weft_comm *comm, wt_coll *c, unsigned pair,

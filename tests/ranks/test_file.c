@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/types.h"
 #include "cuda_double/double.h"
 #include "wt_cmocka.h"
 #include "wt_file.h"
@@ -118,7 +119,7 @@ static void types_body(weft_world *world)
         {.dims = 4, .shape = {5, 2, 1, 3}}, {.dims = 2, .shape = {0, 7}},
         {.dims = 2, .shape = {7, 0}},       {.dims = 1, .shape = {1}}};
 
-    for (int type = WEFT_BOOL; type <= WEFT_PAIR_I64; type++) {
+    for (int type = 0; type < WF_DTYPE_COUNT; type++) {
         plan p = shapes[type % 6];
         weft_region *region;
         weft_region *other;

@@ -91,7 +91,7 @@ static void choose_pair(wt_coll *c, unsigned nth)
     unsigned pair = 0;
 
     if (!wt_coll_reduces(c->kind)) {
-        c->type = (weft_dtype)(nth % WT_DTYPES);
+        c->type = (weft_dtype)(nth % WF_DTYPE_COUNT);
         return;
     }
     for (;; pair++) {

@@ -38,7 +38,8 @@ static void draw_reduction(drawing *d, wt_coll *c)
     bool found = false;
 
     while (!found) {
-        found = wt_type_and_op(draw(d, WT_DTYPES * WT_OPS), &c->type, &c->op) &&
+        found = wt_type_and_op(draw(d, WF_DTYPE_COUNT * WF_OP_COUNT), &c->type,
+                               &c->op) &&
                 wt_coll_takes(c->kind, c->op.kind);
     }
 }
@@ -48,7 +49,7 @@ static wt_coll draw_call(drawing *d, unsigned ranks)
     wt_coll c = {.kind = (wt_coll_kind)draw(d, WT_COLLS),
                  .rounded_often = the.by_messages};
 
-    c.type = (weft_dtype)draw(d, WT_DTYPES);
+    c.type = (weft_dtype)draw(d, WF_DTYPE_COUNT);
     if (wt_coll_reduces(c.kind)) {
         draw_reduction(d, &c);
     }

@@ -67,7 +67,7 @@ static void each_rank_knows_who_shares_memory_with_whom(void **state)
 /* Between nodes 16-bit sums are rounded at each hop. */
 static bool reference_holds(weft_dtype type)
 {
-    return type != WEFT_F16 && type != WEFT_BF16;
+    return !wf_dtype_is(type, WF_NARROW_FLOAT);
 }
 
 static void allreduce_case(weft_world *world, unsigned pair, weft_dtype type,

@@ -101,12 +101,22 @@ uint16_t wt_to_bf16(float value)
 
 bool wt_is_floating(weft_dtype type)
 {
-    return type >= WEFT_F16 && type <= WEFT_C128;
+    return wf_dtype_is(type, WF_FLOATING | WF_COMPLEX);
+}
+
+bool wt_is_complex(weft_dtype type)
+{
+    return wf_dtype_is(type, WF_COMPLEX);
+}
+
+bool wt_adds(weft_dtype type)
+{
+    return !wf_dtype_is(type, WF_PAIR);
 }
 
 bool wt_is_pair(weft_dtype type)
 {
-    return type >= WEFT_PAIR_F32;
+    return wf_dtype_is(type, WF_PAIR);
 }
 
 weft_dtype wt_pair_value(weft_dtype type)
@@ -203,7 +213,7 @@ static double exact_value(weft_op_kind kind, bool complex, uint64_t bits)
 static void fill_floating(void *buf, size_t n, weft_dtype type,
                           weft_op_kind kind, uint64_t seed, unsigned rank)
 {
-    bool complex = type >= WEFT_C64;
+    bool complex = wt_is_complex(type);
 
     for (size_t i = 0; i < n; i++) {
         uint64_t bits = wt_mix(seed, rank, i);
@@ -342,7 +352,7 @@ void wt_element_text(const void *buf, size_t index, weft_dtype type, char *text,
     }
     if (wt_is_floating(type)) {
         wt_get(buf, index, type, &re, &im);
-        snprintf(text, room, type >= WEFT_C64 ? "%.17g%+.17gi" : "%.17g", re,
+        snprintf(text, room, wt_is_complex(type) ? "%.17g%+.17gi" : "%.17g", re,
                  im);
         return;
     }
@@ -352,9 +362,9 @@ void wt_element_text(const void *buf, size_t index, weft_dtype type, char *text,
 
 bool wt_type_and_op(unsigned index, weft_dtype *type, weft_op *op)
 {
-    for (unsigned i = 0; i < WT_DTYPES * WT_OPS; i++) {
-        weft_dtype t = (weft_dtype)(i % WT_DTYPES);
-        weft_op_kind kind = (weft_op_kind)(i / WT_DTYPES);
+    for (unsigned i = 0; i < WF_DTYPE_COUNT * WF_OP_COUNT; i++) {
+        weft_dtype t = (weft_dtype)(i % WF_DTYPE_COUNT);
+        weft_op_kind kind = (weft_op_kind)(i / WF_DTYPE_COUNT);
 
         if (weft_op_applies(kind, t) && index-- == 0) {
             *type = t;

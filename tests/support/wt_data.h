@@ -11,10 +11,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <weft/types.h>
 
-#define WT_DTYPES 16
-#define WT_OPS 14
+#include "base/types.h"
 
 /* A good 64-bit hash of bytes / of three numbers. */
 uint64_t wt_hash(const void *bytes, size_t n);
@@ -50,6 +48,10 @@ void wt_get(const void *buf, size_t index, weft_dtype type, double *re,
             double *im);
 void wt_put(void *buf, size_t index, weft_dtype type, double re, double im);
 bool wt_is_floating(weft_dtype type);
+bool wt_is_complex(weft_dtype type);
+
+/* Can its elements be added? */
+bool wt_adds(weft_dtype type);
 
 /* Pairs, and what their two halves are. */
 bool wt_is_pair(weft_dtype type);

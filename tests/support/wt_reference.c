@@ -19,7 +19,7 @@ typedef union acc {
 
 static bool is_single(weft_dtype type)
 {
-    return type == WEFT_F16 || type == WEFT_BF16 || type == WEFT_F32;
+    return wf_dtype_trains(type);
 }
 
 static uint64_t load_integer(const char *p, weft_dtype type)
@@ -171,7 +171,7 @@ static acc step(weft_op_kind kind, weft_dtype type, acc a, acc b)
 
     if (!wt_is_floating(type)) {
         a.u = step_integer(kind, type, a.u, b.u);
-    } else if (type >= WEFT_C64) {
+    } else if (wt_is_complex(type)) {
         a = sums ? plus_complex(type, a, b) : times_complex(type, a, b);
     } else if (is_single(type)) {
         a.f = sums       ? a.f + b.f

@@ -8,8 +8,8 @@
 
 static bool moves_data(unsigned kind)
 {
-    return kind == WF_CALL_BROADCAST || kind == WF_CALL_ALLREDUCE ||
-           (kind >= WF_CALL_REDUCE && kind <= WF_CALL_ALLTOALLV);
+    return wf_call_is((uint8_t)kind, WF_HAS_DATA) &&
+           !wf_call_is((uint8_t)kind, WF_MESSAGE);
 }
 
 static void every_call_gets_an_algorithm_that_applies(void **state)

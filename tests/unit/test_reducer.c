@@ -7,6 +7,7 @@
 #include "coll/kernel/reducer.h"
 #include "coll/kernel/table.h"
 #include "wt_cmocka.h"
+#include "wt_data.h"
 
 /* Fold three elements of up to 8 bytes with the best kernel of this CPU. */
 static uint64_t fold3(weft_dtype type, weft_op op, uint32_t ranks, uint64_t a,
@@ -123,10 +124,10 @@ static void pairs_are_laid_out_as_their_structs(void **state)
         int locates = op == WEFT_OP_MINLOC || op == WEFT_OP_MAXLOC;
 
         for (int type = 0; type < WF_DTYPE_COUNT; type++) {
-            if (locates || type >= WEFT_PAIR_F32) {
+            if (locates || wt_is_pair((weft_dtype)type)) {
                 assert_int_equal(
                     weft_op_applies((weft_op_kind)op, (weft_dtype)type),
-                    locates && type >= WEFT_PAIR_F32);
+                    locates && wt_is_pair((weft_dtype)type));
             }
         }
     }

@@ -109,16 +109,11 @@ WF_INLINE void fold_step(weft_dtype type, weft_op_kind op, const wf_reducer *r,
 /* What is worth the code of blocks: gradients are summed or averaged. */
 WF_INLINE int is_hot(weft_dtype type, weft_op_kind op)
 {
-    switch (op) {
-    case WEFT_OP_SUM:
-    case WEFT_OP_PREMUL_SUM:
-        return type != WEFT_F16 || WF_F16_IS_FAST;
-    case WEFT_OP_AVG:
-        return type == WEFT_F32 || type == WEFT_F64 || type == WEFT_BF16 ||
-               (type == WEFT_F16 && WF_F16_IS_FAST);
-    default:
+    if (type == WEFT_F16 && !WF_F16_IS_FAST) {
         return 0;
     }
+    return op == WEFT_OP_SUM || op == WEFT_OP_PREMUL_SUM ||
+           (op == WEFT_OP_AVG && wf_dtype_is(type, WF_FLOATING));
 }
 
 WF_INLINE void fold(weft_dtype type, weft_op_kind op, const wf_reducer *r,

@@ -9,6 +9,7 @@
 #ifndef WF_COLL_KERNEL_LANES_H
 #define WF_COLL_KERNEL_LANES_H
 
+#include "base/types.h"
 #include "coll/kernel/half_lanes.h"
 #include "coll/kernel/reducer.h"
 #include "coll/kernel/vector.h"
@@ -74,7 +75,7 @@
 #define LANE_INDEX i64
 #include "coll/kernel/pair_lanes.h"
 
-/* Only f16 and bf16 use the second vector, since they are accumulated in f32;
+/* Only narrow floats use the second vector, since they are accumulated in f32;
  * for all others it vanishes. */
 typedef two_raw accumulator;
 
@@ -83,33 +84,34 @@ WF_INLINE int is_logic(weft_op_kind op)
     return op == WEFT_OP_LAND || op == WEFT_OP_LOR || op == WEFT_OP_LXOR;
 }
 
-WF_INLINE int is_half(weft_dtype type)
-{
-    return type == WEFT_F16 || type == WEFT_BF16;
-}
-
 /* All bits of the lanes that are not zero; minus zero is zero and NaN is not.
  */
 WF_INLINE raw truth(weft_dtype type, raw x)
 {
-    switch (type) {
-    case WEFT_F16:
-    case WEFT_BF16:
-        return (raw)(((vec_u16)x & 0x7fffu) != 0);
-    case WEFT_F32:
-        return (raw)(((vec_u32)x & 0x7fffffffu) != 0);
-    case WEFT_F64:
-        return (raw)(((vec_u64)x & 0x7fffffffffffffffu) != 0);
-    case WEFT_I16:
-        return (raw)((vec_u16)x != 0);
-    case WEFT_I32:
-        return (raw)((vec_u32)x != 0);
-    case WEFT_I64:
-        return (raw)((vec_u64)x != 0);
+    const int sign = wf_dtype_is(type, WF_FLOATING) ? 1 : 0;
+
+    switch (wf_dtype_bytes(type)) {
+    case 8:
+        return (raw)((vec_u64)x << sign != 0);
+    case 4:
+        return (raw)((vec_u32)x << sign != 0);
+    case 2:
+        return (raw)((vec_u16)x << sign != 0);
     default:
-        return (raw)((vec_u8)x != 0);
+        return (raw)((vec_u8)x << sign != 0);
     }
 }
+
+/* Types that an operation is not defined on are named all the same: for a new
+ * one, compilers ask. */
+#define NOT_DEFINED                                                            \
+    case WEFT_C64:                                                             \
+    case WEFT_C128:                                                            \
+    case WEFT_PAIR_F32:                                                        \
+    case WEFT_PAIR_F64:                                                        \
+    case WEFT_PAIR_I32:                                                        \
+    case WEFT_PAIR_I64:                                                        \
+        break
 
 /* The number 1 in each lane. */
 WF_INLINE raw ones(weft_dtype type)
@@ -129,9 +131,13 @@ WF_INLINE raw ones(weft_dtype type)
         return (raw)((vec_u32){0} + 1u);
     case WEFT_I64:
         return (raw)((vec_u64){0} + 1u);
-    default:
+    case WEFT_BOOL:
+    case WEFT_U8:
+    case WEFT_I8:
         return (raw)((vec_u8){0} + 1u);
+        NOT_DEFINED;
     }
+    return (raw){0};
 }
 
 WF_INLINE raw combine_numbers(weft_dtype type, weft_op_kind op, raw acc, raw x)
@@ -163,9 +169,11 @@ WF_INLINE raw combine_numbers(weft_dtype type, weft_op_kind op, raw acc, raw x)
         return pair_i32_combine(op, acc, x);
     case WEFT_PAIR_I64:
         return pair_i64_combine(op, acc, x);
-    default:
+    case WEFT_BOOL:
+    case WEFT_U8:
         return u8_combine(op, acc, x);
     }
+    return acc;
 }
 
 WF_INLINE raw combine(weft_dtype type, weft_op_kind op, raw acc, raw x)
@@ -200,9 +208,14 @@ WF_INLINE raw divide(weft_dtype type, raw sum, uint32_t ranks)
         return i64_divide(sum, ranks);
     case WEFT_U8:
         return u8_divide(sum, ranks);
-    default:
+    case WEFT_F16:
+    case WEFT_BF16:
+    case WEFT_F32:
         return f32_divide(sum, ranks);
+    case WEFT_BOOL:
+        NOT_DEFINED;
     }
+    return sum;
 }
 
 WF_INLINE accumulator begin(weft_dtype type, weft_op_kind op,
@@ -245,7 +258,9 @@ WF_INLINE raw finish(weft_dtype type, weft_op_kind op, const wf_reducer *r,
     }
     if (op == WEFT_OP_AVG) {
         acc.a = divide(type, acc.a, r->ranks);
-        acc.b = is_half(type) ? divide(type, acc.b, r->ranks) : acc.b;
+        acc.b = wf_dtype_is(type, WF_NARROW_FLOAT)
+                    ? divide(type, acc.b, r->ranks)
+                    : acc.b;
     }
     switch (type) {
     case WEFT_F16:
@@ -262,9 +277,17 @@ WF_INLINE raw finish(weft_dtype type, weft_op_kind op, const wf_reducer *r,
         return pair_f32_one_nan(acc.a);
     case WEFT_PAIR_F64:
         return pair_f64_one_nan(acc.a);
-    default:
-        return acc.a;
+    case WEFT_BOOL:
+    case WEFT_U8:
+    case WEFT_I8:
+    case WEFT_I16:
+    case WEFT_I32:
+    case WEFT_I64:
+    case WEFT_PAIR_I32:
+    case WEFT_PAIR_I64:
+        break;
     }
+    return acc.a;
 }
 
 #endif

@@ -49,7 +49,7 @@ static wf_reducer quick_reducer(const wf_coll_op *op, const shm_state *s)
     return (wf_reducer){.fold = s->kernels->fold[call->type][call->op],
                         .factor = call->factor,
                         .ranks = op->op.comm->size,
-                        .elem = wf_dtype_bytes_table[call->type]};
+                        .elem = wf_dtype_bytes(call->type)};
 }
 
 static void quick_reduce(wf_coll_op *op, shm_state *s)

@@ -114,8 +114,7 @@ static weft_status map_memory(const wf_cuda_functions *cuda,
 /* What kernels load at once: complex numbers are two others. */
 static uint64_t alignment_of(weft_dtype type)
 {
-    bool complex_number = type == WEFT_C64 || type == WEFT_C128;
-    uint64_t unit = wf_dtype_bytes(type) / (complex_number ? 2 : 1);
+    uint64_t unit = wf_dtype_bytes(wf_dtype_part(type));
 
     assert(unit > 0);
     return unit;

@@ -111,26 +111,15 @@ static bool word_is(const npy_word *word, const char *text)
 
 /* --- values -------------------------------------------------------------- */
 
-typedef struct npy_type {
-    const char *code; /* without the byte order */
-    weft_dtype type;
-} npy_type;
-
-/* NumPy has no bfloat16; packages that add it save it as two opaque bytes. */
-static const npy_type npy_types[] = {
-    {"b1", WEFT_BOOL}, {"u1", WEFT_U8},  {"i1", WEFT_I8},  {"i2", WEFT_I16},
-    {"i4", WEFT_I32},  {"i8", WEFT_I64}, {"f2", WEFT_F16}, {"V2", WEFT_BF16},
-    {"f4", WEFT_F32},  {"f8", WEFT_F64}, {"c8", WEFT_C64}, {"c16", WEFT_C128},
-};
-
-static bool find_type(const npy_word *code, weft_dtype *out)
+static bool find_type(const npy_word *word, weft_dtype *out)
 {
-    for (size_t i = 0; i < sizeof(npy_types) / sizeof(npy_types[0]); i++) {
-        if (word_is(code, npy_types[i].code)) {
-            *out = npy_types[i].type;
-            return true;
-        }
+#define TYPE(name, number, bytes, text, kind, part, array, code, ...)          \
+    if ((code) != NULL && word_is(word, code)) {                               \
+        *out = WEFT_##name;                                                    \
+        return true;                                                           \
     }
+    WEFT_DTYPE_TABLE(TYPE)
+#undef TYPE
     return false;
 }
 

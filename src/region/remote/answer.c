@@ -87,11 +87,10 @@ static bool can_add(const question *q)
     const wf_rows_ask *ask = &q->ask;
     uint64_t unit;
 
-    if (ask->type >= WF_DTYPE_COUNT ||
-        !weft_op_applies(WEFT_OP_SUM, (weft_dtype)ask->type)) {
+    if (!wf_op_applies(WEFT_OP_SUM, (weft_dtype)ask->type)) {
         return false;
     }
-    unit = wf_rows_unit((weft_dtype)ask->type);
+    unit = wf_dtype_bytes(wf_dtype_part((weft_dtype)ask->type));
     return ask->bytes % weft_dtype_size((weft_dtype)ask->type) == 0 &&
            ask->skip % unit == 0 && q->region->part.pitch % unit == 0;
 }

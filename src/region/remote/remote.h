@@ -146,12 +146,4 @@ static inline int64_t wf_rows_id(const weft_ids *ids, uint64_t i)
                                  : ((const int32_t *)ids->at)[i];
 }
 
-/* Bytes by which elements of this type are moved and added. */
-static inline uint64_t wf_rows_unit(weft_dtype type)
-{
-    uint64_t bytes = weft_dtype_size(type);
-
-    return type == WEFT_C64 || type == WEFT_C128 ? bytes / 2 : bytes;
-}
-
 #endif

@@ -16,32 +16,9 @@
 #define BYTES_MAX (1ull << 62)
 #define IDS_MAX (1ull << 46)
 
-typedef enum number_class {
-    CLASS_INTEGER, /* with bool */
-    CLASS_FLOATING,
-    CLASS_COMPLEX,
-    CLASS_PAIR
-} number_class;
-
-static number_class class_of(weft_dtype type)
+static bool are_both(weft_dtype a, weft_dtype b, unsigned classes)
 {
-    switch (type) {
-    case WEFT_F16:
-    case WEFT_BF16:
-    case WEFT_F32:
-    case WEFT_F64:
-        return CLASS_FLOATING;
-    case WEFT_C64:
-    case WEFT_C128:
-        return CLASS_COMPLEX;
-    case WEFT_PAIR_F32:
-    case WEFT_PAIR_F64:
-    case WEFT_PAIR_I32:
-    case WEFT_PAIR_I64:
-        return CLASS_PAIR;
-    default:
-        return CLASS_INTEGER;
-    }
+    return wf_dtype_is(a, classes) && wf_dtype_is(b, classes);
 }
 
 static weft_status check_types(wf_rows_op op, weft_dtype table, weft_dtype rows)
@@ -64,7 +41,9 @@ static weft_status check_types(wf_rows_op op, weft_dtype table, weft_dtype rows)
                        "have the same type",
                        weft_dtype_name(rows), weft_dtype_name(table));
     }
-    if (class_of(table) != class_of(rows) || class_of(table) == CLASS_PAIR) {
+    if (!are_both(table, rows, WF_WHOLE) &&
+        !are_both(table, rows, WF_FLOATING) &&
+        !are_both(table, rows, WF_COMPLEX)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "cannot convert between a table of %s and rows of %s: "
                        "floating types convert to floating, integers to "
@@ -224,11 +203,8 @@ static weft_status check_places(const wf_rows_call *call)
 static weft_status check_alignment(const wf_rows_call *call)
 {
     const weft_table *t = &call->table;
-    uint64_t part = wf_dtype_bytes(t->type);
+    uint64_t part = wf_dtype_bytes(wf_dtype_part(t->type));
 
-    if (t->type == WEFT_C64 || t->type == WEFT_C128) {
-        part /= 2;
-    }
     assert(part > 0);
     if (call->op == WF_ROWS_ADD &&
         (((uintptr_t)t->at + t->skip) % part != 0 || t->pitch % part != 0)) {

@@ -274,23 +274,19 @@ static void choose_pick(rows_job *job, const wf_rows_call *call,
     };
 }
 
-static weft_dtype part_type(weft_dtype type)
-{
-    return type == WEFT_C64 ? WEFT_F32 : type == WEFT_C128 ? WEFT_F64 : type;
-}
-
 static void choose_work(rows_job *job, const wf_rows_call *call,
                         uint32_t threads)
 {
     const wf_row_kernels *kernels = wf_row_kernels_of(wf_cpu_level_used());
-    weft_dtype far = part_type(call->table.type);
-    weft_dtype near = part_type(call->rows.type);
+    weft_dtype far = wf_dtype_part(call->table.type);
+    weft_dtype near = wf_dtype_part(call->rows.type);
 
     job->bytes = call->far_bytes;
     job->ahead = wf_rows_ahead(call->far_bytes);
-    job->elements = call->table.width;
+    assert(wf_dtype_bytes(far) > 0);
+    job->elements = call->far_bytes / wf_dtype_bytes(far);
     if (call->op == WF_ROWS_ADD) {
-        job->add = kernels->add[call->table.type];
+        job->add = kernels->add[far];
         return;
     }
     if (call->table.type == call->rows.type) {
@@ -305,8 +301,6 @@ static void choose_work(rows_job *job, const wf_rows_call *call,
         }
         return;
     }
-    assert(wf_dtype_bytes(far) > 0);
-    job->elements = call->far_bytes / wf_dtype_bytes(far);
     job->widen = kernels->widen[job->far_to ? near : far];
     job->narrow = kernels->narrow[job->far_to ? far : near];
     job->from_size = wf_dtype_bytes(job->far_to ? near : far);

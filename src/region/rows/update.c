@@ -86,8 +86,7 @@ static weft_status check_weights(const weft_table *weights, const weft_ids *ids,
     if (st != WEFT_OK) {
         return st;
     }
-    if (weights->type != WEFT_F32 && weights->type != WEFT_F16 &&
-        weights->type != WEFT_BF16) {
+    if (!wf_dtype_trains(weights->type)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "rows_update: weights must be f32, f16 or bf16, not %s",
                        weft_dtype_name(weights->type));
@@ -224,8 +223,7 @@ weft_status weft_rows_unique(const weft_ids *ids, const weft_rows *grads,
     if (ids == NULL || grads == NULL || out_grads == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "rows_unique: an argument is NULL");
     }
-    if (grads->type != WEFT_F32 && grads->type != WEFT_F16 &&
-        grads->type != WEFT_BF16) {
+    if (!wf_dtype_trains(grads->type)) {
         return wf_fail(
             WEFT_ERR_INVALID,
             "rows_unique: gradients must be f32, f16 or bf16, not %s",

@@ -54,11 +54,14 @@ WF_INLINE word word_sum(weft_dtype type, word a, word b)
     case WEFT_BOOL:
         return (word)((((word_u8)a != 0) | ((word_u8)b != 0)) & 1);
     case WEFT_U8:
+    case WEFT_I8:
         return (word)((word_u8)a + (word_u8)b);
     case WEFT_I16:
         return (word)((word_u16)a + (word_u16)b);
     case WEFT_I32:
         return (word)((word_u32)a + (word_u32)b);
+    case WEFT_I64:
+        return a + b;
     case WEFT_F16:
         return word_of_f16((word_u16)a, (word_u16)b);
     case WEFT_BF16:
@@ -67,9 +70,15 @@ WF_INLINE word word_sum(weft_dtype type, word a, word b)
         return (word)((word_f32)a + (word_f32)b);
     case WEFT_F64:
         return (word)((word_f64)a + (word_f64)b);
-    default:
-        return a + b;
+    case WEFT_C64: /* added by their parts */
+    case WEFT_C128:
+    case WEFT_PAIR_F32: /* not added at all */
+    case WEFT_PAIR_F64:
+    case WEFT_PAIR_I32:
+    case WEFT_PAIR_I64:
+        break;
     }
+    return a;
 }
 
 /* Put `sum` where `old` is; if something else is there, that is `old` now. */
@@ -161,31 +170,10 @@ WF_INLINE void add_row(weft_dtype type, size_t element, char *to,
     }
 }
 
-#define ADDING(name, type, element)                                            \
+#define ADDING(name, element)                                                  \
     static void add_##name(char *to, const char *from, size_t n)               \
     {                                                                          \
-        add_row(type, element, to, from, n);                                   \
+        add_row(WEFT_##name, element, to, from, n);                            \
     }
-
-ADDING(bool, WEFT_BOOL, 1)
-ADDING(8, WEFT_U8, 1)
-ADDING(16, WEFT_I16, 2)
-ADDING(32, WEFT_I32, 4)
-ADDING(64, WEFT_I64, 8)
-ADDING(f16, WEFT_F16, 2)
-ADDING(bf16, WEFT_BF16, 2)
-ADDING(f32, WEFT_F32, 4)
-ADDING(f64, WEFT_F64, 8)
-
-/* Complex ones are added by their parts. */
-static void add_c64(char *to, const char *from, size_t n)
-{
-    add_f32(to, from, 2 * n);
-}
-
-static void add_c128(char *to, const char *from, size_t n)
-{
-    add_f64(to, from, 2 * n);
-}
 
 #endif

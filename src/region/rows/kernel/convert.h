@@ -23,24 +23,27 @@
         }                                                                      \
     }
 
-CONVERSION(f32_from_f16, uint32_t, uint16_t, half_f32_from_f16(x))
-CONVERSION(f32_from_bf16, uint32_t, uint16_t, (uint32_t)x << 16)
-CONVERSION(f32_from_f32, uint32_t, uint32_t, x)
-CONVERSION(f32_from_f64, float, double, (float)x)
-CONVERSION(f32_to_f16, uint16_t, uint32_t, half_f16_from_f32(x))
-CONVERSION(f32_to_bf16, uint16_t, uint32_t, half_bf16_from_f32(x))
-CONVERSION(f32_to_f64, double, float, (double)x)
+CONVERSION(widen_F16, uint32_t, uint16_t, half_f32_from_f16(x))
+CONVERSION(widen_BF16, uint32_t, uint16_t, (uint32_t)x << 16)
+CONVERSION(widen_F32, uint32_t, uint32_t, x)
+CONVERSION(widen_F64, float, double, (float)x)
+CONVERSION(narrow_F16, uint16_t, uint32_t, half_f16_from_f32(x))
+CONVERSION(narrow_BF16, uint16_t, uint32_t, half_bf16_from_f32(x))
+CONVERSION(narrow_F64, double, float, (double)x)
+#define narrow_F32 widen_F32
 
-CONVERSION(i64_from_bool, int64_t, uint8_t, x != 0)
-CONVERSION(i64_from_u8, int64_t, uint8_t, x)
+CONVERSION(widen_BOOL, int64_t, uint8_t, x != 0)
+CONVERSION(widen_U8, int64_t, uint8_t, x)
 /* NOLINTNEXTLINE(bugprone-signed-char-misuse): it is a number. */
-CONVERSION(i64_from_i8, int64_t, int8_t, x)
-CONVERSION(i64_from_i16, int64_t, int16_t, x)
-CONVERSION(i64_from_i32, int64_t, int32_t, x)
-CONVERSION(i64_from_i64, int64_t, int64_t, x)
-CONVERSION(i64_to_bool, uint8_t, int64_t, x != 0)
-CONVERSION(i64_to_8, uint8_t, uint64_t, (uint8_t)x)
-CONVERSION(i64_to_16, uint16_t, uint64_t, (uint16_t)x)
-CONVERSION(i64_to_32, uint32_t, uint64_t, (uint32_t)x)
+CONVERSION(widen_I8, int64_t, int8_t, x)
+CONVERSION(widen_I16, int64_t, int16_t, x)
+CONVERSION(widen_I32, int64_t, int32_t, x)
+CONVERSION(widen_I64, int64_t, int64_t, x)
+CONVERSION(narrow_BOOL, uint8_t, int64_t, x != 0)
+CONVERSION(narrow_U8, uint8_t, uint64_t, (uint8_t)x)
+CONVERSION(narrow_I16, uint16_t, uint64_t, (uint16_t)x)
+CONVERSION(narrow_I32, uint32_t, uint64_t, (uint32_t)x)
+#define narrow_I8 narrow_U8
+#define narrow_I64 widen_I64
 
 #endif

@@ -51,6 +51,25 @@ COPIES(any, bytes)
             kind##_64, kind##_128, kind##_256, kind##_512, kind##_any,         \
     }
 
+/* What has kernels of its own: complex numbers have those of their parts, and
+ * pairs are only copied. */
+#define OF_BOOL(...) __VA_ARGS__
+#define OF_INTEGER(...) __VA_ARGS__
+#define OF_NARROW_FLOAT(...) __VA_ARGS__
+#define OF_FLOAT(...) __VA_ARGS__
+#define OF_COMPLEX(...)
+#define OF_PAIR(...)
+
+#define ADD(name, number, bytes, text, kind, ...) OF_##kind(ADDING(name, bytes))
+WEFT_DTYPE_TABLE(ADD)
+
+#define WIDEN_ROW(name, number, bytes, text, kind, ...)                        \
+    OF_##kind([number] = widen_##name, )
+#define NARROW_ROW(name, number, bytes, text, kind, ...)                       \
+    OF_##kind([number] = narrow_##name, )
+#define ADD_ROW(name, number, bytes, text, kind, ...)                          \
+    OF_##kind([number] = add_##name, )
+
 const wf_row_kernels WF_ROW_KERNELS = {
     .fetch = CLASSES(fetch),
     .put = CLASSES(put),
@@ -58,47 +77,9 @@ const wf_row_kernels WF_ROW_KERNELS = {
     .pick_i64 = CLASSES(pick_i64),
     .stream_i32 = CLASSES(stream_i32),
     .stream_i64 = CLASSES(stream_i64),
-    .widen =
-        {
-            [WEFT_BOOL] = i64_from_bool,
-            [WEFT_U8] = i64_from_u8,
-            [WEFT_I8] = i64_from_i8,
-            [WEFT_I16] = i64_from_i16,
-            [WEFT_I32] = i64_from_i32,
-            [WEFT_I64] = i64_from_i64,
-            [WEFT_F16] = f32_from_f16,
-            [WEFT_BF16] = f32_from_bf16,
-            [WEFT_F32] = f32_from_f32,
-            [WEFT_F64] = f32_from_f64,
-        },
-    .narrow =
-        {
-            [WEFT_BOOL] = i64_to_bool,
-            [WEFT_U8] = i64_to_8,
-            [WEFT_I8] = i64_to_8,
-            [WEFT_I16] = i64_to_16,
-            [WEFT_I32] = i64_to_32,
-            [WEFT_I64] = i64_from_i64,
-            [WEFT_F16] = f32_to_f16,
-            [WEFT_BF16] = f32_to_bf16,
-            [WEFT_F32] = f32_from_f32,
-            [WEFT_F64] = f32_to_f64,
-        },
-    .add =
-        {
-            [WEFT_BOOL] = add_bool,
-            [WEFT_U8] = add_8,
-            [WEFT_I8] = add_8,
-            [WEFT_I16] = add_16,
-            [WEFT_I32] = add_32,
-            [WEFT_I64] = add_64,
-            [WEFT_F16] = add_f16,
-            [WEFT_BF16] = add_bf16,
-            [WEFT_F32] = add_f32,
-            [WEFT_F64] = add_f64,
-            [WEFT_C64] = add_c64,
-            [WEFT_C128] = add_c128,
-        },
+    .widen = {WEFT_DTYPE_TABLE(WIDEN_ROW)},
+    .narrow = {WEFT_DTYPE_TABLE(NARROW_ROW)},
+    .add = {WEFT_DTYPE_TABLE(ADD_ROW)},
     .survey_i32 = survey_i32,
     .survey_i64 = survey_i64,
 };

@@ -58,7 +58,8 @@ enum { WF_ROW_SIZES = 10, WF_ROW_ANY = WF_ROW_SIZES, WF_ROW_CLASSES };
 typedef void wf_widen_fn(void *to, const void *from, size_t n);
 
 /* to[i] += from[i] for `n` elements, each whole for all threads and processes
- * that do the same. `to` is aligned to its elements (complex: their parts). */
+ * that do the same. `to` is aligned to its elements. NULL where there is none:
+ * complex numbers are added by their parts. */
 typedef void wf_add_fn(char *to, const char *from, size_t n);
 
 /* What there is to know of ids before anything is written. */
