@@ -4,8 +4,10 @@
  * back. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "coll/coll.h"
 #include "comm/wait.h"
 #include "wt.h"
 #include "wt_cmocka.h"
@@ -354,6 +356,88 @@ static void an_interrupted_wait_says_what_it_was_for(void **state)
     wt_run_both(1, NULL, interrupted_body);
 }
 
+/* --- descriptors -----------------------------------------------------------
+ */
+
+/* The transport of a rank with itself, with a descriptor. */
+static struct {
+    int fd;
+    unsigned armed;
+} eventful;
+
+static weft_status eventful_open(const wf_port_setup *setup, wf_port **out)
+{
+    eventful.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    eventful.armed = 0;
+    return wf_transport_self.open(setup, out);
+}
+
+static void eventful_close(wf_port *port)
+{
+    wf_transport_self.close(port);
+    close(eventful.fd);
+}
+
+static int eventful_descriptor(const wf_port *port)
+{
+    (void)port;
+    return eventful.fd;
+}
+
+/* Not now; then yes, and there is something to do right after. */
+static bool eventful_arm(wf_port *port)
+{
+    uint64_t one = 1;
+
+    (void)port;
+    return eventful.armed++ > 0 &&
+           write(eventful.fd, &one, sizeof(one)) == (ssize_t)sizeof(one);
+}
+
+static weft_status armed_look(wf_wait *w)
+{
+    uint64_t count;
+
+    wf_wait_drive(w);
+    return read(eventful.fd, &count, sizeof(count)) > 0 ? WEFT_OK : WF_PENDING;
+}
+
+static void armed_body(weft_world *world)
+{
+    static const wf_pace at_once = {.nap_ns = FOR_EVER};
+    wf_goal goal = wf_goal_none(world, NULL);
+    wf_wait w;
+
+    for (unsigned second = 0; second < 2; second++) {
+        eventful.armed = 0;
+        wf_wait_begin(&w, &goal, true);
+        wf_wait_pace(&w, &at_once);
+        w.listens = second ? sleeper_listens : NULL;
+        WT_OK(wf_wait_run(&w, armed_look));
+        WT_CHECK(eventful.armed == 2);
+    }
+}
+
+static void
+a_wait_sleeps_when_ports_are_armed_and_a_descriptor_wakes_it(void **state)
+{
+    wf_transport transport = wf_transport_self;
+    const wf_transport *const transports[] = {&transport, NULL};
+    static const wf_engine *const engines[] = {&wf_engine_alone, NULL};
+    wf_parts parts = {.transports = transports,
+                      .layers = {[WF_LAYER_COLL] = {&wf_coll_layer, engines}},
+                      .agree = wf_coll_agree};
+
+    (void)state;
+    transport.open = eventful_open;
+    transport.close = eventful_close;
+    transport.descriptor = eventful_descriptor;
+    transport.arm = eventful_arm;
+    wt_parts = &parts;
+    wt_run_both(1, NULL, armed_body);
+    wt_parts = NULL;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -365,6 +449,8 @@ int main(void)
             nothing_that_comes_before_the_last_look_is_over_is_slept_through),
         cmocka_unit_test(one_that_leaves_the_driving_to_others_sleeps_at_once),
         cmocka_unit_test(an_interrupted_wait_says_what_it_was_for),
+        cmocka_unit_test(
+            a_wait_sleeps_when_ports_are_armed_and_a_descriptor_wakes_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
