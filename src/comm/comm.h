@@ -171,6 +171,14 @@ weft_status wf_comm_build(weft_world *world, weft_comm *parent,
                           const uint32_t *members, uint32_t size, uint64_t salt,
                           uint64_t timeout_ns, weft_comm **out);
 
+/* For wf_comm_build: the memory of one, not yet anything else; and put it among
+ * the world's, where others may break it by mail. */
+weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
+                          uint32_t size, weft_comm **out);
+void wf_comm_free(weft_comm *comm);
+void wf_comm_list(weft_comm *comm);
+void wf_comm_unlist(weft_comm *comm); /* if it is there */
+
 /* End it, whatever is pending. Its memory stays while requests exist: a thread
  * may be waiting for one. */
 void wf_comm_close(weft_comm *comm);

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making communicators.
+ *
+ * The first member leads. It picks the id, makes the segment if the members
+ * share memory, and mails both to the others as a ticket; each maps it and
+ * replies; when all are ready the first says so. Thus either all have it or
+ * none has, and all get the reason: in the ticket if the first has failed, in
+ * the verdict if another has. */
+#include "comm/comm.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/time.h"
+#include "comm/ids.h"
+#include "comm/mail.h"
+
+/* The leader's explanation needs a moment longer than the members wait. */
+#define EXPLAIN_NS (WF_SEC / 2)
+
+typedef struct ticket {
+    int32_t status; /* of the first member; with a text if it failed */
+    uint32_t id;
+    uint64_t bytes; /* of the segment; 0: none */
+    char text[WF_DETAIL_MAX];
+} ticket;
+
+typedef struct build {
+    weft_comm *comm; /* NULL: there was no memory for it */
+    wf_mail_group group;
+    uint64_t salt;
+} build;
+
+static uint64_t build_key(const build *b, enum wf_mail_step step)
+{
+    return wf_mail_key(b->group.member, b->group.size, b->salt, step);
+}
+
+/* Others may have it already, or be about to get it. */
+static weft_status build_give_up(build *b, weft_status st)
+{
+    if (b->comm != NULL && b->comm->shared != NULL) {
+        st = wf_comm_break(b->comm, st, weft_error_detail());
+    }
+    return st;
+}
+
+static size_t done_bytes(const weft_comm *comm)
+{
+    return wf_round_up(comm->size * sizeof(wf_comm_done), WF_COMM_PAGE);
+}
+
+static size_t segment_bytes(const weft_comm *comm)
+{
+    return WF_COMM_PAGE + done_bytes(comm) + wf_layers_area(comm);
+}
+
+static void use_segment(weft_comm *comm)
+{
+    comm->shared = comm->segment.base;
+    comm->done =
+        (wf_comm_done *)(void *)((char *)comm->segment.base + WF_COMM_PAGE);
+}
+
+static weft_status enter(weft_comm *comm)
+{
+    unsigned char *base = comm->segment.base;
+
+    wf_comm_list(comm);
+    return wf_layers_attach(
+        comm, base == NULL ? NULL : base + WF_COMM_PAGE + done_bytes(comm));
+}
+
+static weft_status make_segment(weft_comm *comm)
+{
+    size_t bytes = segment_bytes(comm);
+    weft_status st =
+        wf_segment_create("a communicator", bytes,
+                          (wf_huge)comm->world->settings.huge, &comm->segment);
+
+    if (st == WEFT_OK) {
+        st = wf_segment_populate(&comm->segment, 0,
+                                 WF_COMM_PAGE + done_bytes(comm));
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    use_segment(comm);
+    comm->shared->magic = WF_COMM_MAGIC;
+    comm->shared->version = WF_COMM_VERSION;
+    comm->shared->members = comm->size;
+    comm->shared->bytes = comm->segment.bytes;
+    return WEFT_OK;
+}
+
+/* The reason is told by the rank that has it; the others name that rank. */
+static void name_rank(const build *b, uint32_t member, char *text, size_t room)
+{
+    const uint32_t rank = b->group.member[member];
+    const wf_peer *p = &b->group.world->host->peer[rank];
+    char why[WF_DETAIL_MAX];
+
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    snprintf(text, room, "rank %u (pid %d on %s): %.800s", rank, p->pid,
+             p->host, why);
+}
+
+static weft_status lead_make(weft_comm *comm)
+{
+    weft_status st = wf_ids_pick(comm);
+
+    if (st == WEFT_OK && comm->one_node && comm->size > 1) {
+        st = make_segment(comm);
+    }
+    return st == WEFT_OK ? enter(comm) : st;
+}
+
+static weft_status send_tickets(build *b, weft_status own, const char *why)
+{
+    ticket t = {.status = (int32_t)own};
+    weft_status st = WEFT_OK;
+    int fd = -1;
+
+    snprintf(t.text, sizeof(t.text), "%s", why);
+    if (own == WEFT_OK) {
+        t.id = b->comm->id;
+        t.bytes = b->comm->segment.bytes;
+        fd = b->comm->segment.fd;
+    }
+    for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
+        st = wf_mail_post(&b->group, r, build_key(b, WF_MAIL_TICKET), &t,
+                          offsetof(ticket, text) + strlen(t.text) + 1, fd);
+    }
+    return st;
+}
+
+/* All of them, also after a failure, so that none is left lying for the next
+ * creation by the same ranks. `*told` and `why` are the first failure. */
+static weft_status collect_replies(build *b, weft_status *told,
+                                   char why[WF_DETAIL_MAX])
+{
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
+        weft_status one = WEFT_OK;
+
+        st = wf_mail_take_status(&b->group, r, build_key(b, WF_MAIL_REPLY),
+                                 &one);
+        if (st == WEFT_OK && one != WEFT_OK && *told == WEFT_OK) {
+            *told = one;
+            name_rank(b, r, why, WF_DETAIL_MAX);
+        }
+    }
+    return st;
+}
+
+static weft_status send_verdicts(build *b, weft_status told, const char *why)
+{
+    weft_status st = WEFT_OK;
+
+    for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
+        st = wf_mail_post_status(&b->group, r, build_key(b, WF_MAIL_VERDICT),
+                                 told, why);
+    }
+    return st;
+}
+
+static weft_status lead(build *b, weft_status own)
+{
+    char why[WF_DETAIL_MAX] = "";
+    weft_status told = own == WEFT_OK ? lead_make(b->comm) : own;
+    weft_status st;
+
+    if (told != WEFT_OK) {
+        snprintf(why, sizeof(why), "%s", weft_error_detail());
+    }
+    st = send_tickets(b, told, why);
+    if (st == WEFT_OK && told == WEFT_OK) {
+        st = collect_replies(b, &told, why);
+        if (st == WEFT_OK) {
+            st = send_verdicts(b, told, why);
+        }
+    }
+    if (st != WEFT_OK) {
+        return build_give_up(b, st);
+    }
+    return told == WEFT_OK ? told : wf_fail(told, "%s", why);
+}
+
+/* Check what a peer wrote. */
+static weft_status check_ticket(const build *b, const ticket *t, size_t n)
+{
+    if (n <= offsetof(ticket, text) || ((const char *)t)[n - 1] != '\0' ||
+        t->id % 2 != 0) {
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "rank %u sent a malformed ticket for a communicator "
+                       "that it leads",
+                       b->group.member[0]);
+    }
+    return WEFT_OK;
+}
+
+static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
+{
+    weft_status st;
+
+    if (fd < 0 || t->bytes < segment_bytes(comm)) {
+        if (fd >= 0) {
+            close(fd);
+        }
+        return wf_fail(WEFT_ERR_MISMATCH,
+                       "rank %u and rank %u differ in the settings that size a "
+                       "communicator",
+                       comm->member[0], comm->member[comm->rank]);
+    }
+    st =
+        wf_segment_attach("a communicator", fd, t->bytes, true, &comm->segment);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    use_segment(comm);
+    if (comm->shared->magic != WF_COMM_MAGIC ||
+        comm->shared->version != WF_COMM_VERSION ||
+        comm->shared->members != comm->size) {
+        return wf_fail(WEFT_ERR_PROTOCOL, "not a communicator's segment");
+    }
+    return WEFT_OK;
+}
+
+/* What this member does with a good ticket; `fd` is taken over. */
+static weft_status follow_make(build *b, const ticket *t, int fd,
+                               weft_status own)
+{
+    weft_comm *comm = b->comm;
+
+    if (own != WEFT_OK || !comm->one_node) {
+        if (fd >= 0) {
+            close(fd);
+        }
+    } else {
+        own = attach_segment(comm, t, fd);
+    }
+    if (own == WEFT_OK) {
+        comm->id = t->id;
+        wf_ids_open(comm);
+        own = enter(comm);
+    }
+    return own;
+}
+
+/* Say whether this member has it, and hear whether all have. */
+static weft_status reply(build *b, weft_status own)
+{
+    char why[WF_DETAIL_MAX];
+    weft_status verdict = WEFT_OK;
+    weft_status st;
+
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    st = wf_mail_post_status(&b->group, 0, build_key(b, WF_MAIL_REPLY), own,
+                             own == WEFT_OK ? "" : why);
+    if (st == WEFT_OK) {
+        st = wf_mail_take_status(&b->group, 0, build_key(b, WF_MAIL_VERDICT),
+                                 &verdict);
+    }
+    if (st != WEFT_OK) {
+        return build_give_up(b, st);
+    }
+    return own != WEFT_OK ? wf_fail(own, "%s", why) : verdict;
+}
+
+/* The first member could not make it, and says why. */
+static weft_status refused(const build *b, const ticket *t, int fd)
+{
+    weft_status st = wf_status_told(t->status);
+    char why[WF_DETAIL_MAX];
+
+    if (fd >= 0) {
+        close(fd);
+    }
+    wf_fail(st, "%s", t->text);
+    name_rank(b, 0, why, sizeof(why));
+    return wf_fail(st, "%s", why);
+}
+
+static weft_status follow(build *b, weft_status own)
+{
+    ticket t = {0};
+    size_t n = sizeof(t);
+    char why[WF_DETAIL_MAX];
+    int fd = -1;
+    weft_status st;
+
+    snprintf(why, sizeof(why), "%s", weft_error_detail());
+    b->group.deadline_ns += EXPLAIN_NS;
+    st = wf_mail_take(&b->group, 0, build_key(b, WF_MAIL_TICKET), &t, &n, &fd);
+    if (!wf_await_spent(st)) {
+        return st;
+    }
+    if (st == WEFT_OK) {
+        st = check_ticket(b, &t, n);
+    }
+    if (st == WEFT_OK && t.status != WEFT_OK) {
+        return refused(b, &t, fd);
+    }
+    if (own != WEFT_OK) {
+        st = wf_fail(own, "%s", why);
+    }
+    return reply(b, follow_make(b, &t, fd, st));
+}
+
+weft_status wf_comm_build(weft_world *world, weft_comm *parent,
+                          const uint32_t *members, uint32_t size, uint64_t salt,
+                          uint64_t timeout_ns, weft_comm **out)
+{
+    build b = {.group = {.world = world,
+                         .comm = parent,
+                         .member = members,
+                         .size = size,
+                         .deadline_ns = wf_now_ns() + timeout_ns},
+               .salt = salt};
+    weft_status st = wf_comm_alloc(world, members, size, &b.comm);
+
+    if (st == WEFT_OK) {
+        atomic_init(&b.comm->timeout_ns, timeout_ns);
+    }
+    st = members[0] == world->host->rank ? lead(&b, st) : follow(&b, st);
+    if (st != WEFT_OK) {
+        if (b.comm != NULL) {
+            wf_ids_close(b.comm);
+            wf_comm_unlist(b.comm);
+            wf_layers_detach(b.comm);
+            wf_comm_free(b.comm);
+        }
+        return st;
+    }
+    wf_segment_close_fd(&b.comm->segment);
+    wf_world_acquire(world);
+    *out = b.comm;
+    return WEFT_OK;
+}
