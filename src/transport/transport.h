@@ -93,7 +93,7 @@
 /* Bounds of active messages that every transport can carry. */
 #define WF_AM_IDS 16
 #define WF_AM_HEADER_MAX 64
-#define WF_AM_PAYLOAD_MAX 4096
+#define WF_AM_PAYLOAD_MAX 8192
 
 typedef struct wf_port wf_port;
 
