@@ -5,8 +5,9 @@
 #include "conform.h"
 
 static const size_t header_sizes[] = {0, 1, 8, 63, 64};
-static const size_t payload_sizes[] = {0, 1, 8, 100, 1000, 4095, 4096};
-enum { HEADERS = 5, PAYLOADS = 7, ALL_SIZES = HEADERS * PAYLOADS };
+static const size_t payload_sizes[] = {
+    0, 1, 8, 100, 1000, 4096, WF_AM_PAYLOAD_MAX - 1, WF_AM_PAYLOAD_MAX};
+enum { HEADERS = 5, PAYLOADS = 8, ALL_SIZES = HEADERS * PAYLOADS };
 
 /* Send one, as often as memory is short. */
 static void am_send(conform *c, uint32_t to, uint32_t id, const void *header,
@@ -43,7 +44,7 @@ static void sizes_body(conform *c)
     am_count count = {.from = c->sender};
     unsigned rounds = conform_times(c, 24) / 8;
     unsigned char header[64];
-    unsigned char payload[4096];
+    unsigned char payload[WF_AM_PAYLOAD_MAX];
 
     c->t->handle(c->port, 7, on_sized, &count);
     conform_meet(c);
