@@ -234,8 +234,8 @@ static const setting table[] = {
      "Ranks with different names map no memory of each other, even on one "
      "host"},
     {"TRANSPORTS", "auto", parse_transports, AT(transports),
-     "Transports that may be used, with commas between (self,shm); they must "
-     "be there. auto: all that are"},
+     "Transports that may be used, with commas between (self,shm), the same "
+     "on all ranks; they must be there. auto: all that are"},
     {"ENGINE", "auto", parse_engine, AT(engine),
      "The engine of all collectives, by name (shm, message), where it can "
      "serve"},
