@@ -84,25 +84,23 @@ weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
     return st;
 }
 
-/* Where all calls up to a size, of whatever type, are the first engine's, and
- * their comparison, too, a blocking call looks no further. Ranks see different
- * sizes of a v-form, so these must all be that engine's. */
-static void freeze_quick(wf_coll *coll, uint8_t kind)
+/* Up to which size are all calls of a kind, of whatever type, for the engine by
+ * which members meet? Ranks see different sizes of a v-form, so these must all
+ * be. */
+static size_t quick_until(const wf_coll *coll, uint8_t kind)
 {
     const wf_coll_row *row = coll->row[kind];
-    const wf_engine *engine = row->seat->engine;
-    uint64_t until = wf_call_is(kind, WF_ALL_LENGTHS | WF_OWN_LENGTHS) &&
-                             row->offer.until != UINT64_MAX
-                         ? 0
-                         : row->offer.until;
+    const wf_coll_seat *meets = wf_coll_meets(coll);
+    bool same_size = !wf_call_is(kind, WF_ALL_LENGTHS | WF_OWN_LENGTHS);
 
-    if (engine->quick != NULL && row->seat == wf_coll_meets(coll) &&
-        row->offer.from == 0 && row->offer.types == WF_ALL_TYPES) {
-        coll->quick[kind] = (wf_coll_quick){
-            .until = until < engine->quick_until ? until : engine->quick_until,
-            .fn = engine->quick,
-            .state = row->seat->state};
+    if (meets->engine->quick == NULL || row->seat != meets ||
+        !(covers_all(&row->offer) || (same_size && row->offer.from == 0 &&
+                                      row->offer.types == WF_ALL_TYPES))) {
+        return 0;
     }
+    return row->offer.until < meets->engine->quick_until
+               ? row->offer.until
+               : meets->engine->quick_until;
 }
 
 /* --- with each communicator ----------------------------------------------- */
@@ -223,8 +221,10 @@ static weft_status coll_attach(weft_comm *comm, void *area, void **state)
         coll_detach(comm, coll);
         return st;
     }
+    coll->quick = wf_coll_meets(coll)->engine->quick;
+    coll->quick_state = wf_coll_meets(coll)->state;
     for (uint8_t k = 0; k < WF_CALL_KINDS; k++) {
-        freeze_quick(coll, k);
+        coll->quick_until[k] = quick_until(coll, k);
     }
     if (comm->rank == 0) {
         tell(comm, coll);

@@ -20,16 +20,14 @@ typedef struct wf_coll_row {
     wf_coll_seat *seat;
 } wf_coll_row;
 
-/* Blocking calls of a kind of fewer than `until` bytes. */
-typedef struct wf_coll_quick {
-    size_t until;
-    weft_status (*fn)(wf_coll_op *op);
-    void *state;
-} wf_coll_quick;
-
 /* What src/coll keeps with a communicator; it does not change. */
 typedef struct wf_coll {
-    wf_coll_quick quick[WF_CALL_KINDS];
+    /* Blocking calls of a kind of fewer than so many bytes are for the fast
+     * path of the engine by which members meet. That and its state do not
+     * depend on the kind: what is read next need not wait for it. */
+    weft_status (*quick)(wf_coll_op *op);
+    void *quick_state;
+    size_t quick_until[WF_CALL_KINDS];
     /* By kind: the first row that covers a call serves it, and some row covers
      * all. */
     wf_coll_row row[WF_CALL_KINDS][WF_ENGINES];

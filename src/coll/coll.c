@@ -145,7 +145,7 @@ static weft_status run_to_end(wf_coll_op *op, bool begun)
 static weft_status run(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    const wf_coll_quick *quick = &wf_coll_of(comm)->quick[op->op.call.kind];
+    const wf_coll *coll = wf_coll_of(comm);
     bool begun = false;
     weft_status st = wf_comm_check(comm);
 
@@ -158,10 +158,10 @@ static weft_status run(wf_coll_op *op)
     op->op.sequence = comm->sequence++;
     wf_comm_show(comm, &op->op);
     st = WF_PENDING;
-    if (op->bytes < quick->until) {
-        op->state = quick->state;
+    if (op->bytes < coll->quick_until[op->op.call.kind]) {
+        op->state = coll->quick_state;
         op->next = NULL;
-        st = quick->fn(op);
+        st = coll->quick(op);
         begun = true;
     }
     if (st != WEFT_OK) {
