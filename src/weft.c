@@ -19,6 +19,7 @@ static const wf_engine *const engines[] = {
     &wf_engine_message,
     NULL,
 };
+_Static_assert(sizeof(engines) / sizeof(*engines) <= WF_ENGINES + 1, "room");
 
 const wf_parts wf_weft_parts = {
     .transports = transports,

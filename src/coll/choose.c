@@ -72,6 +72,9 @@ weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
         coll->seat[i] = (wf_coll_seat){.engine = engine[i]};
     }
     st = choose_rows(comm, WF_CALL_ALLOC, coll, memory);
+    if (st == WEFT_OK) {
+        coll->memory = memory[0].seat;
+    }
     for (unsigned k = 0; k < WF_CALL_KINDS && st == WEFT_OK; k++) {
         /* Ranks that only meet do so at one place, whatever for. */
         wf_call_kind kind = wf_call_is((uint8_t)k, WF_HAS_DATA)
@@ -80,7 +83,6 @@ weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
 
         st = choose_rows(comm, kind, coll, coll->row[k]);
     }
-    coll->memory = memory[0].seat;
     return st;
 }
 

@@ -5,8 +5,6 @@
 
 #include "coll/engine.h"
 
-#define WF_ENGINES 6u
-
 /* An engine, and what it keeps with the communicator. */
 typedef struct wf_coll_seat {
     const wf_engine *engine;

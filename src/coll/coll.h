@@ -6,6 +6,7 @@
 #include "coll/engine.h"
 #include "comm/layer.h"
 
+/* What it is given are the engines: an array of pointers, NULL at the end. */
 extern const wf_layer wf_coll_layer;
 
 /* Like weft_barrier, by another name: return when all members have made the

@@ -141,6 +141,9 @@ typedef struct wf_engine {
     void (*free)(weft_comm *comm, void *state, void *buffer);
 } wf_engine;
 
+/* As many as there may be. */
+#define WF_ENGINES 6u
+
 extern const wf_engine wf_engine_alone;
 extern const wf_engine wf_engine_shm;
 extern const wf_engine wf_engine_message;

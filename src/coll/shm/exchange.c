@@ -185,23 +185,13 @@ static void bring_lanes(const wf_coll_op *op, shm_state *s, uint64_t chunk)
     copy_own_piece(op, chunk);
 }
 
-static void ring_takers(const wf_coll_op *op)
+static void ring(const wf_coll_op *op,
+                 bool (*whom)(const wf_coll_op *op, uint32_t member))
 {
     weft_comm *comm = op->op.comm;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        if (r != comm->rank && shm_takes(op, r)) {
-            wf_board_ring(comm->entry[r]);
-        }
-    }
-}
-
-static void ring_bringers(const wf_coll_op *op)
-{
-    weft_comm *comm = op->op.comm;
-
-    for (uint32_t r = 0; r < comm->size; r++) {
-        if (r != comm->rank && shm_brings(op, r)) {
+        if (r != comm->rank && whom(op, r)) {
             wf_board_ring(comm->entry[r]);
         }
     }
@@ -409,7 +399,7 @@ static void take_step(wf_coll_op *op, shm_state *s)
     /* Gives the slots back; pairs with the acquire in taken_by_all. */
     atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->out.value,
                           p->base + p->out, memory_order_release);
-    ring_bringers(op);
+    ring(op, shm_brings);
     op->op.moved++;
 }
 
@@ -482,7 +472,7 @@ weft_status shm_exchange_step(wf_op *base)
         return shm_pull_step(base);
     }
     if (by_chunks(op, base->comm->rank) && bring_step(op, s)) {
-        ring_takers(op);
+        ring(op, shm_takes);
     }
     if (shm_takes(op, base->comm->rank)) {
         take_step(op, s);

@@ -146,24 +146,16 @@ static void take_out(wf_coll_op *op, shm_state *s)
     op->op.moved++;
 }
 
-static bool all_brought(const wf_coll_op *op, const shm_state *s, uint32_t *at)
+/* Have all members brought, or reduced, as many chunks? Those before `*at`
+ * have. */
+static bool all_have(const wf_coll_op *op, bool reduced, uint64_t chunks,
+                     uint32_t *at)
 {
-    const shm_progress *p = shm_of(op);
-
     for (; *at < op->op.comm->size; (*at)++) {
-        if (!shm_reached(&shm_head_of(s, *at)->in, p->base + p->red + 1)) {
-            return false;
-        }
-    }
-    return true;
-}
+        const shm_head *h = shm_head_of(op->state, *at);
 
-static bool all_reduced(const wf_coll_op *op, const shm_state *s, uint32_t *at)
-{
-    const shm_progress *p = shm_of(op);
-
-    for (; *at < op->op.comm->size; (*at)++) {
-        if (!shm_reached(&shm_head_of(s, *at)->red, p->base + p->out + 1)) {
+        if (!shm_reached(reduced ? &h->red : &h->in,
+                         shm_of(op)->base + chunks)) {
             return false;
         }
     }
@@ -219,12 +211,12 @@ weft_status shm_reduce_step(wf_op *base)
     }
     /* Calls are posted after the first chunk is in, so for that one there is
      * nothing more to look at: one line less that has to travel. */
-    if (p->red < p->in &&
-        ((p->red == 0 && p->first_in) || all_brought(op, s, &p->in_at))) {
+    if (p->red < p->in && ((p->red == 0 && p->first_in) ||
+                           all_have(op, false, p->red + 1, &p->in_at))) {
         reduce_share(op, s);
         wf_comm_ring(base->comm);
     }
-    if (p->out < p->red && all_reduced(op, s, &p->red_at)) {
+    if (p->out < p->red && all_have(op, true, p->out + 1, &p->red_at)) {
         take_out(op, s);
     }
     if (p->out < p->chunks) {
