@@ -71,13 +71,15 @@ def check_src(root):
                 yield f"{path.relative_to(root)}:{number}: {breach}"
 
 
-def symbols(nm, path):
-    """What an object file defines and what it refers to, of the names that others see."""
-    command = [nm, "--extern-only", "--format=posix", str(path)]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    words = [line.split() for line in lines]
-    defined = {word[0] for word in words if word[1] not in "Uwv"}
-    return defined, {word[0] for word in words} - defined
+def symbols(nm, objects):
+    """What each object file defines and what it refers to, of the names that others see."""
+    command = [nm, "--print-file-name", "--extern-only", "--format=posix", *objects]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    found = {path: (set(), set()) for path in objects}
+    for line in text.splitlines():
+        path, name, kind, *_ = line.replace(": ", " ", 1).split(" ")
+        found[path][kind in "Uwv"].add(name)
+    return found
 
 
 def layer_of(path):
@@ -88,7 +90,7 @@ def layer_of(path):
 
 def check_links(nm, objects):
     """Of each symbol, the lowest layer that defines it must not lie above who refers to it."""
-    found = {path: symbols(nm, path) for path in objects}
+    found = symbols(nm, objects)
     lowest = {}
     for path, (defined, _) in found.items():
         for name in defined:
@@ -142,7 +144,8 @@ def main():
 
     breaches = [*check_folders(args.root), *check_src(args.root)]
     breaches += [*check_threads(args.root), *check_public(args.root)]
-    breaches += check_links(args.nm, args.objects)
+    if args.objects:
+        breaches += check_links(args.nm, args.objects)
     breaches += check_alone(args.root, args.cc, "c11", ".c")
     if args.cxx.endswith("NOTFOUND"):
         print("no C++ compiler here: the headers are checked as C11 only")
