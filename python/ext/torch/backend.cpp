@@ -192,7 +192,7 @@ void Backend::shutdown()
         try {
             last->wait(patience);
         } catch (const std::exception &) {
-            /* Whoever holds the Work is told. */
+            /* The Work reports it. */
         }
     }
     {

@@ -101,7 +101,8 @@ bool Backend::in_place(const at::Tensor &whole, const at::Tensor &part) const
 void Backend::check_rank(int64_t rank, const char *role, const char *what) const
 {
     TORCH_CHECK_VALUE(rank >= 0 && rank < size_, "weft ", what, ": invalid ",
-                      role, " rank: ", rank, " in a group of ", size_);
+                      role, " rank: ", rank, " is out of range (size ", size_,
+                      ")");
 }
 
 void Backend::check_root(int64_t root, const char *what) const

@@ -9,9 +9,9 @@ namespace weft_torch
 {
 
 Job::Job(Call &&call, weft_comm *comm, std::mutex &lock, Starts starts,
-         std::shared_ptr<Untold> untold)
+         std::shared_ptr<Unreported> unreported)
     : call_(std::move(call)), comm_(comm), lock_(lock),
-      starts_(std::move(starts)), untold_(std::move(untold)),
+      starts_(std::move(starts)), unreported_(std::move(unreported)),
       gate_(at::zeros(
           {1}, at::TensorOptions(at::kInt).pinned_memory(!device().is_cpu()))),
       unfinished_(starts_.size())
@@ -25,28 +25,28 @@ Job::~Job()
     }
 }
 
-void Job::queue_start(Lane &lane)
+void Job::queue_start(StagingStream &stream)
 {
-    lane.follow_current();
+    stream.follow_current();
     if (receives()) {
         start();
         throw_error();
         return;
     }
-    lane.copy([self = shared_from_this()] { self->call_.buffers.fill(); });
-    lane.call(start_now, this);
+    stream.copy([self = shared_from_this()] { self->call_.buffers.fill(); });
+    stream.call(start_now, this);
 }
 
 /* A send is over for the stream when it has been started. */
-void Job::queue_end(Lane &lane)
+void Job::queue_end(StagingStream &stream)
 {
     if (call_.buffers.writes_copies()) {
-        lane.wait_for(gate_);
-        lane.copy(
+        stream.wait_for(gate_);
+        stream.copy(
             [self = shared_from_this()] { self->call_.buffers.copy_back(); });
     }
-    mark_ = lane.mark();
-    lane.uses(call_.buffers);
+    event_ = stream.record();
+    stream.uses(call_.buffers);
 }
 
 void Job::start_now(void *job)
@@ -59,7 +59,7 @@ void Job::start_now(void *job)
 std::exception_ptr Job::start_part(const Start &begin)
 {
     std::lock_guard<std::mutex> guard(lock_);
-    std::exception_ptr earlier = untold_->error();
+    std::exception_ptr earlier = unreported_->error();
     weft_request *request = nullptr;
 
     if (earlier != nullptr) {
@@ -148,7 +148,7 @@ Job::Listeners Job::end()
     if (error_ != nullptr) {
         call_.buffers.poison();
         if (left_) {
-            untold_->note(error_);
+            unreported_->note(error_);
         }
     }
     /* Publishes what the library wrote; the stream's wait sees it after that.
@@ -210,7 +210,7 @@ void Job::leave()
 void Job::block_current()
 {
     leave();
-    mark_->block_current();
+    event_->block_current();
 }
 
 void Job::wait_and_block(std::chrono::milliseconds timeout)
@@ -233,7 +233,7 @@ bool Job::completed() const
 {
     std::lock_guard<std::mutex> guard(mutex_);
 
-    return ended_ && mark_->passed();
+    return ended_ && event_->passed();
 }
 
 bool Job::held() const
@@ -245,12 +245,12 @@ bool Job::held() const
 
 bool Job::queued() const
 {
-    return mark_ != nullptr && !mark_->passed();
+    return event_ != nullptr && !event_->passed();
 }
 
 bool Job::over() const
 {
-    return mark_ != nullptr && completed() && !held();
+    return event_ != nullptr && completed() && !held();
 }
 
 bool Job::left() const

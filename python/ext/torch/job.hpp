@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One call on tensors of a device, and the Work that stands for it. How it is
- * staged, and what becomes of errors, is told in staging.hpp. */
+ * staged, and what becomes of errors, is described in staging.hpp. */
 #pragma once
 
 #include <condition_variable>
@@ -9,13 +9,13 @@
 #include <weft/weft.h>
 
 #include "call.hpp"
-#include "lane.hpp"
+#include "stream.hpp"
 
 namespace weft_torch
 {
 
 /* The first error of a group that came after its caller had gone on. */
-class Untold
+class Unreported
 {
   public:
     void note(const std::exception_ptr &error)
@@ -32,14 +32,14 @@ class Untold
 
         return error_;
     }
-    /* The same, by way of which the program gets to know of it. */
-    std::exception_ptr tell()
+    /* Like error(), where the program gets it. */
+    std::exception_ptr report()
     {
-        told = true;
+        reported = true;
         return error();
     }
 
-    std::atomic<bool> told{false};
+    std::atomic<bool> reported{false};
 
   private:
     mutable std::mutex mutex_;
@@ -52,13 +52,13 @@ class Job : public std::enable_shared_from_this<Job>
 {
   public:
     Job(Call &&call, weft_comm *comm, std::mutex &lock, Starts starts,
-        std::shared_ptr<Untold> untold);
+        std::shared_ptr<Unreported> unreported);
     ~Job();
 
-    /* Queue it on `lane`: what comes before the operation and starts it, then
+    /* Queue it on `stream`: what comes before the operation and starts it, then
      * what comes after it. */
-    void queue_start(Lane &lane);
-    void queue_end(Lane &lane);
+    void queue_start(StagingStream &stream);
+    void queue_end(StagingStream &stream);
 
     const Call &call() const
     {
@@ -76,9 +76,9 @@ class Job : public std::enable_shared_from_this<Job>
     {
         return call_.message != nullptr;
     }
-    Mark &mark()
+    StreamEvent &event()
     {
-        return *mark_;
+        return *event_;
     }
 
     /* Wait until the library has been given it. */
@@ -120,9 +120,9 @@ class Job : public std::enable_shared_from_this<Job>
     weft_comm *comm_;  /* while it has not ended */
     std::mutex &lock_; /* one call of the library at a time */
     const Starts starts_;
-    const std::shared_ptr<Untold> untold_;
+    const std::shared_ptr<Unreported> unreported_;
     at::Tensor gate_; /* pinned; 1 when it has ended */
-    std::unique_ptr<Mark> mark_;
+    std::unique_ptr<StreamEvent> event_;
 
     mutable std::mutex mutex_; /* around all that follows */
     std::condition_variable changed_;

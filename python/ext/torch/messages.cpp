@@ -23,14 +23,16 @@ constexpr uint32_t monitored_tags = 0x80000000u;
 
 uint32_t tag_of(int tag)
 {
-    TORCH_CHECK_VALUE(tag >= 0, "weft: tag is ", tag, "; it must be 0 or more");
+    TORCH_CHECK_VALUE(tag >= 0, "weft: tag is ", tag,
+                      "; it must not be negative");
     return uint32_t(tag);
 }
 
 at::Tensor &only_message(Tensors &tensors)
 {
     TORCH_CHECK_VALUE(tensors.size() == 1,
-                      "weft: a message is one tensor, not ", tensors.size());
+                      "weft: a message must be one tensor, not ",
+                      tensors.size());
     return tensors[0];
 }
 

@@ -56,7 +56,7 @@ void bind_double(py::module_ &module)
 {
     module.def("_stage_host_tensors",
                [](bool on) { weft_torch::Buffers::stages_host = on; });
-    module.def("_wait_for_staged", &weft_torch::wait_for_double_lanes,
+    module.def("_wait_for_staged", &weft_torch::wait_for_double_streams,
                py::call_guard<py::gil_scoped_release>());
 }
 

@@ -92,7 +92,7 @@ void complete_staged(Job &job, Future &future)
     }
     /* Nothing may be thrown here: nobody is there to catch it. */
     try {
-        job.mark().complete(future, c10::IValue(job.call().outputs));
+        job.event().complete(future, c10::IValue(job.call().outputs));
     } catch (...) {
         future.setErrorIfNeeded(std::current_exception());
     }

@@ -17,14 +17,15 @@ Staging::~Staging()
     }
 }
 
-Lane &Staging::lane_of(at::Device device, bool receives)
+StagingStream &Staging::stream_of(at::Device device, bool receives)
 {
-    std::unique_ptr<Lane> &lane = lanes_[{device.index(), receives}];
+    std::unique_ptr<StagingStream> &stream =
+        streams_[{device.index(), receives}];
 
-    if (lane == nullptr) {
-        lane = make_lane(device);
+    if (stream == nullptr) {
+        stream = make_stream(device);
     }
-    return *lane;
+    return *stream;
 }
 
 c10::intrusive_ptr<c10d::Work> Staging::run(Call &&call, weft_comm *comm,
@@ -33,17 +34,17 @@ c10::intrusive_ptr<c10d::Work> Staging::run(Call &&call, weft_comm *comm,
 {
     bool async = call.async;
     auto job = std::make_shared<Job>(std::move(call), comm, lock,
-                                     std::move(starts), untold_);
+                                     std::move(starts), unreported_);
 
     {
         std::lock_guard<std::mutex> one_at_a_time(mutex_);
         c10::DeviceGuard device(job->device());
-        Lane &lane = lane_of(job->device(), job->receives());
+        StagingStream &stream = stream_of(job->device(), job->receives());
 
         reap();
-        job->queue_start(lane);
+        job->queue_start(stream);
         jobs_.push_back(job);
-        job->queue_end(lane);
+        job->queue_end(stream);
     }
     if (async) {
         return c10::make_intrusive<StagedWork>(job, host_waits_, rank, title);
@@ -67,11 +68,11 @@ void Staging::check(const weft_comm *comm, const char *what) const
     weft_status status = weft_comm_error(comm);
 
     if (status != WEFT_OK) {
-        untold_->tell();
+        unreported_->report();
         weft_torch::check(status, what);
     }
-    if (untold_->error() != nullptr) {
-        std::rethrow_exception(untold_->tell());
+    if (unreported_->error() != nullptr) {
+        std::rethrow_exception(unreported_->report());
     }
 }
 
@@ -107,7 +108,7 @@ void Staging::finish(std::chrono::milliseconds patience)
                 job->wait(std::max(time, milliseconds(1)));
             }
         } catch (const std::exception &) {
-            /* Whoever holds the Work is told. */
+            /* The Work reports it. */
         }
     }
 }
@@ -115,7 +116,8 @@ void Staging::finish(std::chrono::milliseconds patience)
 void Staging::close()
 {
     std::lock_guard<std::mutex> guard(mutex_);
-    std::exception_ptr untold = untold_->told ? nullptr : untold_->error();
+    std::exception_ptr unreported =
+        unreported_->reported ? nullptr : unreported_->error();
 
     for (const std::shared_ptr<Job> &job : jobs_) {
         job->cut_off(destroyed_error(job->call().name));
@@ -125,10 +127,10 @@ void Staging::close()
         }
     }
     reap();
-    if (untold != nullptr) {
+    if (unreported != nullptr) {
         TORCH_WARN("an operation failed that the program has not heard of, and "
                    "what it wrote is no result: ",
-                   text_of(untold));
+                   text_of(unreported));
     }
 }
 

@@ -4,14 +4,14 @@
  *
  *   current stream   ...... E1                            E2 ......
  *                            |                            ^
- *   lane                     '-> copy to host, start, ... gate, copy back
+ *   staging stream           '-> copy to host, start, ... gate, copy back
  *                                                  |       ^
  *   library                                        '- the operation
  *
  * All of it is queued when the call is made. "start" is a function that the
  * driver calls on a thread of its own and that only starts the operation; the
  * "gate" is a wait of the stream for a word in pinned memory, which is opened
- * when the operation is over. A receive is started at once, and has a lane of
+ * when the operation is over. A receive is started at once, and has a stream of
  * its own, so that it holds up no send.
  *
  * An operation that fails opens its gate too, for a stream must not wait for
@@ -20,7 +20,7 @@
  *
  * 1. What is copied back is poison (NaN), never the input or a part of a
  * result.
- * 2. The error is told by the Work and its future, as on the host. If they let
+ * 2. The Work and its future report the error, as on the host. If they let
  *    the host go on before it was known, or there was no Work, then every later
  *    call of the group fails with it.
  * 3. Nothing is started after such an error. */
@@ -55,8 +55,8 @@ class Staging
                                        const std::string &title,
                                        std::mutex &lock, Starts starts);
 
-    /* Throws if `comm` is broken, or if an earlier call failed that nobody was
-     * told of; `what` is the call that would be next. */
+    /* Throws if `comm` is broken, or if the error of an earlier call has not
+     * been reported; `what` is the next call. */
     void check(const weft_comm *comm, const char *what) const;
     /* Wait until the library has been given every call that was queued, so
      * that a call on host tensors does not overtake one on device tensors. */
@@ -69,14 +69,15 @@ class Staging
     void close();
 
   private:
-    Lane &lane_of(at::Device device, bool receives);
+    StagingStream &stream_of(at::Device device, bool receives);
     void reap();
 
     std::mutex mutex_;
     bool host_waits_ = false;
-    std::map<std::pair<c10::DeviceIndex, bool>, std::unique_ptr<Lane>> lanes_;
+    std::map<std::pair<c10::DeviceIndex, bool>, std::unique_ptr<StagingStream>>
+        streams_;
     std::list<std::shared_ptr<Job>> jobs_; /* what may still be under way */
-    std::shared_ptr<Untold> untold_ = std::make_shared<Untold>();
+    std::shared_ptr<Unreported> unreported_ = std::make_shared<Unreported>();
 };
 
 } // namespace weft_torch

@@ -24,7 +24,7 @@ double premul_factor(const c10d::ReduceOp &op)
     const auto *factor =
         dynamic_cast<const PremulFactor *>(op.supplement_.get());
 
-    TORCH_CHECK_VALUE(factor != nullptr, "weft: PREMUL_SUM without a factor");
+    TORCH_CHECK_VALUE(factor != nullptr, "weft: PREMUL_SUM requires a factor");
     return factor->tensor_factor.defined()
                ? factor->tensor_factor.item<double>()
                : factor->double_factor;
@@ -43,8 +43,8 @@ void check_written(const at::Tensor &t)
     check_plain(t);
     TORCH_CHECK_VALUE(
         at::has_internal_overlap(t) != at::MemOverlap::Yes,
-        "weft: a tensor that is written to has several elements in one place "
-        "of memory, as an expanded tensor has; clone() it");
+        "weft: elements of a tensor that is written to share memory, as those "
+        "of an expanded tensor do; clone() it");
 }
 
 /* Copies between the user's tensors and ours are, like what the library writes
@@ -135,7 +135,7 @@ weft_op reduction(const c10d::ReduceOp &op)
         return weft_premul_sum(premul_factor(op));
     default:
         TORCH_CHECK_VALUE(false, "weft: reduce operation ", int(op.op_),
-                          " is not known");
+                          " is not supported");
     }
 }
 
@@ -159,16 +159,17 @@ std::vector<weft_part> parts_of(const at::Tensor &whole, size_t pieces,
     int64_t total = 0;
 
     for (int64_t split : splits) {
-        TORCH_CHECK_VALUE(split >= 0, "weft: a split size is ", split);
+        TORCH_CHECK_VALUE(split >= 0, "weft: a split size is ", split,
+                          "; it must not be negative");
         total += split;
     }
     TORCH_CHECK_VALUE(
         splits.empty() || (splits.size() == pieces && total == rows),
         "weft: split sizes must be one for each of ", pieces,
         " ranks and add up to ", rows, ", the size of dimension 0");
-    TORCH_CHECK_VALUE(
-        !splits.empty() || rows % int64_t(pieces) == 0, "weft: dimension 0 is ",
-        rows, ", which is no multiple of the number of ranks, ", pieces);
+    TORCH_CHECK_VALUE(!splits.empty() || rows % int64_t(pieces) == 0,
+                      "weft: dimension 0 is ", rows,
+                      ", not a multiple of the number of ranks, ", pieces);
     for (size_t i = 0; i < pieces; i++) {
         int64_t own = splits.empty() ? rows / int64_t(pieces) : splits[i];
         size_t bytes =

@@ -229,10 +229,10 @@ void Work::tell_futures()
         std::lock_guard<std::mutex> lock(mutex_);
 
         error = exception_;
-        if (future_ != nullptr && !std::exchange(future_told_, true)) {
+        if (future_ != nullptr && !std::exchange(future_completed_, true)) {
             future = future_;
         }
-        if (outcome_ != nullptr && !std::exchange(outcome_told_, true)) {
+        if (outcome_ != nullptr && !std::exchange(outcome_completed_, true)) {
             outcome = outcome_;
         }
     }

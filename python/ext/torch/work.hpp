@@ -77,11 +77,11 @@ class Work : public c10d::Work
     std::atomic<bool> watched_{false};
     std::once_flag settled_;
     std::atomic<bool> done_{false};
-    /* All under mutex_; a future is told once. */
+    /* All under mutex_; a future is completed once. */
     c10::intrusive_ptr<c10::ivalue::Future> future_;
     c10::intrusive_ptr<c10::ivalue::Future> outcome_;
-    bool future_told_ = false;
-    bool outcome_told_ = false;
+    bool future_completed_ = false;
+    bool outcome_completed_ = false;
 };
 
 /* Several Works as one. */

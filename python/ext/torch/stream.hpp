@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the staging needs of a device: a stream, and points in it.
+/* What the staging needs of a device: a stream, and events in it.
  *
- * The shim knows devices through c10 only; the two functions that c10 has no
- * words for are looked up in the driver's library when they are needed, so
- * that one build serves torch with and without CUDA. For tests without a device
- * there is a double: host tensors, and a thread that plays the stream. */
+ * The shim knows devices through c10 only; two functions that c10 does not have
+ * are looked up in the driver's library when they are needed, so that one build
+ * serves torch with and without CUDA. For tests without a device there is a
+ * double: host tensors, and a thread that plays the stream. */
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -16,25 +16,25 @@
 namespace weft_torch
 {
 
-/* A point in a stream. */
-class Mark
+/* An event that was recorded in a stream. */
+class StreamEvent
 {
   public:
-    virtual ~Mark() = default;
+    virtual ~StreamEvent() = default;
 
-    /* Has the stream got there? */
+    /* Has the stream reached it? */
     virtual bool passed() const = 0;
     /* Make the device's current stream wait for it. */
     virtual void block_current() = 0;
-    /* Complete `future`; whoever reads it waits for this point. */
+    /* Complete `future`; whoever reads it waits for this event. */
     virtual void complete(c10::ivalue::Future &future, c10::IValue value) = 0;
 };
 
 /* A stream of our own. Everything is queued, and nothing waits. */
-class Lane
+class StagingStream
 {
   public:
-    virtual ~Lane() = default;
+    virtual ~StagingStream() = default;
 
     /* Wait for what is queued on the device's current stream so far. */
     virtual void follow_current() = 0;
@@ -46,15 +46,15 @@ class Lane
     virtual void wait_for(const at::Tensor &gate) = 0;
     /* Tell the allocator of device memory who else uses it. */
     virtual void uses(const Buffers &buffers) = 0;
-    virtual std::unique_ptr<Mark> mark() = 0;
+    virtual std::unique_ptr<StreamEvent> record() = 0;
 };
 
-std::unique_ptr<Lane> make_lane(at::Device device);
+std::unique_ptr<StagingStream> make_stream(at::Device device);
 
 /* The double, for tensors on the host, and the wait for all that was queued on
- * such lanes. Which tensors are staged is up to Buffers. */
-std::unique_ptr<Lane> make_double_lane();
-void wait_for_double_lanes();
+ * such streams. Which tensors are staged is up to Buffers. */
+std::unique_ptr<StagingStream> make_double_stream();
+void wait_for_double_streams();
 
 /* Make the host wait for what is queued on `device` so far. */
 void wait_for_device(at::Device device);

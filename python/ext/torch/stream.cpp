@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "lane.hpp"
+#include "stream.hpp"
 
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
@@ -39,7 +39,7 @@ const Driver &driver()
 
     TORCH_CHECK_NOT_IMPLEMENTED(
         found.launch_host != nullptr && found.wait_value != nullptr,
-        "weft: tensors on a device need libcuda.so.1 of CUDA 12 or later");
+        "weft: tensors on a GPU need libcuda.so.1 of CUDA 12 or later");
     return found;
 }
 
@@ -49,10 +49,10 @@ void check_driver(int result, const char *what)
                      " failed with CUDA driver error ", result);
 }
 
-class CudaMark : public Mark
+class CudaEvent : public StreamEvent
 {
   public:
-    explicit CudaMark(const c10::Stream &stream)
+    explicit CudaEvent(const c10::Stream &stream)
         : device_(stream.device()), event_(stream.device_type())
     {
         event_.record(stream);
@@ -69,8 +69,8 @@ class CudaMark : public Mark
     }
 
     /* A future notes the current stream when it is completed, and makes whoever
-     * reads it wait for that. The lane itself will not do: more is queued on it
-     * by then. */
+     * reads it wait for that. The stream itself will not do: more is queued on
+     * it by then. */
     void complete(c10::ivalue::Future &future, c10::IValue value) override
     {
         c10::Stream stream =
@@ -86,12 +86,12 @@ class CudaMark : public Mark
     c10::Event event_;
 };
 
-class CudaLane : public Lane
+class CudaStream : public StagingStream
 {
   public:
     /* torch makes the stream and knows its handle; c10 alone does not in all
      * versions. */
-    explicit CudaLane(at::Device device)
+    explicit CudaStream(at::Device device)
         : driver_(driver()), stream_(c10::Stream::DEFAULT, device)
     {
         pybind11::gil_scoped_acquire gil;
@@ -139,9 +139,9 @@ class CudaLane : public Lane
         buffers.used_on(stream_);
     }
 
-    std::unique_ptr<Mark> mark() override
+    std::unique_ptr<StreamEvent> record() override
     {
-        return std::make_unique<CudaMark>(stream_);
+        return std::make_unique<CudaEvent>(stream_);
     }
 
   private:
@@ -152,10 +152,10 @@ class CudaLane : public Lane
 
 } // namespace
 
-std::unique_ptr<Lane> make_lane(at::Device device)
+std::unique_ptr<StagingStream> make_stream(at::Device device)
 {
-    return device.is_cpu() ? make_double_lane()
-                           : std::make_unique<CudaLane>(device);
+    return device.is_cpu() ? make_double_stream()
+                           : std::make_unique<CudaStream>(device);
 }
 
 void wait_for_device(at::Device device)

@@ -3,8 +3,8 @@
  * the staging, and above all its failures, where there is no device.
  *
  * It cannot hold the program's own work on its tensors back: that is done by
- * the host at once. So a test waits for the lanes before it looks. */
-#include "lane.hpp"
+ * the host at once. So a test waits for the streams before it looks. */
+#include "stream.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -59,10 +59,10 @@ class DoubleStream : public std::enable_shared_from_this<DoubleStream>
     bool serving_ = false;
 };
 
-class DoubleMark : public Mark
+class DoubleEvent : public StreamEvent
 {
   public:
-    explicit DoubleMark(DoubleStream &stream)
+    explicit DoubleEvent(DoubleStream &stream)
         : passed_(std::make_shared<std::atomic<bool>>(false))
     {
         stream.push([passed = passed_] { *passed = true; });
@@ -97,10 +97,10 @@ class DoubleMark : public Mark
 std::mutex double_streams_lock;
 std::vector<std::weak_ptr<DoubleStream>> double_streams;
 
-class DoubleLane : public Lane
+class DoubleStagingStream : public StagingStream
 {
   public:
-    DoubleLane() : stream_(std::make_shared<DoubleStream>())
+    DoubleStagingStream() : stream_(std::make_shared<DoubleStream>())
     {
         std::lock_guard<std::mutex> guard(double_streams_lock);
 
@@ -135,9 +135,9 @@ class DoubleLane : public Lane
     {
     }
 
-    std::unique_ptr<Mark> mark() override
+    std::unique_ptr<StreamEvent> record() override
     {
-        return std::make_unique<DoubleMark>(*stream_);
+        return std::make_unique<DoubleEvent>(*stream_);
     }
 
   private:
@@ -146,12 +146,12 @@ class DoubleLane : public Lane
 
 } // namespace
 
-std::unique_ptr<Lane> make_double_lane()
+std::unique_ptr<StagingStream> make_double_stream()
 {
-    return std::make_unique<DoubleLane>();
+    return std::make_unique<DoubleStagingStream>();
 }
 
-void wait_for_double_lanes()
+void wait_for_double_streams()
 {
     std::vector<std::shared_ptr<DoubleStream>> streams;
 
@@ -165,7 +165,7 @@ void wait_for_double_lanes()
         }
     }
     for (const auto &stream : streams) {
-        DoubleMark(*stream).wait();
+        DoubleEvent(*stream).wait();
     }
 }
 
