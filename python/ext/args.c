@@ -18,15 +18,15 @@ static int args_place(const wfp_signature *s, PyObject *name, PyObject *value,
             continue;
         }
         if (out[i] != NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() got '%U' twice", s->function,
-                         name);
+            PyErr_Format(PyExc_TypeError, "%s() got the argument '%U' twice",
+                         s->function, name);
             return -1;
         }
         out[i] = value;
         return 0;
     }
-    PyErr_Format(PyExc_TypeError, "%s() has no argument '%U'", s->function,
-                 name);
+    PyErr_Format(PyExc_TypeError, "%s() got an unexpected argument '%U'",
+                 s->function, name);
     return -1;
 }
 
@@ -51,7 +51,7 @@ int wfp_args_sort(const wfp_signature *s, PyObject *const *args,
     }
     for (int i = 0; i < s->required; i++) {
         if (out[i] == NULL) {
-            PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'",
+            PyErr_Format(PyExc_TypeError, "%s() is missing the argument '%s'",
                          s->function, s->names[i]);
             return -1;
         }
@@ -96,7 +96,7 @@ int wfp_args_u32(PyObject *object, const char *name, uint32_t *out)
         return -1;
     }
     if (value < 0 || value > UINT32_MAX) {
-        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it can be 0 to 4294967295", name,
+        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it must be 0 to 4294967295", name,
                  object);
         return -1;
     }
@@ -119,8 +119,8 @@ int wfp_args_seconds(PyObject *object, const char *name, double *out)
         return -1;
     }
     if (!isfinite(value) || value <= 0) {
-        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it must be more than 0 seconds",
-                 name, object);
+        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it must be greater than 0", name,
+                 object);
         return -1;
     }
     *out = value;

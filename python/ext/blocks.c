@@ -102,7 +102,7 @@ static int root_open(const wfp_side *one, wfp_side *all, PyObject *object,
         blocks_check(one, all, rank, ranks) < 0) {
         return -1;
     }
-    return wfp_side_share(all, ranks);
+    return wfp_side_divide(all, ranks);
 }
 
 /* x, out, root, counts */
@@ -231,9 +231,9 @@ static int alltoall_match(wfp_call *call, uint32_t ranks)
     if (plain && call->x.count % ranks == 0) {
         return 0;
     }
-    return wfp_side_share(&call->x, ranks) < 0
+    return wfp_side_divide(&call->x, ranks) < 0
                ? -1
-               : wfp_side_share(&call->out, ranks);
+               : wfp_side_divide(&call->out, ranks);
 }
 
 /* x, out, counts, out_counts */

@@ -95,8 +95,8 @@ PyObject *wfp_comm_alloc(PyObject *object, PyObject *number)
         return NULL;
     }
     if (bytes < 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "bytes is %R; it cannot be negative",
-                        number);
+        return wfp_fail(WEFT_ERR_INVALID,
+                        "bytes is %R; it must not be negative", number);
     }
     self = buffer_new(comm, (size_t)bytes);
     if (self == NULL || wfp_comm_enter(comm) < 0) {

@@ -55,10 +55,11 @@ static int op_from_name(PyObject *name, weft_op *out)
         return -1;
     }
     if (kind < 0) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "op %R is none of sum, prod, min, max, avg, band, bor, bxor, "
-                 "land, lor, lxor, minloc, maxloc",
-                 name);
+        wfp_fail(
+            WEFT_ERR_INVALID,
+            "op %R is not one of sum, prod, min, max, avg, band, bor, bxor, "
+            "land, lor, lxor, minloc, maxloc",
+            name);
         return -1;
     }
     *out = weft_op_of((weft_op_kind)kind);

@@ -30,7 +30,7 @@ weft_region *wfp_region_get(const wfp_region *self)
 {
     if (self->hold->region == NULL) {
         wfp_fail(WEFT_ERR_UNSUPPORTED,
-                 "this process only attached to the memory; it is no rank of "
+                 "this process only attached to the memory and is no rank of "
                  "the region");
     }
     return self->hold->region;
@@ -97,8 +97,8 @@ int wfp_region_rank(const weft_region *region, PyObject *number, uint32_t *out)
     }
     weft_region_describe(region, &info);
     if (*out >= info.ranks) {
-        wfp_fail(WEFT_ERR_INVALID, "rank is %R; the region has ranks 0 to %u",
-                 number, info.ranks - 1);
+        wfp_fail(WEFT_ERR_INVALID, "rank is %R; it must be 0 to %u", number,
+                 info.ranks - 1);
         return -1;
     }
     return 0;
@@ -145,7 +145,7 @@ static PyObject *region_locate(PyObject *object, PyObject *number)
         return NULL;
     }
     if (row < 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "row is %R; it cannot be negative",
+        return wfp_fail(WEFT_ERR_INVALID, "row is %R; it must not be negative",
                         number);
     }
     status = weft_region_locate(region, (uint64_t)row, &owner, &local);
@@ -248,7 +248,7 @@ static PyObject *region_window(PyObject *object, PyObject *const *args,
     weft_region_describe(region, &info);
     if (info.place == WEFT_CUDA && device < 0) {
         return wfp_fail(WEFT_ERR_UNSUPPORTED,
-                        "the memory of a GPU has no view for the CPU");
+                        "GPU memory cannot be viewed by the CPU");
     }
     if (bytes != 0 && device >= 0 && !readonly &&
         region_move_to_device(region, device, &at) < 0) {

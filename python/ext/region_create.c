@@ -17,7 +17,7 @@ static int create_type(const char *name, weft_dtype *out)
     }
     WEFT_DTYPE_TABLE(NAME)
 #undef NAME
-    wfp_fail(WEFT_ERR_INVALID, "weft has no type '%s'", name);
+    wfp_fail(WEFT_ERR_INVALID, "'%s' is not a type of weft", name);
     return -1;
 }
 
@@ -29,7 +29,7 @@ static int create_number(PyObject *object, const char *name, uint64_t *out)
         return -1;
     }
     if (value < 0) {
-        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it cannot be negative", name,
+        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it must not be negative", name,
                  object);
         return -1;
     }
@@ -43,7 +43,7 @@ static int create_shape(PyObject *tuple, uint32_t *dims, uint64_t *shape)
 
     if (n < 1 || n > WEFT_REGION_DIMS_MAX) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "the shape %R has %zd dimensions; a region has 1 to %d, its "
+                 "the shape %R has %zd dimensions; it must have 1 to %d, the "
                  "rows first",
                  tuple, n, WEFT_REGION_DIMS_MAX);
         return -1;

@@ -58,8 +58,8 @@ static int files_set_progress(files_call *call, PyObject *function)
     }
     if (!PyCallable_Check(function)) {
         PyErr_Format(PyExc_TypeError,
-                     "progress must be a function of the bytes done and all of "
-                     "them, not %R",
+                     "progress must be a function of two numbers, the bytes "
+                     "done and their total, not %R",
                      function);
         return -1;
     }
@@ -229,7 +229,7 @@ PyObject *wfp_region_load_raw(PyObject *self, PyObject *const *args,
     }
     if (row_bytes < 0 || skip < 0) {
         return wfp_fail(WEFT_ERR_INVALID,
-                        "row_bytes and skip cannot be negative");
+                        "row_bytes and skip must not be negative");
     }
     call.options.file_row_bytes = (uint64_t)row_bytes;
     call.options.skip = (uint64_t)skip;

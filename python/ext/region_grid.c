@@ -10,7 +10,7 @@
 static int grid_dims(wfp_grid *grid, int32_t dims)
 {
     if (dims > WFP_GRID_DIMS) {
-        wfp_fail(WEFT_ERR_INVALID, "%s has %d dimensions; %d are possible",
+        wfp_fail(WEFT_ERR_INVALID, "%s has %d dimensions; the limit is %d",
                  grid->name, dims, WFP_GRID_DIMS);
         return -1;
     }
@@ -66,7 +66,8 @@ static int grid_from_tensor(wfp_grid *grid, PyObject *object,
         return -1;
     }
     if (t.bits % 8 != 0) {
-        wfp_fail(WEFT_ERR_UNSUPPORTED, "%s has elements of %d bits", grid->name,
+        wfp_fail(WEFT_ERR_UNSUPPORTED,
+                 "%s has elements of %d bits, not whole bytes", grid->name,
                  t.bits);
         return -1;
     }

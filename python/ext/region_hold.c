@@ -94,8 +94,8 @@ static void *hold_map(int fd, uint64_t offset, size_t bytes, bool writable)
     if (stat.st_size < 0 || offset > (uint64_t)stat.st_size ||
         bytes > (uint64_t)stat.st_size - offset) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "the shared memory has %lld bytes; %zu from %llu on are "
-                 "expected",
+                 "the shared memory has %lld bytes, too few for %zu from byte "
+                 "%llu on",
                  (long long)stat.st_size, bytes, (unsigned long long)offset);
         return NULL;
     }
@@ -212,7 +212,7 @@ int wfp_hold_enter(wfp_hold *hold)
 {
     if (hold->region == NULL) {
         wfp_fail(WEFT_ERR_UNSUPPORTED,
-                 "this process only attached to the memory; it is no rank of "
+                 "this process only attached to the memory and is no rank of "
                  "the region");
         return -1;
     }

@@ -132,14 +132,15 @@ static int rows_open_array(rows_call *call, PyObject *object, bool writable)
         return -1;
     }
     if (table->dims == 0) {
-        wfp_fail(WEFT_ERR_INVALID, "the table has no dimensions, so no rows");
+        wfp_fail(WEFT_ERR_INVALID,
+                 "the table must have at least one dimension");
         return -1;
     }
     pitch = wfp_grid_pitch(table, 1);
     if (pitch < 0 || !wfp_grid_is_compact(table, 1)) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "the elements of a row of the table are not side by side, or "
-                 "its rows overlap; pass it in another order, or a copy");
+                 "the rows of the table must be contiguous and not overlap; "
+                 "pass it in another order, or a copy");
         return -1;
     }
     call->t = (weft_table){.at = table->at,
@@ -222,8 +223,7 @@ static int rows_open_rows(rows_call *call, PyObject *object, const char *name,
     pitch = wfp_grid_pitch(rows, call->ids.dims);
     if (pitch < 0 || !wfp_grid_is_compact(rows, call->ids.dims)) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "%s must have the elements of a row side by side, and its "
-                 "rows at equal distances",
+                 "the rows of %s must be contiguous and at equal distances",
                  name);
         return -1;
     }

@@ -79,7 +79,7 @@ static PyObject *share_attach(PyObject *module, PyObject *args)
         return NULL;
     }
     if (bytes <= 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "there is no memory to attach to");
+        return wfp_fail(WEFT_ERR_INVALID, "the memory to attach is empty");
     }
     own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (own < 0) {

@@ -13,7 +13,7 @@ PyObject *wfp_region_resize(PyObject *object, PyObject *number)
         return NULL;
     }
     if (rows < 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "rows is %R; it cannot be negative",
+        return wfp_fail(WEFT_ERR_INVALID, "rows is %R; it must not be negative",
                         number);
     }
     if (wfp_hold_enter(hold) < 0) {
@@ -91,8 +91,8 @@ PyObject *wfp_region_wait(PyObject *object, PyObject *const *args,
         return NULL;
     }
     if (value < 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "value is %R; it cannot be negative",
-                        given[0]);
+        return wfp_fail(WEFT_ERR_INVALID,
+                        "value is %R; it must not be negative", given[0]);
     }
     if (wfp_hold_enter(hold) < 0) {
         return NULL;

@@ -139,8 +139,8 @@ static PyObject *request_wait(PyObject *self, PyObject *const *args,
     }
     if (over == 0) {
         return wfp_fail(WEFT_ERR_TIMEOUT,
-                        "the operation was not over after %R seconds; it goes "
-                        "on, and can be waited for again",
+                        "the operation did not complete within %R seconds; it "
+                        "goes on, and can be waited for again",
                         timeout);
     }
     if (wfp_operation_settle(operation, status) < 0) {

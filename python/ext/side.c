@@ -228,7 +228,7 @@ int wfp_side_open_parts(wfp_side *side, PyObject *object, PyObject *counts,
     return with_counts ? side_open_counts(side, counts, ranks) : 0;
 }
 
-int wfp_side_share(wfp_side *side, uint32_t ranks)
+int wfp_side_divide(wfp_side *side, uint32_t ranks)
 {
     size_t n = side->count / ranks;
 
@@ -237,8 +237,8 @@ int wfp_side_share(wfp_side *side, uint32_t ranks)
     }
     if (side->count % ranks != 0) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "%s has %zu elements, which %u ranks cannot share evenly; "
-                 "pass a list of arrays, or counts",
+                 "%s has %zu elements, not a multiple of %u ranks; pass a list "
+                 "of arrays, or counts",
                  side->name, side->count, ranks);
         return -1;
     }

@@ -44,7 +44,7 @@ int wfp_side_open_parts(wfp_side *side, PyObject *object, PyObject *counts,
                         uint32_t ranks, unsigned access);
 
 /* Divide evenly what has no parts yet. */
-int wfp_side_share(wfp_side *side, uint32_t ranks);
+int wfp_side_divide(wfp_side *side, uint32_t ranks);
 
 /* Do both have the same elements? */
 int wfp_side_same_type(const wfp_side *a, const wfp_side *b);

@@ -43,10 +43,11 @@ static int update_open_rows(wfp_grid *grid, PyObject *object, const char *name,
     pitch = grid->dims == 2 ? wfp_grid_pitch(grid, 1) : -1;
     if (pitch < 0 || !wfp_grid_is_compact(grid, 1) ||
         grid->dtype == WFP_NO_DTYPE) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "%s must have two dimensions, the elements of a row side by "
-                 "side, and a type that weft calculates with",
-                 name);
+        wfp_fail(
+            WEFT_ERR_INVALID,
+            "%s must have two dimensions, contiguous rows, and a type that "
+            "weft calculates with",
+            name);
         return -1;
     }
     *out = (weft_rows){.at = grid->at,
@@ -231,14 +232,14 @@ static int unique_check_results(const unique_call *call)
         call->out_ids.shape[0] != call->ids.shape[0] ||
         call->sums.shape[1] != call->grads.shape[1]) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "out_ids and out_grads must be as long as ids and grads, and "
-                 "where they are");
+                 "out_ids and out_grads must have the length and the device of "
+                 "ids and grads");
         return -1;
     }
     if (call->count.dtype != WEFT_I64 || wfp_grid_count(&call->count, 0) != 1 ||
         call->count.place != call->ids.place) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "out_count must be one int64, where the ids are");
+                 "out_count must be one int64 on the device of the ids");
         return -1;
     }
     return 0;

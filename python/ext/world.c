@@ -75,7 +75,7 @@ static int world_interrupted(void *ctx)
 }
 
 /* Make the world over a table of this host: (name, rank, size). */
-static weft_status create_by_name(PyObject *place, weft_world_options *options,
+static weft_status create_by_name(PyObject *named, weft_world_options *options,
                                   weft_world **out)
 {
     weft_boot *boot = NULL;
@@ -84,10 +84,10 @@ static weft_status create_by_name(PyObject *place, weft_world_options *options,
     unsigned size;
     weft_status status;
 
-    if (!PyArg_ParseTuple(place, "sII", &name, &rank, &size)) {
+    if (!PyArg_ParseTuple(named, "sII", &name, &rank, &size)) {
         PyErr_Clear();
         return weft_boot_fail(WEFT_ERR_INVALID,
-                              "a place by name is (name, rank, size)");
+                              "boot must be a tuple (name, rank, size)");
     }
     Py_BEGIN_ALLOW_THREADS
     status = weft_boot_open_local(name, rank, size, &boot);
@@ -388,7 +388,8 @@ static PyGetSetDef world_getset[] = {
 };
 
 static PyType_Slot world_slots[] = {
-    {Py_tp_doc, (void *)"This process's place in the job; weft.init makes it."},
+    {Py_tp_doc,
+     (void *)"This process as a rank of the job; weft.init makes it."},
     WFP_SLOT(Py_tp_dealloc, world_dealloc),
     WFP_SLOT(Py_tp_traverse, world_traverse),
     WFP_SLOT(Py_tp_clear, world_clear),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weft.World: this process's place in the job. */
+/* weft.World: this process as a rank of the job. */
 #ifndef WFP_WORLD_H
 #define WFP_WORLD_H
 

@@ -36,7 +36,7 @@ def alike(comm: Comm, name: str, value: str) -> None:
     first = _told(comm, 0, value)
     odd = _lowest(comm, first != _read(_message(value)))
     if odd < comm.size:
-        raise MismatchError(f"rank {odd} has another {name} than rank 0, which has {first}")
+        raise MismatchError(f"rank {odd} has a different {name} than rank 0, which has {first}")
 
 
 def _lowest(comm: Comm, here: bool) -> int:

@@ -47,7 +47,7 @@ class Alone:
 
     def get(self, key: str, timeout: float) -> bytes:
         if key not in self._values:
-            raise TimeoutError(f"{key} was never set, and nobody else is here to do so")
+            raise TimeoutError(f"{key} is not set, and the job has no other rank that could set it")
         return self._values[key]
 
 
@@ -72,8 +72,8 @@ class TorchStore:
         self._prefix = f"weft/{meeting}/"
         if store.add(f"{self._prefix}came/{rank}", 1) > 1:
             raise MismatchError(
-                f"rank {rank} of {size} has come to this store before: two processes have the same "
-                "rank, or an earlier try found too few ranks and this one needs a fresh store"
+                f"rank {rank} of {size} has used this store before: two processes have the same "
+                "rank, or an earlier attempt found too few ranks and this one needs a new store"
             )
 
     def set(self, key: str, value: bytes) -> None:
@@ -155,7 +155,7 @@ class Visitor:
     def get(self, key: str, timeout: float) -> bytes:
         found, value = self._ask(b"G", key, b"", timeout)
         if not found:
-            raise TimeoutError(f"no rank set {key} in {timeout:.1f} s")
+            raise TimeoutError(f"{key} was not set within {timeout:.1f} s")
         return value
 
     def close(self) -> None:
@@ -174,7 +174,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
     while size:
         part = connection.recv(min(size, 1 << 16))
         if not part:
-            raise ConnectionError("rank 0 closed the connection while the ranks were meeting")
+            raise ConnectionError("rank 0 closed the connection during the bootstrap")
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
@@ -203,7 +203,7 @@ class _Handler(socketserver.BaseRequestHandler):
     def _answer(self, board: Board) -> None:
         what, key_size, size, timeout = _HEADER.unpack(_read(self.request, _HEADER.size))
         if key_size > _LIMIT or size > _LIMIT:
-            raise ConnectionError("longer than any key or value")
+            raise ConnectionError("a message exceeds the limit of keys and values")
         key, value = _read(self.request, key_size), _read(self.request, size)
         with board.changed:
             if what == b"S":

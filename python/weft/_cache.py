@@ -68,15 +68,15 @@ class Cache:
         write: str = "through",
     ) -> None:
         if policy != "lfu":
-            raise InvalidError(f"policy is {policy!r}; it can be 'lfu'")
+            raise InvalidError(f"policy is {policy!r}; it must be 'lfu'")
         if write not in WRITES:
-            raise InvalidError(f"write is {write!r}; it can be {', '.join(map(repr, WRITES))}")
+            raise InvalidError(f"write is {write!r}; it must be {', '.join(map(repr, WRITES))}")
         self.table: Region = whole_region(table)
         self.write = write
         self.device = torch.device(device)
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise UnsupportedError(
-                "torch sees no GPU to keep rows on: pass device='cpu' for the host"
+                "torch finds no CUDA device: pass device='cpu' to keep rows on the host"
             )
         total = self.table.shape[0]
         sets = -(-_capacity(total, rows, ratio) // WAYS)
@@ -180,9 +180,7 @@ class Cache:
 
     def _check(self, wanted: torch.Tensor) -> None:
         if wanted.numel() and int(wanted[-1]) >= self.table.shape[0]:
-            raise InvalidError(
-                f"id {int(wanted[-1])} is out of range ({self.table.shape[0]} rows)"
-            )
+            raise InvalidError(f"id {int(wanted[-1])} is out of range ({self.table.shape[0]} rows)")
 
     def _find(self, wanted: torch.Tensor) -> torch.Tensor:
         """The line of each, or -1."""
@@ -245,7 +243,7 @@ class Cache:
         numbers = self._numbers(ids).reshape(-1)
         values = rows.to(self.device, self._lines.dtype).reshape(-1, *self._lines.shape[1:])
         if values.shape[0] != numbers.numel():
-            raise InvalidError(f"there are {numbers.numel()} ids and {values.shape[0]} rows")
+            raise InvalidError(f"{numbers.numel()} ids, but {values.shape[0]} rows")
         kept = numbers >= 0
         numbers, values = numbers[kept], values[kept]
         wanted, places, counts = torch.unique(numbers, return_inverse=True, return_counts=True)
@@ -261,10 +259,10 @@ class Cache:
 
 def _capacity(total: int, rows: int | None, ratio: float | None) -> int:
     if (rows is None) == (ratio is None):
-        raise InvalidError("give rows or ratio, one of them")
+        raise InvalidError("pass either rows or ratio")
     if ratio is not None:
         if not 0 < ratio <= 1:
-            raise InvalidError(f"ratio is {ratio}; it is above 0 and at most 1")
+            raise InvalidError(f"ratio is {ratio}; it must be greater than 0 and at most 1")
         rows = round(total * ratio)
     assert rows is not None
     if rows < 0:

@@ -41,7 +41,7 @@ def table(
     element = _elements.element(dtype, like)
     number = device_number(str(device))
     if number is not None and element.library != "torch":
-        raise InvalidError(f"device is {device!r}; memory of a GPU needs torch")
+        raise InvalidError(f"device is {device!r}; GPU memory needs torch")
     kind, rows, run = _dealt(partition)
     ranks = _ranks(comm)
     handle = _core.region_create(
@@ -153,11 +153,13 @@ def from_file(
     tell only its size (float8, uint16, ...).
     """
     if writable and not mmap:
-        raise InvalidError("writable goes with mmap=True; else the tensor is a copy of the file")
+        raise InvalidError(
+            "writable requires mmap=True; otherwise the tensor is a copy of the file"
+        )
     if mmap and more:
-        raise TypeError(f"a mapped file is as it is: {', '.join(more)} cannot be chosen")
+        raise TypeError(f"{', '.join(more)} cannot be chosen for a mapped file")
     if mmap and os.fsdecode(path).endswith(".npy"):
-        raise InvalidError(f"{path} is a .npy, which is read into memory: leave mmap=True out")
+        raise InvalidError(f"{path} is a .npy file, which cannot be mapped: omit mmap=True")
     check_names("weft.from_file", more, "device", "partition")
     ranks = _ranks(comm)
     about, element = _agree.together(ranks, lambda: _in_file(path, dtype, like))
@@ -232,7 +234,7 @@ def _node(numa: int | None) -> int:
     if numa is None:
         return 0
     if not 0 <= operator.index(numa) < _NODES:
-        raise InvalidError(f"numa is {numa!r}; nodes are numbered from 0 on")
+        raise InvalidError(f"numa is {numa!r}; it must be the number of a NUMA node")
     return numa + 1
 
 
@@ -245,9 +247,9 @@ def _made(handle: RegionHandle, facts: Facts) -> Region:
 def _sizes(shape: Any) -> tuple[int, ...]:
     sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
     if not sizes:
-        raise InvalidError("shape is (); a shared tensor is made of rows, so give their number")
+        raise InvalidError("shape is (); it must have at least one dimension, the rows")
     if any(size < 0 for size in sizes):
-        raise InvalidError(f"shape is {shape!r}; a size cannot be negative")
+        raise InvalidError(f"shape is {shape!r}; sizes must not be negative")
     return sizes
 
 
@@ -258,11 +260,11 @@ def _dealt(partition: Any) -> tuple[str, tuple[int, ...] | None, int]:
     if isinstance(partition, tuple) and len(partition) == 2 and partition[0] == "round_robin":
         run = operator.index(partition[1])
         if run < 1:
-            raise InvalidError(f"partition is {partition!r}; a run has at least one row")
+            raise InvalidError(f"partition is {partition!r}; the run must be at least 1")
         return "round_robin", None, run
     if isinstance(partition, str) or not isinstance(partition, Iterable):
         raise InvalidError(
-            f"partition is {partition!r}; it can be 'equal', 'round_robin', ('round_robin', run) "
+            f"partition is {partition!r}; it must be 'equal', 'round_robin', ('round_robin', run) "
             "or the rows of each rank"
         )
     return "given", tuple(map(operator.index, partition)), 0
@@ -270,7 +272,7 @@ def _dealt(partition: Any) -> tuple[str, tuple[int, ...] | None, int]:
 
 def _word(name: str, value: Any, words: tuple[str, ...]) -> int:
     if value not in words:
-        raise InvalidError(f"{name} is {value!r}; it can be {', '.join(map(repr, words))}")
+        raise InvalidError(f"{name} is {value!r}; it must be {', '.join(map(repr, words))}")
     return words.index(value)
 
 

@@ -67,7 +67,7 @@ def element(dtype: Any, like: str | None) -> Element:
         return _torch_element(dtype)
     if library == "numpy":
         return _numpy_element(dtype)
-    raise InvalidError(f"like is {like!r}; it can be 'torch' or 'numpy'")
+    raise InvalidError(f"like is {like!r}; it must be 'torch' or 'numpy'")
 
 
 def element_of(word: str, library: str) -> Element:

@@ -54,7 +54,7 @@ def init(
         if _world is not None:
             if any(value is not None for value in asked):
                 raise InvalidError(
-                    "weft.init was called before; it takes arguments again after weft.finalize()"
+                    "weft.init was called already; it accepts arguments again after weft.finalize()"
                 )
         else:
             with contextlib.closing(_meeting(boot, store, rank, size, comm)) as meeting:
@@ -103,15 +103,17 @@ class _meeting:
 
     def __init__(self, boot: Any, store: Any, rank: Any, size: Any, comm: Any) -> None:
         if sum(way is not None for way in (boot, store, comm)) > 1:
-            raise InvalidError("give one of boot, store and comm to weft.init")
+            raise InvalidError("pass only one of boot, store and comm to weft.init")
         if store is None and (rank is not None or size is not None):
-            raise InvalidError("rank and size go with store; without one the launcher gives them")
+            raise InvalidError(
+                "rank and size require a store; without one the launcher provides them"
+            )
         self.place: Any = boot
         self.by_default = boot is None and store is None and comm is None
         group = _process_group.current() if self.by_default else None
         if isinstance(boot, str):
             if boot != "alone":
-                raise InvalidError(f"boot is {boot!r}; it can be 'alone' or a meeting object")
+                raise InvalidError(f"boot is {boot!r}; it must be 'alone' or a meeting object")
             self.place = _boot.Alone()
         elif store is not None:
             self.place = _boot.TorchStore(store, *_rank_and_size(rank, size))
@@ -129,7 +131,7 @@ class _meeting:
 def _rank_and_size(rank: int | None, size: int | None) -> tuple[int, int]:
     dist = sys.modules.get("torch.distributed")
     if (rank is None) != (size is None):
-        raise InvalidError("rank and size go together")
+        raise InvalidError("pass both rank and size, or neither")
     if rank is not None and size is not None:
         return _checked(rank, size)
     if dist is not None and dist.is_available() and dist.is_initialized():
@@ -138,26 +140,26 @@ def _rank_and_size(rank: int | None, size: int | None) -> tuple[int, int]:
         return _checked(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     except (KeyError, ValueError):
         raise InvalidError(
-            "a store does not say who this process is: pass rank and size too"
+            "a store does not know the rank of this process: pass rank and size, too"
         ) from None
 
 
 def _checked(rank: int, size: int) -> tuple[int, int]:
     if not 0 <= rank < size:
-        raise InvalidError(f"rank is {rank} and size {size}; rank must be from 0 to size - 1")
+        raise InvalidError(f"rank {rank} is out of range (size {size})")
     return rank, size
 
 
 def _settings_text(timeout: float | None, settings: dict[str, object]) -> str | None:
     if timeout is not None:
         if not timeout > 0:
-            raise InvalidError(f"timeout is {timeout!r}; it must be more than 0 seconds")
+            raise InvalidError(f"timeout is {timeout!r}; it must be greater than 0")
         settings = {**settings, "timeout": f"{max(1, round(timeout * 1000))}ms"}
     words = []
     for name, value in settings.items():
         text = str(int(value)) if isinstance(value, bool) else str(value)
         if not text or any(c.isspace() for c in text):
-            raise InvalidError(f"setting {name} is {text!r}; a value is one word")
+            raise InvalidError(f"setting {name} is {text!r}; a value must not contain spaces")
         words.append(f"{name.upper()}={text}")
     return " ".join(words) or None
 

@@ -18,13 +18,13 @@ def empty(comm: Comm, shape: Any, dtype: Any, like: str | None) -> Any:
         return _tensor(comm, sizes, dtype)
     if kind == "numpy":
         return _ndarray(comm, sizes, dtype)
-    raise InvalidError(f"like is {like!r}; it can be 'torch' or 'numpy'")
+    raise InvalidError(f"like is {like!r}; it must be 'torch' or 'numpy'")
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:
     sizes = tuple(map(operator.index, shape if isinstance(shape, Iterable) else (shape,)))
     if any(size < 0 for size in sizes):
-        raise InvalidError(f"shape is {shape!r}; a size cannot be negative")
+        raise InvalidError(f"shape is {shape!r}; sizes must not be negative")
     return sizes
 
 
@@ -44,7 +44,7 @@ def _tensor(comm: Comm, sizes: tuple[int, ...], dtype: Any) -> Any:
     if kind is None and dtype is None:
         kind = torch.get_default_dtype()
     if not isinstance(kind, torch.dtype):
-        raise TypeError(f"dtype is {dtype!r}; torch has no such type")
+        raise TypeError(f"dtype is {dtype!r}, which is not a torch type")
     n = math.prod(sizes) * kind.itemsize
     memory = comm._alloc(n)
     if n == 0:  # torch makes nothing out of an empty buffer

@@ -114,7 +114,7 @@ class Region:
     def ranges(self, rank: int | None = None) -> list[tuple[int, int]]:
         """The rows that a rank owns, this one by default, as (first, after the last)."""
         if self.partition == "round_robin" and self.ranks > 1:
-            raise UnsupportedError("rows that are dealt round-robin are no ranges; see locate(row)")
+            raise UnsupportedError("a round-robin region has no ranges of rows; see locate(row)")
         found = self._handle.parts(self.rank if rank is None else rank)
         return [(row, row + rows) for row, rows, _ in found]
 
@@ -160,9 +160,9 @@ class Region:
         if number is None:
             return self._whole(self._handle.window, "cpu")
         if number < 0:
-            raise UnsupportedError("torch sees no CUDA device here")
+            raise UnsupportedError("torch finds no CUDA device")
         if self._facts.element.library != "torch":
-            raise UnsupportedError("a GPU's view of the memory is a torch tensor, not NumPy's")
+            raise UnsupportedError("a view on a GPU must be a torch tensor, not a NumPy array")
         return self._whole(self._handle.window, f"cuda:{number}")
 
     def _whole(self, window: Callable[..., Any], device: str) -> Any:
@@ -223,12 +223,12 @@ class Region:
         """
         shape = self.shape
         if len(starts) != len(shape) or len(ends) != len(shape):
-            raise InvalidError(f"the shape is {shape}: give {len(shape)} starts and ends")
+            raise InvalidError(f"the shape is {shape}: pass {len(shape)} starts and ends")
         cut = []
         for start, end, size in zip(starts, ends, shape, strict=True):
             first, after = (0 if start == -1 else start), (size if end == -1 else end)
             if not 0 <= first < after <= size:
-                raise InvalidError(f"{start} to {end} is no range of {size}")
+                raise InvalidError(f"the range {start} to {end} is out of range (size {size})")
             cut.append(slice(first, after))
         return self.tensor[tuple(cut)]
 
@@ -336,7 +336,7 @@ def region(t: Any) -> Region:
     handle = find(t)
     if handle is None:
         raise InvalidError(
-            "the tensor does not lie in a region: weft.empty and its kin make those that do"
+            "the tensor does not lie in a region, as those of weft.empty and its kin do"
         )
     return Region(handle, facts_of(handle, _elements.library_of(t) or "numpy"))
 
@@ -387,7 +387,7 @@ def device_number(device: str) -> int | None:
     if kind == "cpu":
         return None
     if kind != "cuda" or (number and not number.isdigit()):
-        raise InvalidError(f"device is {device!r}; it can be 'cpu', 'cuda' or 'cuda:0' and so on")
+        raise InvalidError(f"device is {device!r}; it must be 'cpu', 'cuda' or 'cuda:N'")
     if number:
         return int(number)
     torch = sys.modules.get("torch")

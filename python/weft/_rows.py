@@ -44,7 +44,7 @@ def gather(
             ids = _listed_ids(ids)
         out, clear = _new(table, region, ids, dtype, bounds)
     elif dtype is not None:
-        raise InvalidError("dtype is that of a new result; out has its own")
+        raise InvalidError("dtype and out exclude each other: out has its own dtype")
     how = (_bounds(bounds), threads, 0, _sort(sort), clear)
     if not region and _core.rows_gather(table, ids, out, *how):
         return out  # all were plain
@@ -118,7 +118,7 @@ def _plain(x: Any, name: str, write: bool) -> Any:
     torch = sys.modules["torch"]
     plain = _arrays._plain_tensor(torch, x)
     if plain.layout != torch.strided:
-        raise _core.UnsupportedError(f"the layout of {name} is {plain.layout}, not rows")
+        raise _core.UnsupportedError(f"{name} has layout {plain.layout}; it must be strided")
     if plain.device.type not in ("cpu", "cuda"):
         raise _core.UnsupportedError(f"{name} is on {plain.device}, neither host nor CUDA memory")
     if write and x.requires_grad and x.is_leaf and torch.is_grad_enabled():
@@ -147,7 +147,7 @@ def _ids(ids: Any) -> Any:
     import numpy
 
     if ids.dtype.kind not in "iu":
-        raise TypeError(f"ids are of type {ids.dtype}; row numbers are integers")
+        raise TypeError(f"ids are of type {ids.dtype}; they must be integers")
     if ids.dtype == numpy.uint64 and ids.size and ids.max() > numpy.iinfo(numpy.int64).max:
         raise InvalidError("an id does not fit in 63 bits")
     native = ids.dtype.isnative and ids.dtype.str[1:] in ("i4", "i8")
@@ -164,7 +164,7 @@ def _tensor_ids(torch: Any, ids: Any) -> Any:
     ids = _arrays._plain_tensor(torch, ids)
     if ids.dtype not in (torch.int32, torch.int64):
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise TypeError(f"ids are of type {ids.dtype}; row numbers are integers")
+            raise TypeError(f"ids are of type {ids.dtype}; they must be integers")
         wide = ids.dtype == torch.uint64
         ids = ids.view(torch.int64) if wide else ids.to(torch.int64)
         if wide and bool((ids < 0).any()):
@@ -242,7 +242,7 @@ def _new(table: Any, region: bool, ids: Any, dtype: Any, bounds: str) -> tuple[A
 
 def _bounds(bounds: str) -> int:
     if bounds not in BOUNDS:
-        raise InvalidError(f"bounds is {bounds!r}; it can be {', '.join(map(repr, BOUNDS))}")
+        raise InvalidError(f"bounds is {bounds!r}; it must be {', '.join(map(repr, BOUNDS))}")
     return BOUNDS[bounds]
 
 

@@ -146,7 +146,7 @@ def _place(t: Any, keeper: "_Keeper", once: bool) -> Place:
 
     handle = _region.find(t)
     if handle is None:
-        raise InvalidError("the tensor does not lie in a region, so there is nothing to share")
+        raise InvalidError("the tensor does not lie in a region and cannot be shared")
     library = _elements.library_of(t) or "numpy"
     if library == "torch":
         address = t.data_ptr()
@@ -206,7 +206,7 @@ def _fetch(place: Place) -> int:
             os.close(fd)
         raise InvalidError(
             "the tensor is not shared any more: its ticket was closed, or was for one process "
-            "that has come already"
+            "and has been used"
         )
     return fds[0]
 
@@ -216,7 +216,9 @@ def _check_user(link: socket.socket) -> None:
     found = link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
     _, user, _ = struct.unpack(form, found)
     if user != os.geteuid():
-        raise DeniedError(f"the other process is of user {user}; shared memory is for one user")
+        raise DeniedError(
+            f"the other process belongs to user {user}; memory is shared within one user only"
+        )
 
 
 class _Keeper:

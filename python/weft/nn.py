@@ -281,7 +281,7 @@ class EmbeddingBag(Table):
     @staticmethod
     def _check_mode(mode: str) -> None:
         if mode not in ("sum", "mean", "max"):
-            raise InvalidError(f"mode is {mode!r}; it can be 'sum', 'mean' or 'max'")
+            raise InvalidError(f"mode is {mode!r}; it must be 'sum', 'mean' or 'max'")
 
     @_not_compiled
     def forward(

@@ -198,7 +198,7 @@ def test_bad_arguments_are_named(alone):
         alone.send(x, 5)
     with pytest.raises(weft.InvalidError):
         alone.broadcast(x, root=5)
-    with pytest.raises(weft.InvalidError, match="none of sum"):
+    with pytest.raises(weft.InvalidError, match="not one of sum"):
         alone.allreduce(x, "add")
     with pytest.raises(weft.InvalidError, match="factor"):
         alone.allreduce(x, "premul_sum")

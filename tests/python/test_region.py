@@ -87,7 +87,7 @@ def test_wrong_arguments_are_told(alone):
         ({"device": "cuda:x"}, "'cpu', 'cuda'"),
         ({"partition": "even"}, "'round_robin'"),
         ({"partition": 5}, "'round_robin'"),
-        ({"partition": ("round_robin", 0)}, "at least one"),
+        ({"partition": ("round_robin", 0)}, "at least 1"),
         ({"partition": [1, 2]}, "each of the 1 ranks"),
         ({"partition": np.array([1, 2])}, "each of the 1 ranks"),
         ({"partition": [3]}, "4"),
@@ -96,9 +96,9 @@ def test_wrong_arguments_are_told(alone):
         ({"reach": "far"}, "'mapped'"),
         ({"max_rows": -1}, "negative"),
         ({"row_pitch": 3}, "pitch"),
-        ({"timeout": -1}, "more than 0"),
-        ({"numa": -1}, "from 0 on"),
-        ({"numa": 1 << 40}, "from 0 on"),
+        ({"timeout": -1}, "greater than 0"),
+        ({"numa": -1}, "NUMA node"),
+        ({"numa": 1 << 40}, "NUMA node"),
     ):
         with pytest.raises(weft.InvalidError, match=text):
             weft.empty(**{"shape": (4, 2), "dtype": "f4", "like": "numpy", **bad})
@@ -208,7 +208,7 @@ def test_a_region_tells_what_it_is(alone):
     assert found.comm is alone and found.locate(6) == (0, 6)
     with pytest.raises(weft.InvalidError):
         found.locate(7)
-    with pytest.raises(weft.InvalidError, match="ranks 0 to 0"):
+    with pytest.raises(weft.InvalidError, match="must be 0 to 0"):
         found.part(1)
     assert found.stats()["bytes"] >= 7 * 8
     assert weft.region(found) is found

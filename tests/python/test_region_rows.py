@@ -179,7 +179,7 @@ def test_results_may_be_strided_in_rows(alone):
     weft.gather(t, np.arange(6).reshape(2, 3), grid[2:])
     assert (grid[2:].reshape(6, 4) == t[:6]).all()
     for bad, text in (
-        (np.zeros((3, 8), "i4")[:, ::2], "side by side"),
+        (np.zeros((3, 8), "i4")[:, ::2], "contiguous"),
         (np.zeros((3, 5), "i4"), "shape"),
         (np.zeros((2, 4), "i4"), "shape"),
         (np.zeros(12, "i4"), "shape"),
@@ -228,7 +228,7 @@ def test_wrong_arguments_are_told(alone):
         weft.gather([[1, 2]], [0])
     with pytest.raises(TypeError, match="rows"):
         weft.scatter(t, [0], [[1, 2]])
-    with pytest.raises(weft.InvalidError, match="no dimensions"):
+    with pytest.raises(weft.InvalidError, match="at least one dimension"):
         weft.gather(np.array(3), [0])
     with pytest.raises(weft.InvalidError):
         weft.gather(t, [0], threads=-1)

@@ -33,7 +33,7 @@ def _ranks(text: str) -> tuple[int, ...]:
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from None
     if min(ranks) < 2:
-        raise argparse.ArgumentTypeError("a collective needs 2 ranks or more")
+        raise argparse.ArgumentTypeError("ranks must be at least 2")
     return ranks
 
 
@@ -61,7 +61,7 @@ def _ops(text: str) -> tuple[str, ...]:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
     return int(text)
 
 

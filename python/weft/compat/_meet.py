@@ -69,10 +69,10 @@ def join(rank: int, size: int) -> Any:
         _formed += 1
     else:
         raise InvalidError(
-            f"nothing tells the job of this rank, {rank} of {size}, from others that run at the "
-            "same time: before the ranks are started, set WEFT_JOB to a name that they share and "
-            "no other job has (os.environ['WEFT_JOB'] = secrets.token_hex(8)); or set MASTER_ADDR "
-            "and MASTER_PORT"
+            f"the job of this rank, {rank} of {size}, cannot be distinguished from others that run "
+            "at the same time: before the ranks are started, set WEFT_JOB to a name that no other "
+            "job has (os.environ['WEFT_JOB'] = secrets.token_hex(8)); or set MASTER_ADDR and "
+            "MASTER_PORT"
         )
     return None
 
@@ -114,7 +114,7 @@ def torch_store(rank: int, size: int) -> Any:
         store = dist.TCPStore(host, int(port), size, serves, multi_tenant=True, **options)
     except RuntimeError as error:
         raise TimeoutError(
-            f"rank {rank} of {size} cannot meet the others at MASTER_ADDR {host}, MASTER_PORT "
+            f"rank {rank} of {size} cannot connect to MASTER_ADDR {host}, MASTER_PORT "
             f"{port}: {error}. Rank 0 must run there, with the same values"
         ) from error
     return dist.PrefixStore("wholememory", store)

@@ -164,13 +164,13 @@ def _peer(rank: int) -> int:
         return mpi.PROC_NULL
     # -1 is any source to one MPI and nobody to another; most often it is a mistake.
     raise InvalidError(
-        f"mpi4torch: rank {rank} is none; for any source, or for nobody, pass what mpi4py.MPI has"
+        f"mpi4torch: rank {rank} is out of range; for any or no source pass mpi4py's constants"
     )
 
 
 def _axis(x: Tensor, axis: int) -> int:
     if not -x.dim() <= axis < x.dim():
-        raise IndexError(f"mpi4torch: there is no axis {axis} in a tensor of {x.dim()} axes")
+        raise IndexError(f"mpi4torch: axis {axis} is out of range ({x.dim()} axes)")
     return axis % x.dim()
 
 

@@ -22,7 +22,7 @@ def find(prefix: str) -> list[str]:
         return [prefix]
     numbers = {of for _, of in found}
     if len(numbers) != 1 or sorted(part for part, _ in found) != list(range(*numbers)):
-        raise InvalidError(f"{prefix}_part_0_of_N and so on: no whole set of files is there")
+        raise InvalidError(f"no complete set of files {prefix}_part_0_of_N and so on exists")
     return [found[key] for key in sorted(found)]
 
 
@@ -35,7 +35,7 @@ def read_rows(
     for file in files:
         size = os.path.getsize(file)
         if size % row_bytes:
-            raise InvalidError(f"{file} has {size} bytes, which are no rows of {row_bytes}")
+            raise InvalidError(f"{file} has {size} bytes, not a multiple of a row's {row_bytes}")
         rows = size // row_bytes
         begin, end = max(first, at), min(after, at + rows)
         if begin < end:

@@ -71,7 +71,7 @@ def mp_init(rank: int, size: int) -> None:
     """
     global _store, _joined_here
     if not 0 <= rank < size:
-        raise InvalidError(f"rank is {rank} and size {size}; rank must be from 0 to size - 1")
+        raise InvalidError(f"rank {rank} is out of range (size {size})")
     joined = _job._world
     if joined is not None:
         if (joined.rank, joined.size) != (rank, size):
@@ -127,9 +127,7 @@ def create_tensor(
     sizes, steps = _layout(shape, strides)
     has_gpu = torch.cuda.is_available()
     if not host and not has_gpu:
-        raise UnsupportedError(
-            "device memory needs a GPU, and torch sees none: pass host=True for host memory"
-        )
+        raise UnsupportedError("torch finds no CUDA device: pass host=True for host memory")
     rows = _storage_rows(sizes, steps)
     made = _create.table(rows, dtype, "cpu" if host else "cuda", "equal", _group(ranks))
     whole = made.on("cuda") if has_gpu else made.tensor
@@ -143,9 +141,7 @@ def get_tensor_view(t: torch.Tensor, device: Any) -> torch.Tensor:
     found = region(t)
     wanted = torch.device(device)
     if found.device != "cpu" and wanted.type == "cpu":
-        raise UnsupportedError(
-            "the memory of a GPU has no view for the CPU: use t.cpu() for a copy"
-        )
+        raise UnsupportedError("GPU memory cannot be viewed by the CPU: use t.cpu() for a copy")
     if wanted.type == "cpu" and t.device.type == "cpu":
         return t.view_as(t)
     whole = found.on(wanted)
@@ -251,7 +247,7 @@ def get_sub_chunked_tensor(
         length = left if wanted == -1 else wanted
         if first < 0 or not 0 <= length <= left:
             raise InvalidError(
-                f"{wanted} from {first} on is no range of dimension {dim}, which has {sizes[dim]}"
+                f"{wanted} from {first} on is out of range in dimension {dim} (size {sizes[dim]})"
             )
         window = window.narrow(dim, first, length)
     return ChunkedTensor(t.rows, window, t.dtype)
@@ -337,7 +333,7 @@ def _as_table(t: torch.Tensor) -> torch.Tensor:
 def _chunked_by_number(number: int) -> ChunkedTensor:
     found = _chunked.get(number)
     if found is None:
-        raise InvalidError(f"{number} is not the get_ptr() of a chunked tensor that is still there")
+        raise InvalidError(f"{number} is not the get_ptr() of an existing chunked tensor")
     return found
 
 
@@ -357,9 +353,11 @@ def _group(ranks: Sequence[int]) -> Comm:
     if not members or members == tuple(range(comm.size)):
         return comm
     if len(set(members)) < len(members) or not all(0 <= rank < comm.size for rank in members):
-        raise InvalidError(f"ranks are {list(members)}; each is from 0 to {comm.size - 1}, once")
+        raise InvalidError(
+            f"ranks are {list(members)}; they must be distinct and within 0 to {comm.size - 1}"
+        )
     if comm.rank not in members:
-        raise InvalidError(f"ranks are {list(members)}, and this is rank {comm.rank}")
+        raise InvalidError(f"ranks are {list(members)}, without this rank, {comm.rank}")
     if members not in _groups:
         _groups[members] = comm.subset(members)
     return _groups[members]
@@ -371,7 +369,7 @@ def _layout(
     """Sizes and strides; of rows without gaps where none are given."""
     sizes = tuple(int(size) for size in shape)
     if not sizes or any(size < 1 for size in sizes):
-        raise InvalidError(f"shape is {list(shape)}; it needs sizes above 0")
+        raise InvalidError(f"shape is {list(shape)}; sizes must be greater than 0")
     if not strides:
         return sizes, tuple(math.prod(sizes[dim + 1 :]) for dim in range(len(sizes)))
     steps = tuple(int(step) for step in strides)

@@ -110,7 +110,7 @@ class Comm(_MpiComm):
     @convention.setter
     def convention(self, name: str) -> None:
         if name not in ("sum", "replicated"):
-            raise InvalidError(f"convention is {name!r}; it can be 'sum' or 'replicated'")
+            raise InvalidError(f"convention is {name!r}; it must be 'sum' or 'replicated'")
         self._replicated = name == "replicated"
         self._replicates = int(self._replicated)
 

@@ -26,7 +26,7 @@ def place_of(comm: Any) -> tuple[_place.Place, Any]:
     if hasattr(comm, "Get_rank") and hasattr(comm, "allgather"):
         return _of_mpi4py(comm)
     raise InvalidError(
-        f"a {type(comm).__name__} is no communicator: pass a weft.Comm, a process group over "
+        f"a {type(comm).__name__} is not a communicator: pass a weft.Comm, a process group over "
         "weft, or an mpi4py communicator"
     )
 

@@ -101,7 +101,7 @@ def _call(
 def _axis(x: torch.Tensor, axis: int) -> int:
     along = axis + x.dim() if axis < 0 else axis
     if not 0 <= along < x.dim():
-        raise IndexError(f"weft.mpi: there is no axis {axis} in a tensor of {x.dim()} axes")
+        raise IndexError(f"weft.mpi: axis {axis} is out of range ({x.dim()} axes)")
     return along
 
 
@@ -112,18 +112,18 @@ def _row(x: torch.Tensor) -> torch.Tensor:
 
 def _counts(comm: "Comm", counts: Sequence[int]) -> list[int]:
     if len(counts) != comm._ranks:
-        raise ValueError(f"weft.mpi: {len(counts)} counts for {comm._ranks} ranks")
+        raise ValueError(f"weft.mpi: counts has {len(counts)} numbers (size {comm._ranks})")
     return list(counts)
 
 
 def _op_number(op: Any) -> int:
     if isinstance(op, int):
         if not 0 <= op < len(_NAMES):
-            raise ValueError(f"weft.mpi: there is no reduction {op} of tensors")
+            raise ValueError(f"weft.mpi: {op} is not a reduction of tensors")
         return op
     name = op if isinstance(op, str) else op.name
     if name not in _NAMES:
-        raise InvalidError(f"weft.mpi: {name!r} is no reduction that compiled code has")
+        raise InvalidError(f"weft.mpi: the reduction {name!r} is not supported in compiled code")
     return _NAMES.index(name)
 
 

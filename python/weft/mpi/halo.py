@@ -33,7 +33,7 @@ class CartComm:
                 f"dims are {self.dims} and periods {self.periods}: one for each axis"
             )
         if math.prod(self.dims) != comm.size or any(n < 1 for n in self.dims):
-            raise InvalidError(f"a grid of {self.dims} has not {comm.size} ranks")
+            raise InvalidError(f"the grid {self.dims} does not have {comm.size} ranks")
         self.coords = self.coords_of(comm.rank)
 
     def coords_of(self, rank: int) -> tuple[int, ...]:
@@ -80,14 +80,14 @@ class CartComm:
         along = list(range(x.dim() - n, x.dim())) if axes is None else list(axes)
         along = [axis + x.dim() if axis < 0 else axis for axis in along]
         if len(each) != n or len(along) != n:
-            raise InvalidError(f"the grid has {n} axes: one width and one axis of x for each")
+            raise InvalidError(f"the grid has {n} axes: pass one width and one axis of x for each")
         lists: dict[str, list[int]] = {
             name: [] for name in ("axes", "low", "high", "below", "above")
         }
         for i, (width, axis) in enumerate(zip(each, along, strict=True)):
             low, high = (width, width) if isinstance(width, int) else width
             if not 0 <= axis < x.dim():
-                raise InvalidError(f"a tensor of {x.dim()} axes has no axis {axis}")
+                raise InvalidError(f"axis {axis} is out of range ({x.dim()} axes)")
             if min(low, high) < 0 or x.shape[axis] < max(low, high):
                 raise InvalidError(
                     f"the halo is {low} and {high} wide, but the block has only "
