@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "base/num.h"
 #include "base/status.h"
 
 /* No version of any struct is longer; a size that was never set may be. */
@@ -40,6 +41,6 @@ weft_status wf_options_read(const void *given, const char *name, void *out,
             size, name, bytes);
     }
     memcpy((char *)out + sizeof(size), (const char *)given + sizeof(size),
-           (size < bytes ? size : bytes) - sizeof(size));
+           wf_least(size, bytes) - sizeof(size));
     return check_rest(given, name, bytes, size);
 }

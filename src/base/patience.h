@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "base/num.h"
 #include "base/status.h"
 #include "base/time.h"
 
@@ -34,7 +35,7 @@ static inline uint64_t wf_slice_end(uint64_t deadline_ns)
 {
     uint64_t end = wf_now_ns() + WF_SLICE_NS;
 
-    return end < deadline_ns ? end : deadline_ns;
+    return wf_least(end, deadline_ns);
 }
 
 static inline uint64_t wf_patience_slice(const wf_patience *p)

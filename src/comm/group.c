@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "comm/comm.h"
 #include "comm/mail.h"
 
@@ -79,7 +80,7 @@ static weft_status collect_wishes(const splitting *s, wish *failed)
 
 static size_t letter_count(uint32_t size, uint32_t first)
 {
-    return size - first < WISHES_A_LETTER ? size - first : WISHES_A_LETTER;
+    return wf_least(size - first, WISHES_A_LETTER);
 }
 
 static weft_status send_wishes(const splitting *s, uint32_t to)

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/num.h"
 #include "base/time.h"
 
 #define UNFENCED_NAP_NS WF_MS
@@ -64,7 +65,7 @@ void wf_board_sleep(wf_board *board, wf_board_rank *self, uint32_t bell,
         atomic_load_explicit(&board->unfenced, memory_order_relaxed) != 0) {
         uint64_t end = wf_now_ns() + UNFENCED_NAP_NS;
 
-        until_ns = end < until_ns ? end : until_ns;
+        until_ns = wf_least(end, until_ns);
     }
     sleep_on(&self->bell, bell, until_ns);
 }

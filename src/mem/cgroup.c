@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/num.h"
+
 /* --- where our groups are ------------------------------------------------- */
 
 /* Is `word` one of the words of a list with commas? */
@@ -265,7 +267,7 @@ static bool room_of(int dir, const group_files *files, uint64_t limit,
     }
     if (used > limit || limit - used < enough) {
         drop = droppable(dir, files);
-        used -= drop < used ? drop : used;
+        used -= wf_least(drop, used);
     }
     *out = used < limit ? limit - used : 0;
     return true;
@@ -280,8 +282,8 @@ static void groups_add(wf_cgroups *out, const wf_cgroup *group)
         return;
     }
     last->id = group->id;
-    last->limit = group->limit < last->limit ? group->limit : last->limit;
-    last->room = group->room < last->room ? group->room : last->room;
+    last->limit = wf_least(group->limit, last->limit);
+    last->room = wf_least(group->room, last->room);
 }
 
 /* `above`: the limit of groups that may not be mounted here. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <weft/memory.h>
 
+#include "base/num.h"
 #include "base/status.h"
 #include "mem/cgroup.h"
 #include "mem/segment.h"
@@ -68,7 +69,7 @@ uint64_t wf_memory_available(void)
 
     wf_cgroups_read("", UINT64_MAX, &groups);
     room = wf_cgroups_room(&groups);
-    return host < room ? host : room;
+    return wf_least(host, room);
 }
 
 /* Both in one unit, what is needed rounded up and what there is rounded down,

@@ -21,11 +21,6 @@ size_t wf_segment_page(void)
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-size_t wf_round_up(size_t bytes, size_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
-
 /* Reserved huge pages exist only where the administrator set them aside, and
  * a mapping of them is backed or refused at once, never later. */
 static int memfd_hugetlb(const char *what, size_t bytes)

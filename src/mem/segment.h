@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <weft/status.h>
 
+#include "base/num.h"
 #include "base/settings.h"
 
 typedef struct wf_segment {
@@ -68,7 +69,6 @@ weft_status wf_flat_map(const wf_segment *parts, size_t count, bool writable,
 void wf_flat_unmap(void *base, size_t bytes);
 
 size_t wf_segment_page(void);
-size_t wf_round_up(size_t bytes, size_t unit);
 
 #define WF_HUGE_PAGE ((size_t)2 << 20)
 

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/num.h"
 #include "region/region.h"
 
 /* What goes with a descriptor; compared with what the receiver expects. */
@@ -191,7 +192,7 @@ void wf_region_unback(weft_region *region, const wf_partition *part,
             wf_extent e = wf_partition_extent(part, region->domain, r, i);
 
             if (wf_region_maps(region, r) && e.bytes > 0) {
-                least = e.at < least ? e.at : least;
+                least = wf_least(e.at, least);
             }
             if (r == region->rank && e.bytes > 0 && region->storage->whole) {
                 region->storage->discard(region->store, e.at, e.bytes);

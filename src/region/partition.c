@@ -4,17 +4,8 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint64_t round_up(uint64_t bytes, uint64_t unit)
-{
-    return (bytes + unit - 1) / unit * unit;
-}
 
 /* Of the first `rows` rows that are dealt in turn, how many go to `rank`? */
 static uint64_t dealt_to(const wf_partition *p, uint64_t rows, uint32_t rank)
@@ -24,7 +15,7 @@ static uint64_t dealt_to(const wf_partition *p, uint64_t rows, uint32_t rank)
     uint64_t before = p->run * rank;
 
     return rows / round * p->run +
-           (rest > before ? least(rest - before, p->run) : 0);
+           (rest > before ? wf_least(rest - before, p->run) : 0);
 }
 
 void wf_partition_init(wf_partition *p, weft_partition kind, uint32_t ranks,
@@ -67,7 +58,7 @@ static void stretch_deal(const wf_partition *p, wf_stretch *s,
         uint64_t rows = in_turn ? dealt_to(p, s->rows, r)
                         : given != NULL
                             ? given[r]
-                            : least(s->rows_per_rank, s->rows - s->first[r]);
+                            : wf_least(s->rows_per_rank, s->rows - s->first[r]);
 
         s->first[r + 1] = s->first[r] + rows;
     }
@@ -76,7 +67,7 @@ static void stretch_deal(const wf_partition *p, wf_stretch *s,
 static void stretch_lay_out(const wf_partition *p, wf_stretch *s, uint64_t from)
 {
     for (uint32_t r = 0; r < p->ranks; r++) {
-        s->at[r] = p->aligned ? round_up(from, p->granule) : from;
+        s->at[r] = p->aligned ? wf_round_up(from, p->granule) : from;
         from = s->at[r] + (s->first[r + 1] - s->first[r]) * p->pitch;
     }
     s->at[p->ranks] = from;
@@ -139,7 +130,7 @@ weft_status wf_partition_resize(wf_partition *p, uint64_t rows)
     while (p->count > 0 && p->stretch[p->count - 1].row >= rows) {
         stretch_fini(&p->stretch[--p->count]);
     }
-    p->rows = least(rows, rows_dealt(p));
+    p->rows = wf_least(rows, rows_dealt(p));
     return wf_partition_add(p, rows - p->rows, NULL);
 }
 
@@ -300,13 +291,13 @@ uint64_t wf_partition_offset(const wf_partition *p, uint64_t row,
 uint64_t wf_stretch_rows_of(const wf_partition *p, const wf_stretch *s,
                             uint32_t rank)
 {
-    uint64_t there = least(s->rows, p->rows - s->row);
+    uint64_t there = wf_least(s->rows, p->rows - s->row);
 
     if (p->kind == WEFT_PARTITION_ROUND_ROBIN) {
         return dealt_to(p, there, rank);
     }
     return there > s->first[rank]
-               ? least(there, s->first[rank + 1]) - s->first[rank]
+               ? wf_least(there, s->first[rank + 1]) - s->first[rank]
                : 0;
 }
 
@@ -400,7 +391,7 @@ bool wf_partition_range(const wf_partition *p, uint32_t rank, uint32_t index,
         const wf_stretch *s = &p->stretch[0];
 
         /* For a rank without rows: where they would begin. */
-        found.row = least(row_in(p, s, rank, 0), p->rows);
+        found.row = wf_least(row_in(p, s, rank, 0), p->rows);
         found.at = s->at[rank];
     }
     count = walk(p, rank, index, &found);
@@ -419,7 +410,7 @@ static wf_extent extent_of(const wf_partition *p, const wf_stretch *s,
     uint64_t end =
         s->at[rank] + (s->first[rank + 1] - s->first[rank]) * p->pitch;
     uint64_t from = s->at[rank] / p->granule * p->granule;
-    uint64_t until = round_up(end, p->granule);
+    uint64_t until = wf_round_up(end, p->granule);
 
     if (end == s->at[rank]) {
         return (wf_extent){0};

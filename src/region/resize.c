@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/num.h"
 #include "region/region.h"
 
 /* All must ask for the same. */
@@ -87,7 +88,7 @@ static void clear_rows(weft_region *region, const wf_stretch *s, uint64_t keep,
                    (s->first[region->rank + 1] - s->first[region->rank]) *
                        region->part.pitch;
 
-    end = end < until ? end : until;
+    end = wf_least(end, until);
     if (at < end) {
         region->storage->discard(region->store, at, end - at);
     }

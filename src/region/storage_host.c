@@ -18,6 +18,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "mem/segment.h"
 #include "region/storage.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "region/cuda/storage.h"
 #include "region/region.h"
 

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "mem/device.h"
 #include "region/cuda/storage.h"

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/crc32c.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "base/types.h"
 
@@ -231,7 +232,7 @@ uint64_t wf_file_block_bytes(const wf_file_header *header, uint64_t index)
 {
     uint64_t left = header->data_bytes - index * header->block_bytes;
 
-    return left < header->block_bytes ? left : header->block_bytes;
+    return wf_least(left, header->block_bytes);
 }
 
 weft_status wf_file_check_parts(const char *name, const wf_file_header *header,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "region/file/io.h"
@@ -28,11 +29,6 @@ typedef struct move_state {
     weft_status status; /* the first failure, and why */
     char why[WF_DETAIL_MAX];
 } move_state;
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 /* --- the share of a rank ------------------------------------------------- */
 
@@ -59,7 +55,7 @@ static uint64_t own_rows(const wf_file_move *m)
 /* The rows before the share of `rank`, if they are shared out in one piece. */
 static uint64_t even_share(uint64_t rows, uint32_t rank, uint32_t ranks)
 {
-    return rows / ranks * rank + least(rank, rows % ranks);
+    return rows / ranks * rank + wf_least(rank, rows % ranks);
 }
 
 static void share_init(move_state *s)
@@ -85,7 +81,7 @@ static void next_span(move_state *s)
     uint32_t rank = m->region->rank;
     uint64_t row = wf_partition_row_at(p, rank, s->local);
     uint64_t rows =
-        least(wf_file_rows_together(p, row, rank), s->local_end - s->local);
+        wf_least(wf_file_rows_together(p, row, rank), s->local_end - s->local);
 
     s->local += rows;
     s->at = row * m->width;
@@ -105,7 +101,7 @@ static bool take_piece(move_state *s, uint64_t *at, size_t *n)
     any = s->at < s->end;
     if (any) {
         *at = s->at;
-        *n = (size_t)least(s->end - s->at, block - s->at % block);
+        *n = (size_t)wf_least(s->end - s->at, block - s->at % block);
         s->at += *n;
     }
     pthread_mutex_unlock(&s->lock);
@@ -207,9 +203,9 @@ static uint32_t start_helpers(move_state *s, pthread_t *helper, uint32_t wanted)
 static uint32_t helpers_wanted(const move_state *s)
 {
     uint64_t blocks = s->total / s->move->block + 1;
-    uint64_t threads = least(s->move->options->threads, THREADS_MAX);
+    uint64_t threads = wf_least(s->move->options->threads, THREADS_MAX);
 
-    return threads > 1 ? (uint32_t)least(threads - 1, blocks - 1) : 0;
+    return threads > 1 ? (uint32_t)wf_least(threads - 1, blocks - 1) : 0;
 }
 
 weft_status wf_file_move_run(const wf_file_move *move)

@@ -3,13 +3,9 @@
 
 #include <string.h>
 
+#include "base/num.h"
 #include "base/status.h"
 #include "region/cuda/state.h"
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
-}
 
 static const wf_device *device_of(const weft_region *region)
 {
@@ -38,7 +34,7 @@ uint64_t wf_file_rows_together(const wf_partition *p, uint64_t row,
                         ? p->run - in % p->run
                         : s->first[owner + 1] - in;
 
-    return least(here, least(s->rows - in, p->rows - row));
+    return wf_least(here, wf_least(s->rows - in, p->rows - row));
 }
 
 /* Where byte `at` of the stream lies, and how many follow it there. */
@@ -92,7 +88,7 @@ weft_status wf_file_rows_copy(const wf_file_move *m, uint64_t at,
     while (st == WEFT_OK && n > 0) {
         uint64_t there;
         char *row = find_byte(m, at, &there);
-        size_t now = (size_t)least(there, n);
+        size_t now = (size_t)wf_least(there, n);
 
         st = copy(m, row, bytes, now);
         at += now;

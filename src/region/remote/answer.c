@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/num.h"
 #include "base/types.h"
 #include "region/remote/remote.h"
 
@@ -159,7 +160,7 @@ static weft_status send_rows(const question *q)
     weft_status st = WEFT_OK;
 
     for (uint32_t i = 0; i < q->ask.rows && st == WEFT_OK; i += most) {
-        uint32_t n = q->ask.rows - i < most ? q->ask.rows - i : most;
+        uint32_t n = wf_least(q->ask.rows - i, most);
         wf_rows_answer header = {.token = q->ask.token,
                                  .skip = q->ask.skip,
                                  .bytes = q->ask.bytes,
@@ -186,7 +187,7 @@ static weft_status send_pieces(const question *q, uint32_t i)
     for (uint64_t at = 0; at < q->ask.bytes && st == WEFT_OK;
          at += WF_AM_PAYLOAD_MAX) {
         uint64_t left = q->ask.bytes - at;
-        size_t n = left < WF_AM_PAYLOAD_MAX ? left : WF_AM_PAYLOAD_MAX;
+        size_t n = wf_least(left, WF_AM_PAYLOAD_MAX);
         wf_rows_answer header = {.token = q->ask.token,
                                  .skip = q->ask.skip + at,
                                  .bytes = n,

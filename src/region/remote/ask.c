@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/types.h"
 #include "comm/comm.h"
 #include "region/remote/remote.h"
@@ -63,7 +64,7 @@ static void choose_next(const wf_rows_block *b, const wf_rows_target *t,
 
     ask->first = t->next;
     ask->skip = call->table.skip + t->at;
-    ask->bytes = left < most ? left : most;
+    ask->bytes = wf_least(left, most);
     ask->rows = 1;
     if (call->far_bytes <= most) {
         fit = reads ? WF_ROWS_ANSWER_MAX / ask->bytes
@@ -72,7 +73,7 @@ static void choose_next(const wf_rows_block *b, const wf_rows_target *t,
                   ? fit
                   : WF_AM_PAYLOAD_MAX / sizeof(int64_t);
         fit = fit > 1 ? fit : 1;
-        ask->rows = (uint32_t)(t->end - t->next < fit ? t->end - t->next : fit);
+        ask->rows = (uint32_t)wf_least(t->end - t->next, fit);
     }
 }
 

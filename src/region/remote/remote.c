@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/time.h"
 
 /* --- a region's part ------------------------------------------------------ */
@@ -200,7 +201,7 @@ static void scratch_fini(scratch *s)
 
 static weft_status scratch_init(scratch *s, const wf_rows_call *call)
 {
-    size_t n = call->ids.n < WF_ROWS_BLOCK ? call->ids.n : WF_ROWS_BLOCK;
+    size_t n = wf_least(call->ids.n, WF_ROWS_BLOCK);
     uint32_t ranks = call->table.region->ranks;
 
     s->here = wf_alloc(n * sizeof(*s->here));

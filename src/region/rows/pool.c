@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/num.h"
 #include "base/settings.h"
 #include "base/thread.h"
 #include "base/time.h"
@@ -350,8 +351,8 @@ void wf_pool_run(uint32_t threads, uint32_t parts, wf_pool_fn *fn, void *ctx)
 {
     desk *d;
 
-    threads = threads < parts ? threads : parts;
-    threads = threads < WF_POOL_MAX ? threads : WF_POOL_MAX;
+    threads = wf_least(threads, parts);
+    threads = wf_least(threads, WF_POOL_MAX);
     d = threads < 2 ? NULL : desk_take();
     if (d == NULL) {
         for (uint32_t part = 0; part < parts; part++) {

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "base/types.h"
 #include "region/region.h"
 #include "region/rows/kernel/rows.h"
@@ -129,7 +130,7 @@ static void convert_row(const rows_job *job, const wf_move *move)
     uint64_t between[PIECE];
 
     for (size_t at = 0; at < job->elements; at += PIECE) {
-        size_t n = job->elements - at < PIECE ? job->elements - at : PIECE;
+        size_t n = wf_least(job->elements - at, PIECE);
 
         job->widen(between, move->from + at * job->from_size, n);
         job->narrow(move->to + at * job->to_size, between, n);
@@ -351,7 +352,7 @@ uint32_t wf_rows_threads(const wf_rows_call *call)
         threads = useful < 2 ? 1 : threads_by_default(call->table.region);
         threads = useful < threads ? (uint32_t)useful : threads;
     }
-    return threads < WF_POOL_MAX ? threads : WF_POOL_MAX;
+    return wf_least(threads, WF_POOL_MAX);
 }
 
 /* Spans of a fair size, but no fewer than threads. */
@@ -365,7 +366,7 @@ static uint64_t choose_span(const wf_rows_call *call, uint32_t threads)
         return n;
     }
     span = span < 32 ? 32 : span > 1024 ? 1024 : span;
-    span = span < each ? span : each;
+    span = wf_least(span, each);
     return span > n >> 30 ? span : (n >> 30) + 1;
 }
 

@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
+#include "base/num.h"
 #include "base/status.h"
 #include "region/region.h"
 #include "region/rows/kernel/rows.h"
@@ -54,7 +55,7 @@ static void survey_part(void *ctx, uint32_t part)
     survey_job *job = ctx;
     const weft_ids *ids = &job->call->ids;
     uint64_t first = (uint64_t)part * SURVEY_IDS;
-    uint64_t n = ids->n - first < SURVEY_IDS ? ids->n - first : SURVEY_IDS;
+    uint64_t n = wf_least(ids->n - first, SURVEY_IDS);
     wf_survey found = {0};
 
     job->look((const char *)ids->at + first * wf_dtype_bytes(ids->type), n,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows differ, so threads take spans of ids and never meet. Weights of 16 bits
  * pass through a piece of f32 on the stack. */
+#include "base/num.h"
 #include "region/rows/kernel/rows.h"
 #include "region/rows/pool.h"
 #include "region/rows/update.h"
@@ -55,7 +56,7 @@ static void count_squares(const update_job *job, char *weights, const float *g,
     float sum = 0;
 
     for (uint64_t at = 0; at < t->width; at += PIECE) {
-        size_t n = t->width - at < PIECE ? t->width - at : PIECE;
+        size_t n = wf_least(t->width - at, PIECE);
         const float *w = weights_load(job, weights + at * element, n, room);
 
         sum += wf_step_squares(&job->rule, w, g + at, n);
@@ -90,7 +91,7 @@ static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
         count_squares(job, weights, g, s[0]);
     }
     for (uint64_t at = 0; at < t->width; at += PIECE) {
-        size_t n = t->width - at < PIECE ? t->width - at : PIECE;
+        size_t n = wf_least(t->width - at, PIECE);
         float *w = weights_load(job, weights + at * element, n, room);
 
         rule->optimizer->step(rule, w, g + at,

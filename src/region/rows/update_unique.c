@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "region/rows/kernel/rows.h"
 #include "region/rows/pool.h"
@@ -106,7 +107,7 @@ static void run_sum(const unique_job *job, uint64_t run)
     float room[PIECE];
 
     for (uint64_t at = 0; at < job->width; at += PIECE) {
-        size_t n = job->width - at < PIECE ? job->width - at : PIECE;
+        size_t n = wf_least(job->width - at, PIECE);
 
         memset(out + at, 0, n * sizeof(float));
         for (uint64_t k = job->start[run]; k < job->start[run + 1]; k++) {
