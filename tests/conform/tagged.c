@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Conformance: messages of all sizes between two ranks, in order. */
+#include <poll.h>
 #include <stdlib.h>
 
 #include "conform.h"
@@ -208,6 +209,46 @@ static void ranks_that_answer_each_other_stay_in_step(void **state)
     conform_ranks(*state, 2, ping_body);
 }
 
+/* --- sleeping ------------------------------------------------------------ */
+
+/* The descriptor tells of a message, and the port does not let anybody sleep
+ * before it was read. */
+static void arm_body(conform *c)
+{
+    uint64_t value = 77;
+    uint64_t in = 0;
+    wf_msg msg;
+
+    if (conform_sends(c)) {
+        conform_send(c, c->receiver, 1, &value, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        conform_flush(c);
+    }
+    if (conform_receives(c)) {
+        struct pollfd p = {.fd = c->t->descriptor(c->port), .events = POLLIN};
+
+        WT_CHECK(poll(&p, 1, -1) == 1);
+        WT_CHECK(!c->t->arm(c->port));
+        conform_recv(c, c->sender, 1, &in, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        WT_CHECK(in == 77);
+        while (!c->t->arm(c->port)) {
+            conform_step(c);
+        }
+        WT_CHECK(poll(&p, 1, 0) == 0);
+    }
+    conform_meet(c);
+}
+
+static void a_port_with_something_to_do_is_not_armed(void **state)
+{
+    const conform_kind *kind = *state;
+
+    if (kind->transport->descriptor != NULL) {
+        conform_ranks(kind, 2, arm_body);
+    }
+}
+
 int conform_tagged(const conform_kind *kind)
 {
     void *k = (void *)kind;
@@ -219,6 +260,7 @@ int conform_tagged(const conform_kind *kind)
         cmocka_unit_test_prestate(rings_that_are_full_both_ways_do_not_deadlock,
                                   k),
         cmocka_unit_test_prestate(ranks_that_answer_each_other_stay_in_step, k),
+        cmocka_unit_test_prestate(a_port_with_something_to_do_is_not_armed, k),
     };
 
     return cmocka_run_group_tests_name(kind->name, tests, NULL, NULL);
