@@ -13,20 +13,18 @@ static const wf_transport *const transports[] = {
     NULL,
 };
 
-static const wf_engine *const engines[] = {
+static const wf_engine *const engines[WF_ENGINES + 1] = {
     &wf_engine_alone,
     &wf_engine_shm,
     &wf_engine_message,
-    NULL,
 };
-_Static_assert(sizeof(engines) / sizeof(*engines) <= WF_ENGINES + 1, "room");
 
 const wf_parts wf_weft_parts = {
     .transports = transports,
     .layers =
         {
-            [WF_LAYER_COLL] = {&wf_coll_layer, engines},
-            [WF_LAYER_REGION] = {&wf_region_layer},
+            [WF_LAYER_COLL] = {.layer = &wf_coll_layer, .given = engines},
+            [WF_LAYER_REGION] = {.layer = &wf_region_layer},
         },
     .agree = wf_coll_agree,
 };

@@ -65,7 +65,7 @@ static weft_status choose_rows(const weft_comm *comm, wf_call_kind kind,
 weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
 {
     const wf_engine *const *engine = engines_of(comm);
-    wf_coll_row memory[WF_ENGINES];
+    wf_coll_row memory[WF_ENGINES] = {{.seat = NULL}};
     weft_status st;
 
     for (uint32_t i = 0; i < WF_ENGINES && engine[i] != NULL; i++) {
@@ -187,14 +187,14 @@ static void tell(const weft_comm *comm, const wf_coll *coll)
            "communicator %u of %u ranks on %s: collectives by %s (%s)",
            comm->id, comm->size, comm->one_node ? "one node" : "several nodes",
            meets->engine->name, meets->engine->what);
-    for (uint8_t k = 0; k < WF_CALL_KINDS; k++) {
+    for (unsigned k = 0; k < WF_CALL_KINDS; k++) {
         const wf_coll_row *row = coll->row[k];
 
         do {
             if (row->seat != meets) {
                 wf_log(WEFT_LOG_INFO,
                        "communicator %u: %s%s, %llu to %llu bytes, by %s (%s)",
-                       comm->id, wf_call_name(k),
+                       comm->id, wf_call_name((uint8_t)k),
                        row->offer.types == WF_ALL_TYPES ? "" : " of some types",
                        (unsigned long long)row->offer.from,
                        (unsigned long long)row->offer.until - 1,
@@ -225,8 +225,8 @@ static weft_status coll_attach(weft_comm *comm, void *area, void **state)
     }
     coll->quick = wf_coll_meets(coll)->engine->quick;
     coll->quick_state = wf_coll_meets(coll)->state;
-    for (uint8_t k = 0; k < WF_CALL_KINDS; k++) {
-        coll->quick_until[k] = quick_until(coll, k);
+    for (unsigned k = 0; k < WF_CALL_KINDS; k++) {
+        coll->quick_until[k] = quick_until(coll, (uint8_t)k);
     }
     if (comm->rank == 0) {
         tell(comm, coll);
