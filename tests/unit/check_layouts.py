@@ -3,10 +3,12 @@
 """Check that the structs and numbers which Python mirrors are those of the C headers.
 
 A C file with an assertion for each size, offset and enumerator is made from
-python/weft/bench/gather/structs.py and given to the compiler, which names what differs.
+python/weft/bench/gather/structs.py and from the words that stand for enumerators, and given to the
+compiler, which names what differs.
 """
 
 import argparse
+import ast
 import ctypes
 import importlib.util
 import pathlib
@@ -14,10 +16,27 @@ import subprocess
 import sys
 
 HEAD = """#include <stddef.h>
+#include <weft/weft.h>
 #include "region/cuda/abi.h"
 #define SAME(a, b) _Static_assert((a) == (b), #a)
 #define FIELD(s, f, at, n) SAME(offsetof(s, f), at); SAME(sizeof(((s *)0)->f), n)
 """
+
+# Words of Python whose positions are numbers of C.
+WORDS = {
+    ("_rows.py", "BOUNDS"): "WEFT_BOUNDS_",
+    ("_region.py", "PARTITIONS"): "WEFT_PARTITION_",
+    ("_region.py", "REACHES"): "WEFT_REACH_",
+    ("_create.py", "PAGES"): "WEFT_PAGES_",
+}
+
+
+def words_of(path, name):
+    """The tuple or dictionary that a module assigns to `name`."""
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Assign) and node.targets[0].id == name:
+            return ast.literal_eval(node.value)
+    raise LookupError(f"{path}: there is no {name}")
 
 
 def load(path):
@@ -41,12 +60,22 @@ def assertions(module):
         yield f"SAME({name}, {number});"
 
 
+def word_assertions(package):
+    for (file, name), prefix in WORDS.items():
+        words = words_of(package / file, name)
+        numbers = words.items() if isinstance(words, dict) else zip(words, range(99), strict=False)
+        for word, number in numbers:
+            yield f"SAME({prefix}{word.upper()}, {number});"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(__file__).parents[2])
     parser.add_argument("--cc", default="cc")
     args = parser.parse_args()
-    lines = list(assertions(load(args.root / "python/weft/bench/gather/structs.py")))
+    package = args.root / "python/weft"
+    lines = list(assertions(load(package / "bench/gather/structs.py")))
+    lines += word_assertions(package)
     includes = [f"-I{args.root / folder}" for folder in ("include", "src")]
     command = [args.cc, "-std=c11", "-fsyntax-only", *includes, "-x", "c", "-"]
     text = HEAD + "\n".join(lines) + "\n"
