@@ -87,6 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", type=Path, metavar="OLD", help="say what changed since the rows in OLD"
     )
+    _add_choices(parser)
+
+
+def _add_choices(parser: argparse.ArgumentParser) -> None:
+    """What to measure of a benchmark, and on what."""
     parser.add_argument(
         "--ranks", type=_ranks, metavar="N,...", help="ranks (default: 2, and those of marks)"
     )
