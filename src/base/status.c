@@ -41,7 +41,7 @@ const char *weft_status_name(weft_status status)
     return "WEFT_UNKNOWN";
 }
 
-weft_status wf_status_told(int32_t number)
+weft_status wf_status_parse(int32_t number)
 {
     switch (number) {
 #define KNOWN(name, number, text) case (number):

@@ -24,9 +24,9 @@ WF_API weft_status wf_fail_nomem(const char *fmt, ...) WEFT_PRINTF(1, 2);
 /* Like wf_fail, but takes the status from errno and appends its text. */
 WF_API weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
 
-/* The status that another process told as this number: WEFT_OK or a failure;
+/* The status that another process sent as this number: WEFT_OK or a failure;
  * what is neither is WEFT_ERR_PROTOCOL. */
-weft_status wf_status_told(int32_t number);
+weft_status wf_status_parse(int32_t number);
 
 /* Put a word at the end of a list: "auto, shm". */
 void wf_add_word(char *list, size_t room, const char *word);

@@ -39,7 +39,7 @@ static inline weft_status wf_args_root(const weft_comm *comm, uint32_t root)
 {
     return root < comm->size
                ? WEFT_OK
-               : wf_fail(WEFT_ERR_INVALID, "root %u is not among %u ranks",
+               : wf_fail(WEFT_ERR_INVALID, "root %u is out of range (size %u)",
                          root, comm->size);
 }
 
@@ -60,7 +60,7 @@ static inline bool wf_args_overlap_in_part(const void *a, const void *b,
     return a != b && wf_args_overlap(a, bytes, b, bytes);
 }
 
-/* A reduction that is defined on the type; else it is told why not. */
+/* Check that the reduction is defined on the type. */
 static inline weft_status wf_args_op(const weft_comm *comm, weft_dtype type,
                                      weft_op how)
 {

@@ -24,10 +24,11 @@ weft_status wf_coll_all_or_none(weft_comm *comm, weft_status own)
     if (own != WEFT_OK) {
         return wf_fail(own, "%s", why);
     }
-    st = wf_status_told((int32_t)(worst >> 32));
+    st = wf_status_parse((int32_t)(worst >> 32));
     return st == WEFT_OK
                ? WEFT_OK
-               : wf_fail(st, "rank %u could not have its shared buffer (%s)",
+               : wf_fail(st,
+                         "rank %u could not allocate its shared buffer (%s)",
                          (uint32_t)worst, weft_status_text(st));
 }
 
@@ -39,7 +40,7 @@ static weft_status alloc_private(weft_comm *comm, size_t bytes, void **out)
 
     if (st == WEFT_OK) {
         p = wf_zalloc_aligned(wf_segment_page(), bytes > 0 ? bytes : 1);
-        st = p != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "%zu bytes", bytes);
+        st = p != NULL ? WEFT_OK : wf_fail_nomem("%zu bytes", bytes);
     }
     st = wf_coll_all_or_none(comm, st);
     if (st != WEFT_OK) {

@@ -71,7 +71,7 @@ static weft_status one_block(weft_comm *comm, wf_call_kind kind,
                        comm->rank);
     }
     if (wf_call_is((uint8_t)kind, WF_PREFIX) && how.kind == WEFT_OP_AVG) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no %s with avg",
+        return wf_fail(WEFT_ERR_INVALID, "avg is not defined for %s",
                        wf_call_name((uint8_t)kind));
     }
     op.op.comm = comm;

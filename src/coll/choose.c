@@ -144,7 +144,7 @@ static weft_status check_settings(const weft_comm *comm)
     }
     return known ? st
                  : wf_fail(WEFT_ERR_INVALID,
-                           "setting WEFT_ENGINE: there is no engine '%s' (%s)",
+                           "setting WEFT_ENGINE: '%s' is not an engine (%s)",
                            settings->engine, names);
 }
 
@@ -210,7 +210,7 @@ static weft_status coll_attach(weft_comm *comm, void *area, void **state)
     weft_status st;
 
     if (coll == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a communicator's engines");
+        return wf_fail_nomem("a communicator's engines");
     }
     st = check_settings(comm);
     if (st == WEFT_OK) {

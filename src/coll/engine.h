@@ -8,8 +8,8 @@
  * asking.
  *
  * Members that make different calls may come to different engines, and are to
- * be told. So all calls are compared by one engine, that of barriers; a call
- * that another one serves is first run there without its data. */
+ * get an error. So all calls are compared by one engine, that of barriers; a
+ * call that another one serves is first run there without its data. */
 #ifndef WF_COLL_ENGINE_H
 #define WF_COLL_ENGINE_H
 

@@ -34,7 +34,7 @@ static void adopt_shared(weft_comm *comm)
     why = &comm->done[by - 1];
     /* Bounded, though whoever wrote it should have ended it. */
     snprintf(text, sizeof(text), "%.*s", (int)sizeof(why->text) - 1, why->text);
-    adopt(comm, wf_status_told(why->status), text);
+    adopt(comm, wf_status_parse(why->status), text);
 }
 
 /* The first of several reasons wins; under comm->lock. */

@@ -95,7 +95,7 @@ static weft_status make_segment(weft_comm *comm)
     return WEFT_OK;
 }
 
-/* The reason is told by the rank that has it; the others name that rank. */
+/* The rank that failed sends the reason; the others name that rank. */
 static void name_rank(const build *b, uint32_t member, char *text, size_t room)
 {
     const uint32_t rank = b->group.member[member];
@@ -137,8 +137,8 @@ static weft_status send_tickets(build *b, weft_status own, const char *why)
 }
 
 /* All of them, also after a failure, so that none is left lying for the next
- * creation by the same ranks. `*told` and `why` are the first failure. */
-static weft_status collect_replies(build *b, weft_status *told,
+ * creation by the same ranks. `*verdict` and `why` are the first failure. */
+static weft_status collect_replies(build *b, weft_status *verdict,
                                    char why[WF_DETAIL_MAX])
 {
     weft_status st = WEFT_OK;
@@ -148,21 +148,21 @@ static weft_status collect_replies(build *b, weft_status *told,
 
         st = wf_mail_take_status(&b->group, r, build_key(b, WF_MAIL_REPLY),
                                  &one);
-        if (st == WEFT_OK && one != WEFT_OK && *told == WEFT_OK) {
-            *told = one;
+        if (st == WEFT_OK && one != WEFT_OK && *verdict == WEFT_OK) {
+            *verdict = one;
             name_rank(b, r, why, WF_DETAIL_MAX);
         }
     }
     return st;
 }
 
-static weft_status send_verdicts(build *b, weft_status told, const char *why)
+static weft_status send_verdicts(build *b, weft_status verdict, const char *why)
 {
     weft_status st = WEFT_OK;
 
     for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
         st = wf_mail_post_status(&b->group, r, build_key(b, WF_MAIL_VERDICT),
-                                 told, why);
+                                 verdict, why);
     }
     return st;
 }
@@ -170,23 +170,23 @@ static weft_status send_verdicts(build *b, weft_status told, const char *why)
 static weft_status lead(build *b, weft_status own)
 {
     char why[WF_DETAIL_MAX] = "";
-    weft_status told = own == WEFT_OK ? lead_make(b->comm) : own;
+    weft_status verdict = own == WEFT_OK ? lead_make(b->comm) : own;
     weft_status st;
 
-    if (told != WEFT_OK) {
+    if (verdict != WEFT_OK) {
         snprintf(why, sizeof(why), "%s", weft_error_detail());
     }
-    st = send_tickets(b, told, why);
-    if (st == WEFT_OK && told == WEFT_OK) {
-        st = collect_replies(b, &told, why);
+    st = send_tickets(b, verdict, why);
+    if (st == WEFT_OK && verdict == WEFT_OK) {
+        st = collect_replies(b, &verdict, why);
         if (st == WEFT_OK) {
-            st = send_verdicts(b, told, why);
+            st = send_verdicts(b, verdict, why);
         }
     }
     if (st != WEFT_OK) {
         return build_give_up(b, st);
     }
-    return told == WEFT_OK ? told : wf_fail(told, "%s", why);
+    return verdict == WEFT_OK ? verdict : wf_fail(verdict, "%s", why);
 }
 
 /* Check what a peer wrote. */
@@ -224,7 +224,8 @@ static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
     if (comm->shared->magic != WF_COMM_MAGIC ||
         comm->shared->version != WF_COMM_VERSION ||
         comm->shared->members != comm->size) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "not a communicator's segment");
+        return wf_fail(WEFT_ERR_PROTOCOL,
+                       "the communicator's segment is malformed");
     }
     return WEFT_OK;
 }
@@ -273,7 +274,7 @@ static weft_status reply(build *b, weft_status own)
 /* The first member could not make it, and says why. */
 static weft_status refused(const build *b, const ticket *t, int fd)
 {
-    weft_status st = wf_status_told(t->status);
+    weft_status st = wf_status_parse(t->status);
     char why[WF_DETAIL_MAX];
 
     if (fd >= 0) {

@@ -25,7 +25,7 @@ weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
             wf_free(comm->entry);
         }
         wf_free(comm);
-        return wf_fail(WEFT_ERR_NOMEM, "a communicator of %u ranks", size);
+        return wf_fail_nomem("a communicator of %u ranks", size);
     }
     memcpy(comm->member, members, size * sizeof(*members));
     comm->world = world;

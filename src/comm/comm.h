@@ -108,8 +108,8 @@ static inline weft_status wf_comm_check(weft_comm *comm)
     return __builtin_expect(bad, 0) ? wf_comm_refuse(comm) : WEFT_OK;
 }
 
-/* Break it here and on all other members; the first reason wins and is
- * returned, as the detail, too. */
+/* Break it here and on all other members. Returns the first reason, with its
+ * detail. */
 weft_status wf_comm_break(weft_comm *comm, weft_status status,
                           const char *text);
 
@@ -130,8 +130,8 @@ static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
     atomic_store_explicit(&own->root, op->call.root, memory_order_relaxed);
 }
 
-/* What a rank has shown: "allreduce of 4 f32, sum, number 7 on communicator 2".
- * False, and "nothing yet", if it has called nothing. */
+/* The operation that a rank shows: "allreduce of 4 f32, sum, number 7 on
+ * communicator 2". False, and "nothing yet", if it has called nothing. */
 bool wf_comm_shown_text(const wf_board_rank *e, char *text, size_t room);
 
 /* It waits in the operation it has shown, or does so no more. */

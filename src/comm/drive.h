@@ -20,12 +20,12 @@ typedef struct wf_request_queue {
 
 void wf_requests_init(wf_request_queue *queue);
 
-/* Queue it: in order with the communicator's other collectives, or loose.
- * It is stepped once right away. The queue's use of the request is counted
- * here; the caller's is its own. */
+/* Queue it: in order with the communicator's other collectives, or loose. It is
+ * stepped once right away. The queue takes a reference of its own. */
 void wf_request_submit(weft_request *request, bool ordered);
 
-/* Fail everything that is pending on `comm`. Was there a collective? */
+/* Fail everything that is pending on `comm`; true if that included a
+ * collective. */
 bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text);
 
 /* In a forked child: what is pending on `comm` is over here, as closed. The

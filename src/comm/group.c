@@ -97,7 +97,7 @@ static weft_status send_wishes(const splitting *s, uint32_t to)
 
 static weft_status fail_wish(const wish *failed)
 {
-    weft_status st = wf_status_told(failed->status);
+    weft_status st = wf_status_parse(failed->status);
 
     return wf_fail(st, "rank %u could not split the communicator: %s",
                    failed->rank, weft_status_text(st));
@@ -269,12 +269,14 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
         return wf_fail(WEFT_ERR_INVALID, "ranks is NULL");
     }
     if (n == 0 || n > comm->size) {
-        return wf_fail(WEFT_ERR_INVALID, "%zu ranks out of %u", n, comm->size);
+        return wf_fail(WEFT_ERR_INVALID, "%zu ranks are out of range (size %u)",
+                       n, comm->size);
     }
     for (size_t i = 0; i < n; i++) {
         if (ranks[i] >= comm->size) {
-            return wf_fail(WEFT_ERR_INVALID, "there is no rank %u among %u",
-                           ranks[i], comm->size);
+            return wf_fail(WEFT_ERR_INVALID,
+                           "rank %u is out of range (size %u)", ranks[i],
+                           comm->size);
         }
         for (size_t j = 0; j < i; j++) {
             if (ranks[j] == ranks[i]) {
@@ -284,10 +286,10 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
         }
         here = here || ranks[i] == comm->rank;
     }
-    return here
-               ? WEFT_OK
-               : wf_fail(WEFT_ERR_INVALID,
-                         "rank %u is not among the ranks it named", comm->rank);
+    return here ? WEFT_OK
+                : wf_fail(WEFT_ERR_INVALID,
+                          "ranks does not contain the caller, rank %u",
+                          comm->rank);
 }
 
 /* The others wait for this rank, and without a list of them it cannot tell

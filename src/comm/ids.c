@@ -288,8 +288,7 @@ static weft_status pick(weft_comm *comm, uint64_t deadline)
     return st != WEFT_OK
                ? st
                : wf_fail(WEFT_ERR_NOMEM,
-                         "rank %u has %u communicators that it made first, "
-                         "and there can be no more",
+                         "rank %u leads %u communicators, which is the limit",
                          world->host->rank, limit);
 }
 

@@ -12,7 +12,7 @@
  *
  * 1. A rank keeps messages only for ids that are open. It opens an id before it
  *    says that it is ready for the communicator, so nothing comes too early.
- * 2. When it closes an id it lets go of what it has kept; what comes later is
+ * 2. When it closes an id it frees what it has kept; what comes later is
  *    dropped.
  * 3. Nobody sends on an id that it has closed, and an id is used again only
  *    after all have said that they have closed it. So what is left of its

@@ -26,8 +26,7 @@ static weft_status open_one(weft_world *world, uint32_t slot)
     if (layer->world_bytes > 0) {
         world->layer[slot] = wf_zalloc(layer->world_bytes);
         if (world->layer[slot] == NULL) {
-            return wf_fail(WEFT_ERR_NOMEM, "the layer %s of a world",
-                           layer->name);
+            return wf_fail_nomem("the layer %s of a world", layer->name);
         }
     }
     for (uint32_t i = 0; i < WF_LAYER_MESSAGES; i++) {

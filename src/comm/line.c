@@ -253,7 +253,7 @@ weft_status wf_message_describe(const weft_comm *comm, const wf_want *want,
     if (from == comm->size) {
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "rank %u of the job sent a message on communicator %u, "
-                       "of which it is no member",
+                       "but is not a member of it",
                        msg->from, comm->id);
     }
     *out = (weft_message_info){from, (uint32_t)msg->tag, msg->n};

@@ -13,9 +13,9 @@
  *    who were posted before.
  * 2. A posted receive and those before it in the line have no message in
  *    common. So it takes nothing from those in the line.
- * 3. The line is served from its head, and no port moves meanwhile. Who finds
- *    a message takes it; who finds none has none, so that whatever those behind
- *    find is theirs.
+ * 3. The line is served from its head, and no port makes progress meanwhile. A
+ *    receive that finds a message takes it; if it finds none there is none for
+ *    it, so that whatever those behind it find is theirs.
  *
  * A receive stays in the line until it is served. The line is served when
  * there is news: something came in through a port, or this rank sent itself a

@@ -93,12 +93,12 @@ static weft_status note_read(const void *data, size_t n, note *out)
         return wf_fail(WEFT_ERR_PROTOCOL, "mail of %zu bytes is malformed", n);
     }
     memcpy(out, data, n);
-    out->status = (int32_t)wf_status_told(out->status);
+    out->status = (int32_t)wf_status_parse(out->status);
     return WEFT_OK;
 }
 
 weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
-                                uint64_t key, weft_status *told)
+                                uint64_t key, weft_status *theirs)
 {
     unsigned char data[WF_MAIL_MAX];
     size_t n = sizeof(data);
@@ -111,10 +111,10 @@ weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
     if (st == WEFT_OK) {
         st = note_read(data, n, &got);
     }
-    *told = st != WEFT_OK ? st
-            : got.status != (int)WEFT_OK
-                ? wf_fail((weft_status)got.status, "%s", got.text)
-                : WEFT_OK;
+    *theirs = st != WEFT_OK ? st
+              : got.status != (int)WEFT_OK
+                  ? wf_fail((weft_status)got.status, "%s", got.text)
+                  : WEFT_OK;
     return WEFT_OK;
 }
 

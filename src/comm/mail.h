@@ -14,10 +14,10 @@
 #include "comm/comm.h"
 #include "mem/await.h"
 
-/* Tell the other members that `comm` is broken; under comm->lock. */
+/* Notify the other members that `comm` is broken; under comm->lock. */
 void wf_mail_break(weft_comm *comm);
 
-/* Listen for that. */
+/* Handle such notifications. */
 void wf_mail_listen(weft_world *world);
 
 /* Another member broke it. */
@@ -33,7 +33,7 @@ enum wf_mail_step {
 uint64_t wf_mail_key(const uint32_t *members, uint32_t size, uint64_t salt,
                      enum wf_mail_step step);
 
-/* Ranks that undertake something together. */
+/* The ranks of a collective call that uses mail. */
 typedef struct wf_mail_group {
     weft_world *world;
     weft_comm *comm;        /* broken if it cannot be finished; or NULL */
@@ -53,16 +53,16 @@ weft_status wf_mail_post(const wf_mail_group *g, uint32_t to, uint64_t key,
 weft_status wf_mail_take(const wf_mail_group *g, uint32_t from, uint64_t key,
                          void *data, size_t *n, int *fd);
 
-/* This rank cannot go on, because of `st` and its detail. Returns the reason
- * that the group's communicator was broken with first. */
+/* This rank cannot go on, because of `st` and its detail. Returns the first
+ * reason that the group's communicator was broken with. */
 weft_status wf_mail_give_up(const wf_mail_group *g, weft_status st);
 
-/* A status and its detail, as mail. `*told` is what the other says, with the
+/* A status and its detail, as mail. `*theirs` is the other's status, with the
  * detail of that; WEFT_ERR_PROTOCOL if it cannot be understood. */
 weft_status wf_mail_post_status(const wf_mail_group *g, uint32_t to,
                                 uint64_t key, weft_status status,
                                 const char *text);
 weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
-                                uint64_t key, weft_status *told);
+                                uint64_t key, weft_status *theirs);
 
 #endif

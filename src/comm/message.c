@@ -173,8 +173,8 @@ static void message_drop(wf_op *op)
 static weft_status check_peer(const weft_comm *comm, uint32_t rank)
 {
     if (rank >= comm->size) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no rank %u among %u", rank,
-                       comm->size);
+        return wf_fail(WEFT_ERR_INVALID, "rank %u is out of range (size %u)",
+                       rank, comm->size);
     }
     return WEFT_OK;
 }

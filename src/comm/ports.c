@@ -111,11 +111,11 @@ static weft_status alloc(weft_world *world, uint32_t ranks)
 
     p->route = wf_zalloc((n + 1) * sizeof(*p->route));
     p->to = wf_alloc(ranks);
-    p->told = wf_zalloc(ranks * sizeof(*p->told));
+    p->reported = wf_zalloc(ranks * sizeof(*p->reported));
     p->lost = wf_zalloc(ranks * sizeof(*p->lost));
-    if (p->route == NULL || p->to == NULL || p->told == NULL ||
+    if (p->route == NULL || p->to == NULL || p->reported == NULL ||
         p->lost == NULL || n >= NOWHERE) {
-        return wf_fail(WEFT_ERR_NOMEM, "the routes to %u ranks", ranks);
+        return wf_fail_nomem("the routes to %u ranks", ranks);
     }
     memset(p->to, NOWHERE, ranks);
     return WEFT_OK;
@@ -128,7 +128,7 @@ weft_status wf_ports_join(weft_world *world, const weft_boot *boot,
     wf_address *address = wf_zalloc((n + 1) * sizeof(*address));
     size_t addresses = 0;
     weft_status st = address != NULL ? alloc(world, boot->ranks)
-                                     : wf_fail(WEFT_ERR_NOMEM, "addresses");
+                                     : wf_fail_nomem("addresses");
 
     for (uint32_t i = 0; i < n && st == WEFT_OK; i++) {
         const wf_transport *row = world->parts->transports[i];
@@ -255,7 +255,7 @@ static weft_status check_routes(const weft_world *world)
     return none == NULL
                ? WEFT_OK
                : wf_fail(WEFT_ERR_UNSUPPORTED,
-                         "no transport leads from rank %u (on %s) to rank %u "
+                         "no transport reaches from rank %u (on %s) to rank %u "
                          "(on %s); WEFT_TRANSPORTS is %s",
                          host->rank, host->peer[host->rank].host, rank,
                          host->peer[rank].host, world->settings.transports);
@@ -265,8 +265,7 @@ weft_status wf_ports_open(weft_world *world)
 {
     wf_ports *p = &world->ports;
     uint32_t *list = wf_alloc(world->host->ranks * sizeof(*list));
-    weft_status st =
-        list != NULL ? WEFT_OK : wf_fail(WEFT_ERR_NOMEM, "a list of ranks");
+    weft_status st = list != NULL ? WEFT_OK : wf_fail_nomem("a list of ranks");
 
     for (uint32_t i = 0; i < p->prepared && st == WEFT_OK; i++) {
         st = use_route(world, &p->route[i], list);
@@ -342,7 +341,7 @@ void wf_ports_fini(weft_world *world)
 {
     wf_free(world->ports.route);
     wf_free(world->ports.to);
-    wf_free(world->ports.told);
+    wf_free(world->ports.reported);
     wf_free(world->ports.lost);
 }
 
@@ -363,10 +362,10 @@ static void tell_of_losses(weft_world *world)
         uint32_t state = atomic_load(&host->board->rank[i].state);
         uint32_t rank = host->rank_of[i];
 
-        if (i != host->self && !p->told[rank] && state != WF_BOARD_HERE) {
+        if (i != host->self && !p->reported[rank] && state != WF_BOARD_HERE) {
             const wf_route *r = wf_world_route(world, rank);
 
-            p->told[rank] = true;
+            p->reported[rank] = true;
             r->transport->gone(r->port, rank);
         }
     }

@@ -26,10 +26,10 @@ typedef struct wf_ports {
     uint32_t watched;  /* of ports with a descriptor */
     wf_route *route;   /* in the order of the table */
     uint8_t *to;       /* by rank in the job: which route leads there */
-    bool *told;        /* by rank in the job: its port knows that it is gone */
+    bool *reported;    /* by rank in the job: its port knows that it is gone */
     /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
     weft_status *lost;
-    uint32_t alarm; /* of the board, when ports were last told */
+    uint32_t alarm; /* of the board, at the last report to the ports */
 } wf_ports;
 
 /* Join the other ranks (wf_host_join), telling them the addresses of the ports
@@ -60,8 +60,8 @@ bool wf_ports_busy(const weft_world *world);
  * world->drive by itself. */
 bool wf_ports_arm(weft_world *world);
 
-/* Fail because of a rank that a port has lost: in the words of the board, if it
- * died or left. */
+/* The error for a rank that a port has lost; says, as the board does, whether
+ * it died or left. */
 weft_status wf_ports_fail(const weft_world *world, uint32_t rank);
 
 /* In a forked child: let go of what is pending and shared. */

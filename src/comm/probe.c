@@ -39,8 +39,8 @@ static weft_status probe_init(probe_op *p, weft_comm *comm, uint32_t from,
         return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
     }
     if (from != WEFT_ANY_SOURCE && from >= comm->size) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no rank %u among %u", from,
-                       comm->size);
+        return wf_fail(WEFT_ERR_INVALID, "rank %u is out of range (size %u)",
+                       from, comm->size);
     }
     *p = (probe_op){.op = {.comm = comm,
                            .step = probe_step,

@@ -29,7 +29,7 @@ weft_status wf_progress_create(weft_world *world, wf_progress **out)
     wf_progress *p = wf_zalloc(sizeof(*p));
 
     if (p == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the progress thread");
+        return wf_fail_nomem("the progress thread");
     }
     p->world = world;
     pthread_mutex_init(&p->lock, NULL);

@@ -14,7 +14,7 @@ weft_status wf_request_create(weft_comm *comm, size_t op_bytes,
     weft_request *r = wf_zalloc(head + op_bytes);
 
     if (r == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a request");
+        return wf_fail_nomem("a request");
     }
     wf_comm_acquire(comm);
     r->comm = comm;

@@ -67,7 +67,7 @@ weft_status wf_serve(weft_world *world)
     }
     s = wf_zalloc(sizeof(*s));
     if (s == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the thread that answers other ranks");
+        return wf_fail_nomem("the thread that answers other ranks");
     }
     s->world = world;
     /* One question is often followed by the next. The bell rings for whatever

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answering other ranks while this one calls nothing.
+/* The server: a thread that answers active messages while this rank calls
+ * nothing.
  *
- * Layers above may have parts that others ask for by active messages. A rank
- * that has such starts a server: a thread that sleeps on the second bell of the
- * board (mem/board.h), which only active messages ring, and then drives the
- * world. It lives until the world is left. A job that is idle costs nothing. */
+ * A layer above that other ranks ask by active messages starts it. It sleeps on
+ * the second bell of the board (mem/board.h), which only active messages ring,
+ * and then drives the world, until the world is left. */
 #ifndef WF_COMM_SERVE_H
 #define WF_COMM_SERVE_H
 

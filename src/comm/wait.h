@@ -13,12 +13,12 @@
  *   1. Before it sleeps, a wait announces it and looks once more; so nothing
  *      that was posted in between is slept through (see mem/board.h). That look
  *      does not leave the driving to another thread, which may have looked
- *      earlier. Then it arms the ports that have descriptors (comm/ports.h):
- * the bell is all that it sleeps on.
+ *      earlier. Then it arms the ports that have descriptors (comm/ports.h): it
+ *      sleeps on the bell only.
  *   2. The deadline counts from the last time that the goal moved. Whatever
  *      else happened keeps the wait from sleeping, but not from failing.
- *   3. Whether a peer is gone is looked at after each alarm of the board.
- *   4. The caller is asked about ten times a second whether it gives up. */
+ *   3. After each alarm of the board it checks whether a peer is gone.
+ *   4. About ten times a second it asks whether the caller was interrupted. */
 #ifndef WF_COMM_WAIT_H
 #define WF_COMM_WAIT_H
 
@@ -31,7 +31,7 @@ typedef struct wf_goal wf_goal;
 
 /* Each of these is optional, and none is called while a wait only polls. */
 typedef struct wf_goal_kind {
-    /* What it is called: "a barrier of a region". */
+    /* Its name in errors: "a barrier of a region". */
     void (*name)(const wf_goal *goal, char *text, size_t room);
     /* Counts up whenever something happened for it. */
     uint64_t (*moved)(const wf_goal *goal);
@@ -40,10 +40,10 @@ typedef struct wf_goal_kind {
     /* Is `rank` gone, though it is needed? WEFT_OK, or how it went; WF_PENDING
      * if that has to be looked at again without a further alarm. */
     weft_status (*gone)(const wf_goal *goal, uint32_t rank);
-    /* Is it `rank` that is late? Asked when the deadline has passed. */
+    /* Is `rank` late? Called when the deadline has passed. */
     bool (*awaits)(const wf_goal *goal, uint32_t rank);
-    /* It is not reached, for this reason, which is the detail: what the wait
-     * fails with, or WEFT_OK to go on. */
+    /* The wait would fail with this status and the error detail: returns the
+     * status to fail with, or WEFT_OK to go on. */
     weft_status (*fail)(const wf_goal *goal, weft_status why);
 } wf_goal_kind;
 

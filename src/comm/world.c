@@ -57,7 +57,7 @@ static weft_status make_world_comm(weft_world *world)
     weft_status st;
 
     if (members == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a communicator of %u ranks", n);
+        return wf_fail_nomem("a communicator of %u ranks", n);
     }
     for (uint32_t r = 0; r < n; r++) {
         members[r] = r;
@@ -126,7 +126,7 @@ static weft_status world_alloc(const weft_world_options *options,
     weft_status st;
 
     if (world == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a world");
+        return wf_fail_nomem("a world");
     }
     st = wf_settings_load(options->settings, &world->settings);
     if (st != WEFT_OK) {
@@ -275,7 +275,8 @@ weft_status weft_world_peer(const weft_world *world, uint32_t rank,
     const wf_peer *p;
 
     if (world == NULL || out == NULL || rank >= world->host->ranks) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no rank %u", rank);
+        return wf_fail(WEFT_ERR_INVALID,
+                       "an argument is NULL, or rank %u is out of range", rank);
     }
     p = &world->host->peer[rank];
     *out = (weft_peer){.rank = rank,

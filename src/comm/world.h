@@ -86,7 +86,7 @@ weft_status wf_world_create(const weft_world_options *options,
 void wf_world_acquire(weft_world *world);
 void wf_world_release(weft_world *world);
 
-/* See to what becomes of it in children that are forked from here on. */
+/* Make it an orphan in children that are forked from now on. */
 void wf_world_watch_forks(weft_world *world);
 
 /* The transport and port that lead to a rank of the job. */

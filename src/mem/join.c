@@ -372,7 +372,7 @@ static weft_status collect(const weft_boot *boot, const void *own, size_t n,
     weft_status st = enter(f, 0, own, n);
 
     if (buffer == NULL) {
-        st = wf_fail(WEFT_ERR_NOMEM, "the record of a rank");
+        st = wf_fail_nomem("the record of a rank");
     }
     for (uint32_t r = 1; r < boot->ranks && st == WEFT_OK; r++) {
         st = collect_one(boot, r, patience, buffer, f);
@@ -473,7 +473,7 @@ static weft_status publishable(const wf_join_record *own,
     wf_join_record *r = wf_alloc(sizeof(*r) + bytes);
 
     if (r == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "addresses of %zu bytes", bytes);
+        return wf_fail_nomem("addresses of %zu bytes", bytes);
     }
     *r = *own;
     r->address_bytes = bytes;

@@ -62,7 +62,7 @@ weft_status wf_mailbox_create(wf_host *host, wf_mailbox **out)
     wf_mailbox *box = wf_zalloc(sizeof(*box));
 
     if (box == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the mailbox");
+        return wf_fail_nomem("the mailbox");
     }
     box->ended = wf_zalloc(host->count * sizeof(*box->ended));
     box->spare = spare_alloc();
@@ -70,7 +70,7 @@ weft_status wf_mailbox_create(wf_host *host, wf_mailbox **out)
         wf_free(box->spare);
         wf_free(box->ended);
         wf_free(box);
-        return wf_fail(WEFT_ERR_NOMEM, "the mailbox");
+        return wf_fail_nomem("the mailbox");
     }
     box->host = host;
     box->last = &box->first;

@@ -52,12 +52,12 @@ weft_status wf_watch_create(wf_host *host, wf_watch **out)
     wf_watch *w = wf_zalloc(sizeof(*w));
 
     if (w == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the watching thread");
+        return wf_fail_nomem("the watching thread");
     }
     w->pidfd = wf_alloc(host->count * sizeof(*w->pidfd));
     if (w->pidfd == NULL) {
         wf_free(w);
-        return wf_fail(WEFT_ERR_NOMEM, "the watching thread");
+        return wf_fail_nomem("the watching thread");
     }
     for (uint32_t i = 0; i < host->count; i++) {
         w->pidfd[i] = -1;

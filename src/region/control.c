@@ -187,7 +187,7 @@ _Static_assert(sizeof(note) == WF_REGION_SLOT, "fits into a slot");
 
 static weft_status note_fail(const note *n, uint32_t rank)
 {
-    weft_status st = wf_status_told(n->status);
+    weft_status st = wf_status_parse(n->status);
 
     return wf_fail(st != WEFT_OK ? st : WEFT_ERR_PROTOCOL, "rank %u: %.*s",
                    rank, (int)sizeof(n->text) - 1, n->text);

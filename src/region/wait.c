@@ -26,8 +26,9 @@ weft_status wf_region_here(const weft_region *region)
                        "may use the memory, but not wait for ranks");
     }
     if (atomic_load(&region->own->state) != WF_BOARD_HERE) {
-        return wf_fail(WEFT_ERR_CLOSED, "the world was destroyed; the region's "
-                                        "memory stays, waiting does not");
+        return wf_fail(WEFT_ERR_CLOSED,
+                       "the world was destroyed: the region's "
+                       "memory is valid, but ranks cannot wait");
     }
     return WEFT_OK;
 }
@@ -61,7 +62,7 @@ static weft_status wait_gone(const wf_goal *g, uint32_t rank)
     if (st == WEFT_OK && w->needs(w, rank) &&
         atomic_load(&region->control->rank[rank].gone) != 0) {
         st = wf_fail(WEFT_ERR_PEER,
-                     "rank %u (pid %d on %s) has given the region up", rank,
+                     "rank %u (pid %d on %s) has released the region", rank,
                      peer->pid, peer->host);
     }
     /* What it did before it went counts. */

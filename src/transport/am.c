@@ -18,13 +18,13 @@ weft_status wf_am_check(uint32_t id, size_t header_bytes, size_t payload_bytes)
 {
     if (id >= WF_AM_IDS) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "active message %u; the last number is %d", id,
+                       "active message %u is out of range (0 to %d)", id,
                        WF_AM_IDS - 1);
     }
     if (header_bytes > WF_AM_HEADER_MAX || payload_bytes > WF_AM_PAYLOAD_MAX) {
         return wf_fail(WEFT_ERR_INVALID,
                        "an active message with a header of %zu and a payload "
-                       "of %zu bytes; at most %d and %d are possible",
+                       "of %zu bytes; the limits are %d and %d",
                        header_bytes, payload_bytes, WF_AM_HEADER_MAX,
                        WF_AM_PAYLOAD_MAX);
     }

@@ -12,7 +12,7 @@ weft_status wf_match_init(wf_match *m, uint32_t sources)
     memset(m, 0, sizeof(*m));
     m->source = wf_zalloc(sources * sizeof(*m->source));
     if (m->source == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "message queues for %u ranks", sources);
+        return wf_fail_nomem("message queues for %u ranks", sources);
     }
     m->sources = sources;
     m->all = (wf_link){&m->all, &m->all};

@@ -16,7 +16,7 @@
 
 #define WF_SOURCE_ANY UINT32_MAX
 
-/* A place in a ring of links whose list is itself a link. */
+/* A node of a circular doubly linked list, whose head is a node, too. */
 typedef struct wf_link {
     struct wf_link *next;
     struct wf_link *prev;
@@ -57,7 +57,7 @@ WF_API void wf_match_fini(wf_match *m);
 WF_API void wf_match_fill(wf_msg *msg, uint32_t from, uint64_t tag,
                           uint64_t mask, void *buf, size_t room);
 
-/* Let a receive wait that no arrival matches. */
+/* Queue a receive that no arrival matches. */
 WF_API void wf_match_post(wf_match *m, wf_msg *msg);
 
 /* The receive that a message from `source` with `tag` belongs to, taken out of
@@ -73,13 +73,13 @@ WF_API wf_msg *wf_match_next_of(wf_match *m, uint32_t source);
 /* Take out all receives; they are not touched. */
 WF_API void wf_match_unpost(wf_match *m);
 
-/* Is a message to be kept that no receive waits for? */
+/* Shall a message be kept that no receive matches? */
 static inline bool wf_match_wants(const wf_match *m, uint64_t tag)
 {
     return m->keep == NULL || m->keep(m->keep_ctx, tag);
 }
 
-/* Let a message wait whose source, tag and n are filled in. */
+/* Queue a message whose source, tag and n are filled in. */
 WF_API void wf_match_keep(wf_match *m, wf_arrival *arrival);
 
 /* The oldest message that waits for such a receive, or NULL. */

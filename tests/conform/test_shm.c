@@ -31,14 +31,14 @@ static void silent(weft_log_level level, const char *text, void *ctx)
     (void)ctx;
 }
 
-static void write_record(wf_ring_writer *w, uint64_t mark, uint64_t word,
+static void write_record(wf_ring_writer *w, uint64_t commit, uint64_t word,
                          const void *payload, size_t n)
 {
     unsigned char *record = wf_ring_claim(w, n);
 
     WT_CHECK(record != NULL);
     wf_copy(record + WF_RING_HEADER, payload, n);
-    wf_ring_publish(w, record, mark, word, n);
+    wf_ring_publish(w, record, commit, word, n);
 }
 
 static void villain_body(conform *c)
@@ -100,7 +100,7 @@ static void a_record_of_no_kind_ends_its_writer(void **state)
 
 static void write_endless_record(wf_ring_writer *w)
 {
-    write_record(w, wf_record_mark(WF_RECORD_EAGER, UINT32_MAX), 0, NULL, 0);
+    write_record(w, wf_record_commit(WF_RECORD_EAGER, UINT32_MAX), 0, NULL, 0);
 }
 
 static void a_record_longer_than_the_ring_ends_its_writer(void **state)
@@ -113,7 +113,7 @@ static void write_empty_offer(wf_ring_writer *w)
 {
     wf_offer offer = {.n = 0};
 
-    write_record(w, wf_record_mark(WF_RECORD_OFFER, sizeof(offer)), 1, &offer,
+    write_record(w, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1, &offer,
                  sizeof(offer));
 }
 
@@ -127,7 +127,7 @@ static void write_endless_offer(wf_ring_writer *w)
 {
     wf_offer offer = {.n = UINT64_MAX};
 
-    write_record(w, wf_record_mark(WF_RECORD_OFFER, sizeof(offer)), 1, &offer,
+    write_record(w, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1, &offer,
                  sizeof(offer));
 }
 
@@ -139,7 +139,7 @@ static void an_offer_of_more_than_memory_ends_its_writer(void **state)
 
 static void write_stray_piece(wf_ring_writer *w)
 {
-    write_record(w, wf_record_mark(WF_RECORD_PIECE, 4), 0, "abc", 4);
+    write_record(w, wf_record_commit(WF_RECORD_PIECE, 4), 0, "abc", 4);
 }
 
 static void a_piece_nobody_asked_for_ends_its_writer(void **state)
@@ -152,7 +152,7 @@ static void write_greedy_answer(wf_ring_writer *w)
 {
     uint64_t want = UINT64_MAX;
 
-    write_record(w, wf_record_mark(WF_RECORD_SEND, sizeof(want)), 0, &want,
+    write_record(w, wf_record_commit(WF_RECORD_SEND, sizeof(want)), 0, &want,
                  sizeof(want));
 }
 
@@ -164,7 +164,7 @@ static void asking_for_more_than_was_offered_ends_its_writer(void **state)
 
 static void write_foreign_token(wf_ring_writer *w)
 {
-    write_record(w, wf_record_mark(WF_RECORD_TAKEN, 0), 1234567, NULL, 0);
+    write_record(w, wf_record_commit(WF_RECORD_TAKEN, 0), 1234567, NULL, 0);
 }
 
 static void an_answer_to_no_offer_ends_its_writer(void **state)
@@ -175,7 +175,7 @@ static void an_answer_to_no_offer_ends_its_writer(void **state)
 
 static void write_short_am(wf_ring_writer *w)
 {
-    write_record(w, wf_record_am_mark(0, 64, 8), 0, "1234567", 8);
+    write_record(w, wf_record_am_commit(0, 64, 8), 0, "1234567", 8);
 }
 
 static void a_header_longer_than_its_message_ends_its_writer(void **state)
@@ -188,8 +188,8 @@ static void write_long_am(wf_ring_writer *w)
 {
     static const unsigned char part[3000];
 
-    write_record(w, wf_record_mark(WF_RECORD_AM_PART, 3000), 0, part, 3000);
-    write_record(w, wf_record_am_mark(0, 0, 3000), 0, part, 3000);
+    write_record(w, wf_record_commit(WF_RECORD_AM_PART, 3000), 0, part, 3000);
+    write_record(w, wf_record_am_commit(0, 0, 3000), 0, part, 3000);
 }
 
 static void parts_that_add_up_to_too_much_end_their_writer(void **state)
@@ -308,8 +308,8 @@ static void unreadable_body(conform *c)
         wf_offer offer = {.n = 1 << 20, .address = 64, .token = 0};
 
         write_record(&c->port->peer[0].out,
-                     wf_record_mark(WF_RECORD_OFFER, sizeof(offer)), 1, &offer,
-                     sizeof(offer));
+                     wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1,
+                     &offer, sizeof(offer));
         wt_word_await(1, 1);
     } else {
         conform_recv(c, 1, 1, in, sizeof(in), &msg);

@@ -294,7 +294,7 @@ static void call_broken(mail_stage *m, script *in)
     if (atomic_load(&m->comm->failed)) {
         weft_status st = wf_comm_check(m->comm);
 
-        must(st != WEFT_OK && wf_status_told(st) == st);
+        must(st != WEFT_OK && wf_status_parse(st) == st);
     }
     wf_comm_close(m->comm);
 }

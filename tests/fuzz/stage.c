@@ -228,7 +228,7 @@ void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
     world->ports = (wf_ports){.count = 1,
                               .route = &s->route,
                               .to = s->to,
-                              .told = s->told,
+                              .reported = s->reported,
                               .lost = s->lost};
     atomic_store(&world->users, 1);
     pthread_mutex_init(&world->comms_lock, NULL);

@@ -34,7 +34,7 @@ typedef struct stage {
     int link[STAGE_RANKS];
     wf_route route;
     uint8_t to[STAGE_RANKS];
-    bool told[STAGE_RANKS];
+    bool reported[STAGE_RANKS];
     weft_status lost[STAGE_RANKS];
     wf_board *board;
 } stage;

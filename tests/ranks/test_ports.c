@@ -153,7 +153,7 @@ static void ranks_that_no_transport_reaches_are_named(void **state)
     (void)state;
     use(&wf_transport_shm, NULL, NULL);
     expect_refused(WEFT_ERR_UNSUPPORTED, "TRANSPORTS=shm",
-                   "no transport leads from rank 0");
+                   "no transport reaches from rank 0");
 }
 
 static void a_transport_of_another_version_is_refused(void **state)

@@ -119,7 +119,7 @@ static void gone_body(weft_world *world)
     }
     WT_STATUS(weft_region_barrier(region, 0), WEFT_ERR_PEER);
     WT_CHECK(wt_names_rank(weft_error_detail(), 2));
-    WT_CHECK(strstr(weft_error_detail(), "given the region up") != NULL);
+    WT_CHECK(strstr(weft_error_detail(), "released the region") != NULL);
     wt_meet();
     WT_CHECK(row_of(region, 9)[0] == 77);
     weft_region_destroy(region);

@@ -46,12 +46,12 @@ static void every_status_has_its_own_name_and_text(void **state)
 static void only_known_numbers_are_taken_as_a_status(void **state)
 {
     (void)state;
-    assert_int_equal(wf_status_told(0), WEFT_OK);
-    assert_int_equal(wf_status_told(-1), WEFT_ERR_INVALID);
-    assert_int_equal(wf_status_told(WEFT_ERR_ABORTED), WEFT_ERR_ABORTED);
-    assert_int_equal(wf_status_told(1), WEFT_ERR_PROTOCOL);
-    assert_int_equal(wf_status_told(-999), WEFT_ERR_PROTOCOL);
-    assert_int_equal(wf_status_told(INT32_MIN), WEFT_ERR_PROTOCOL);
+    assert_int_equal(wf_status_parse(0), WEFT_OK);
+    assert_int_equal(wf_status_parse(-1), WEFT_ERR_INVALID);
+    assert_int_equal(wf_status_parse(WEFT_ERR_ABORTED), WEFT_ERR_ABORTED);
+    assert_int_equal(wf_status_parse(1), WEFT_ERR_PROTOCOL);
+    assert_int_equal(wf_status_parse(-999), WEFT_ERR_PROTOCOL);
+    assert_int_equal(wf_status_parse(INT32_MIN), WEFT_ERR_PROTOCOL);
 }
 
 static void a_failure_records_its_detail(void **state)

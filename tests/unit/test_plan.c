@@ -148,7 +148,7 @@ static note *cell(const run *r, uint32_t rank, wf_piece p, uint32_t i,
 
     if (p.at == WF_AT_SLOT) {
         EXPECT(r, p.slot < m->plan.slots && p.count == 1);
-        return &m->slot[p.slot * m->plan.width + step->lane];
+        return &m->slot[p.slot * m->plan.width + step->in_group];
     }
     if (p.at == WF_AT_WORK) {
         uint32_t at = p.bit != 0

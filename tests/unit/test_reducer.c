@@ -200,10 +200,9 @@ static void init_says_what_is_wrong(void **state)
     refused(WEFT_PAIR_F32, WEFT_MIN, 2,
             "operation min is not defined on pair_f32");
     refused(WEFT_F64, WEFT_MINLOC, 2, "operation minloc is not defined on f64");
-    refused((weft_dtype)16, WEFT_SUM, 2, "there is no dtype number 16");
-    refused((weft_dtype)-1, WEFT_SUM, 2, "there is no dtype number -1");
-    refused(WEFT_F32, weft_op_of((weft_op_kind)99), 2,
-            "there is no operation number 99");
+    refused((weft_dtype)16, WEFT_SUM, 2, "unknown dtype 16");
+    refused((weft_dtype)-1, WEFT_SUM, 2, "unknown dtype -1");
+    refused(WEFT_F32, weft_op_of((weft_op_kind)99), 2, "unknown operation 99");
     refused(WEFT_F32, WEFT_SUM, 0, "a reduction over 0 ranks");
 }
 

@@ -49,7 +49,7 @@ static bool put(fixture *f, size_t n, unsigned fill)
         return false;
     }
     memset(record + WF_RING_HEADER, (int)fill, n);
-    wf_ring_publish(&f->out, record, wf_record_mark(WF_RECORD_EAGER, n), fill,
+    wf_ring_publish(&f->out, record, wf_record_commit(WF_RECORD_EAGER, n), fill,
                     n);
     return true;
 }
@@ -57,12 +57,12 @@ static bool put(fixture *f, size_t n, unsigned fill)
 /* Take the next record, passing over one that only skips. */
 static bool get(fixture *f, wf_record *r, unsigned *fill)
 {
-    uint64_t mark;
+    uint64_t commit;
 
-    while ((mark = wf_ring_poll(&f->in)) != 0) {
+    while ((commit = wf_ring_poll(&f->in)) != 0) {
         const unsigned char *at = f->in.at;
 
-        assert_true(wf_record_parse(mark, wf_ring_index(&f->in), LINES, r));
+        assert_true(wf_record_parse(commit, wf_ring_index(&f->in), LINES, r));
         *fill = at[8];
         for (uint32_t i = 0; i < r->bytes; i++) {
             assert_int_equal(at[WF_RING_HEADER + i], *fill);
@@ -248,20 +248,20 @@ static void a_ring_is_checked_when_it_is_attached(void **state)
 static void marks_that_no_peer_writes_are_refused(void **state)
 {
     const uint64_t bad[] = {
-        (uint64_t)1 << 56 | wf_record_mark(WF_RECORD_EAGER, 0),
+        (uint64_t)1 << 56 | wf_record_commit(WF_RECORD_EAGER, 0),
         8,
-        wf_record_mark(WF_RECORD_KINDS, 0),
-        wf_record_mark(WF_RECORD_SKIP, 1),
-        wf_record_mark(WF_RECORD_TAKEN, 8),
-        wf_record_mark(WF_RECORD_WITHDRAWN, 8),
-        wf_record_mark(WF_RECORD_OFFER, sizeof(wf_offer) - 1),
-        wf_record_mark(WF_RECORD_SEND, 0),
-        wf_record_mark(WF_RECORD_PIECE, 0),
-        wf_record_mark(WF_RECORD_EAGER, UINT32_MAX),
-        wf_record_mark(WF_RECORD_EAGER, wf_ring_payload_max(LINES) + 1),
-        wf_record_am_mark(WF_AM_IDS, 0, 0),
-        wf_record_am_mark(0, WF_AM_HEADER_MAX + 1, 100),
-        wf_record_mark(WF_RECORD_EAGER, 8) | (uint64_t)1 << 40,
+        wf_record_commit(WF_RECORD_KINDS, 0),
+        wf_record_commit(WF_RECORD_SKIP, 1),
+        wf_record_commit(WF_RECORD_TAKEN, 8),
+        wf_record_commit(WF_RECORD_WITHDRAWN, 8),
+        wf_record_commit(WF_RECORD_OFFER, sizeof(wf_offer) - 1),
+        wf_record_commit(WF_RECORD_SEND, 0),
+        wf_record_commit(WF_RECORD_PIECE, 0),
+        wf_record_commit(WF_RECORD_EAGER, UINT32_MAX),
+        wf_record_commit(WF_RECORD_EAGER, wf_ring_payload_max(LINES) + 1),
+        wf_record_am_commit(WF_AM_IDS, 0, 0),
+        wf_record_am_commit(0, WF_AM_HEADER_MAX + 1, 100),
+        wf_record_commit(WF_RECORD_EAGER, 8) | (uint64_t)1 << 40,
     };
     wf_record r;
 
@@ -269,12 +269,12 @@ static void marks_that_no_peer_writes_are_refused(void **state)
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_false(wf_record_parse(bad[i], 0, LINES, &r));
     }
-    assert_false(wf_record_parse(wf_record_mark(WF_RECORD_EAGER, 49), LINES - 1,
+    assert_false(wf_record_parse(wf_record_commit(WF_RECORD_EAGER, 49),
+                                 LINES - 1, LINES, &r));
+    assert_true(wf_record_parse(wf_record_commit(WF_RECORD_EAGER, 48),
+                                LINES - 1, LINES, &r));
+    assert_false(wf_record_parse(wf_record_commit(WF_RECORD_EAGER, 0), LINES,
                                  LINES, &r));
-    assert_true(wf_record_parse(wf_record_mark(WF_RECORD_EAGER, 48), LINES - 1,
-                                LINES, &r));
-    assert_false(
-        wf_record_parse(wf_record_mark(WF_RECORD_EAGER, 0), LINES, LINES, &r));
 }
 
 int main(void)

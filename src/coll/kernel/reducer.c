@@ -25,12 +25,10 @@ const wf_kernels *wf_kernels_of(wf_cpu_level level)
 static weft_status reducer_check(weft_dtype type, weft_op op, uint32_t ranks)
 {
     if ((unsigned)type >= WF_DTYPE_COUNT) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no dtype number %d",
-                       (int)type);
+        return wf_fail(WEFT_ERR_INVALID, "unknown dtype %d", (int)type);
     }
     if ((unsigned)op.kind >= WF_OP_COUNT) {
-        return wf_fail(WEFT_ERR_INVALID, "there is no operation number %d",
-                       (int)op.kind);
+        return wf_fail(WEFT_ERR_INVALID, "unknown operation %d", (int)op.kind);
     }
     if (!weft_op_applies(op.kind, type)) {
         return wf_fail(WEFT_ERR_INVALID, "operation %s is not defined on %s",

@@ -292,7 +292,7 @@ wf_block wf_data_at(const wf_data *data, const wf_coll_op *op,
         /* As long as what it is a sum of. */
         b = chunk_of(data, step, src_at(data, op, piece));
         b.at = data->base + data->slots_at +
-               ((size_t)piece.slot * data->plan->width + step->lane) *
+               ((size_t)piece.slot * data->plan->width + step->in_group) *
                    data->chunk_bytes;
         return b;
     }

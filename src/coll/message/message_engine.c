@@ -30,7 +30,7 @@ enum { PHASE_START, PHASE_CHECK, PHASE_RUN };
  * operation there is only its phase. */
 typedef struct message_state {
     wf_algorithm forced[WF_CALL_KINDS]; /* by the setting ALGORITHM */
-    uint32_t told[WF_CALL_KINDS]; /* a bit for each algorithm in the log */
+    uint32_t logged[WF_CALL_KINDS]; /* a bit for each algorithm in the log */
     void *scratch;
     size_t room;
 
@@ -85,10 +85,10 @@ static void tell(const wf_coll_op *op, const wf_choice *choice)
     uint8_t kind = op->op.call.kind;
     char bytes[40];
 
-    if (comm->rank != 0 || (state->told[kind] >> choice->how & 1) != 0) {
+    if (comm->rank != 0 || (state->logged[kind] >> choice->how & 1) != 0) {
         return;
     }
-    state->told[kind] |= 1u << choice->how;
+    state->logged[kind] |= 1u << choice->how;
     bytes_text(choice->up_to, bytes, sizeof(bytes));
     wf_log(WEFT_LOG_INFO, "communicator %u: %s%s on %u ranks by %s: %s",
            comm->id, wf_call_name(kind), bytes, comm->size,
@@ -285,7 +285,7 @@ static weft_status message_attach(weft_comm *comm, void *area, void **out)
 
     (void)area;
     if (state == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "a communicator's messages");
+        return wf_fail_nomem("a communicator's messages");
     }
     st = wf_algorithms_parse(comm->world->settings.algorithm, state->forced);
     if (st != WEFT_OK) {

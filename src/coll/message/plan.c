@@ -54,15 +54,16 @@ void wf_plan_at(const wf_plan *plan, uint64_t at, wf_step *out)
 {
     uint64_t number = at / plan->width; /* of the step, over all groups */
     uint64_t group = number / plan->steps;
-    uint32_t lane = (uint32_t)(at % plan->width);
+    uint32_t in_group = (uint32_t)(at % plan->width);
 
     *out = (wf_step){.to = WF_NOBODY, .from = WF_NOBODY};
     plan->fill(plan, number % plan->steps, out);
-    out->lane = lane;
-    out->chunk = group * plan->width + lane;
+    out->in_group = in_group;
+    out->chunk = group * plan->width + in_group;
     if (out->waits != 0 && out->waits <= number) {
         uint64_t last = number - out->waits;
 
-        out->needs = last * plan->width + (out->flows ? lane + 1 : plan->width);
+        out->needs =
+            last * plan->width + (out->flows ? in_group + 1 : plan->width);
     }
 }

@@ -60,15 +60,15 @@ typedef enum wf_algorithm {
 /* Where a piece lies. A source or destination that is a single block in an
  * operation with a block for each rank is meant as a whole, whatever number
  * the piece has: it is the rank's own. */
-typedef enum wf_place {
+typedef enum wf_buffer {
     WF_AT_SRC,
     WF_AT_DST,
     WF_AT_WORK, /* blocks of scratch, see wf_plan.work_first */
     WF_AT_SLOT  /* scratch for one piece of a group */
-} wf_place;
+} wf_buffer;
 
 typedef struct wf_piece {
-    wf_place at;
+    wf_buffer at;
     uint32_t block; /* the first one */
     uint32_t count; /* of blocks */
     uint32_t slot;
@@ -89,7 +89,7 @@ typedef struct wf_step {
     wf_piece send;
     wf_piece recv; /* where it, or the result of the fold, goes */
     wf_act act;
-    wf_place own; /* of folds: where our operand is; its piece is `recv` */
+    wf_buffer own; /* of folds: where our operand is; its piece is `recv` */
 
     /* It may begin when the step that is `waits` before it has ended, and all
      * before that one; 0: at any time. `flows`: only the same chunk of it. */
@@ -97,9 +97,9 @@ typedef struct wf_step {
     bool flows;
 
     /* Filled in by wf_plan_at. */
-    uint64_t needs; /* so many steps, counted by chunks, must have ended */
-    uint64_t chunk; /* which one of groups * width of each piece */
-    uint32_t lane;  /* which one of the width of the group */
+    uint64_t needs;    /* so many steps, counted by chunks, must have ended */
+    uint64_t chunk;    /* which one of groups * width of each piece */
+    uint32_t in_group; /* which one of the width of the group */
 } wf_step;
 
 typedef struct wf_plan wf_plan;
@@ -210,7 +210,7 @@ static inline uint32_t wf_rank_minus(const wf_plan *plan, uint64_t by)
     return (uint32_t)((plan->rank + plan->size - by % plan->size) % plan->size);
 }
 
-static inline wf_piece wf_run_of(wf_place at, uint32_t block, uint32_t count)
+static inline wf_piece wf_run_of(wf_buffer at, uint32_t block, uint32_t count)
 {
     return (wf_piece){.at = at, .block = block, .count = count};
 }

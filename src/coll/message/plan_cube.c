@@ -66,7 +66,7 @@ static void pair_down(const wf_plan *plan, wf_step *step)
 }
 
 /* Our data before the first exchange with others of the cube. */
-static wf_place cube_first(const wf_plan *plan)
+static wf_buffer cube_first(const wf_plan *plan)
 {
     return cube_paired(plan) ? WF_AT_DST : WF_AT_SRC;
 }
@@ -99,7 +99,7 @@ static void doubling_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
 
 /* Of the 2 * mask blocks that we share with the partner, those on the side of
  * `number`. */
-static wf_piece cube_half(wf_place at, uint32_t number, uint32_t mask)
+static wf_piece cube_half(wf_buffer at, uint32_t number, uint32_t mask)
 {
     return wf_run_of(at, number & ~(mask - 1), mask);
 }

@@ -57,8 +57,8 @@ static uint32_t right_of(uint32_t number, uint32_t last)
     return half > 0 ? number + half : WF_NOBODY;
 }
 
-/* A number of the second tree's place in the first, and back. */
-static uint32_t place_in(const wf_plan *plan, unsigned tree, uint32_t number)
+/* A number of the second tree's position in the first, and back. */
+static uint32_t position_in(const wf_plan *plan, unsigned tree, uint32_t number)
 {
     uint32_t last = plan->size - 1;
 
@@ -68,17 +68,17 @@ static uint32_t place_in(const wf_plan *plan, unsigned tree, uint32_t number)
     return last % 2 == 0 ? last + 1 - number : number % last + 1;
 }
 
-static uint32_t rank_at(const wf_plan *plan, unsigned tree, uint32_t place)
+static uint32_t rank_at(const wf_plan *plan, unsigned tree, uint32_t position)
 {
     uint32_t last = plan->size - 1;
-    uint32_t number = place;
+    uint32_t number = position;
 
-    if (place == WF_NOBODY) {
+    if (position == WF_NOBODY) {
         return WF_NOBODY;
     }
-    if (tree == 1 && place != 0) {
-        number =
-            last % 2 == 0 ? last + 1 - place : (place + last - 2) % last + 1;
+    if (tree == 1 && position != 0) {
+        number = last % 2 == 0 ? last + 1 - position
+                               : (position + last - 2) % last + 1;
     }
     return (uint32_t)(((uint64_t)number + plan->root) % plan->size);
 }
@@ -87,18 +87,19 @@ static void tree_init(wf_plan *plan, unsigned which)
 {
     uint32_t last = plan->size - 1;
     uint32_t number = (plan->rank + plan->size - plan->root) % plan->size;
-    uint32_t place = place_in(plan, which, number);
+    uint32_t position = position_in(plan, which, number);
     wf_tree *tree = &plan->tree[which];
 
     tree->depth = 0;
-    for (uint32_t p = place; p != 0; p = parent_of(p, last)) {
+    for (uint32_t p = position; p != 0; p = parent_of(p, last)) {
         tree->depth++;
     }
-    tree->parent =
-        place != 0 ? rank_at(plan, which, parent_of(place, last)) : WF_NOBODY;
+    tree->parent = position != 0
+                       ? rank_at(plan, which, parent_of(position, last))
+                       : WF_NOBODY;
     tree->child[0] =
-        rank_at(plan, which, place != 0 ? left_of(place) : WF_NOBODY);
-    tree->child[1] = rank_at(plan, which, right_of(place, last));
+        rank_at(plan, which, position != 0 ? left_of(position) : WF_NOBODY);
+    tree->child[1] = rank_at(plan, which, right_of(position, last));
 }
 
 /* The piece that crosses an edge now, if there is one: `since` ticks after
@@ -114,9 +115,9 @@ static bool piece_now(const wf_plan *plan, unsigned which, int64_t since,
     return since >= 0 && since < pieces;
 }
 
-/* The result of what is below us: at the root, and where all get it, in place.
- * A leaf only has its own. */
-static wf_place sum_at(const wf_plan *plan, const wf_tree *tree)
+/* The result of what is below us: at the root, and where all get it, in
+ * position. A leaf only has its own. */
+static wf_buffer sum_at(const wf_plan *plan, const wf_tree *tree)
 {
     return tree->depth == 0 || plan->down ? WF_AT_DST : WF_AT_SLOT;
 }

@@ -54,7 +54,7 @@ static void binomial_broadcast(const wf_plan *plan, uint64_t at, wf_step *step)
 static void binomial_reduce(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     uint32_t number = number_of(plan, plan->rank);
-    wf_place sum = number == 0 ? WF_AT_DST : WF_AT_SLOT;
+    wf_buffer sum = number == 0 ? WF_AT_DST : WF_AT_SLOT;
 
     if (at + 1 == plan->steps && number != 0) {
         step->to = rank_of(plan, number - span_of(plan, number));
@@ -81,8 +81,8 @@ static bool below(const wf_plan *plan, uint32_t number, uint32_t part,
 }
 
 /* Where a rank has what it gets for, or passes on from, those below it. */
-static wf_place gathered_at(const wf_plan *plan, uint32_t number, wf_place root,
-                            wf_place leaf)
+static wf_buffer gathered_at(const wf_plan *plan, uint32_t number,
+                             wf_buffer root, wf_buffer leaf)
 {
     return number == 0 ? root : is_leaf(plan, number) ? leaf : WF_AT_WORK;
 }
@@ -92,16 +92,16 @@ static void binomial_gather(const wf_plan *plan, uint64_t at, wf_step *step)
     uint32_t number = number_of(plan, plan->rank);
     uint32_t part = at % 2;
     uint64_t round = at / 2;
-    wf_place place = gathered_at(plan, number, WF_AT_DST, WF_AT_SRC);
+    wf_buffer buffer = gathered_at(plan, number, WF_AT_DST, WF_AT_SRC);
 
     if (round + 1 == plan->steps / 2) {
-        step->send.at = place;
+        step->send.at = buffer;
         if (number != 0 && below(plan, number, part, &step->send)) {
             step->to = rank_of(plan, number - span_of(plan, number));
             step->waits = 1 + part;
         }
     } else if (number + (1u << round) < plan->size) {
-        step->recv.at = place;
+        step->recv.at = buffer;
         if (below(plan, number + (1u << round), part, &step->recv)) {
             step->from = rank_of(plan, number + (1u << round));
         }
@@ -114,15 +114,15 @@ static void binomial_scatter(const wf_plan *plan, uint64_t at, wf_step *step)
     uint32_t span = span_of(plan, number);
     uint32_t part = at % 2;
     uint64_t round = at / 2;
-    wf_place place = gathered_at(plan, number, WF_AT_SRC, WF_AT_DST);
+    wf_buffer buffer = gathered_at(plan, number, WF_AT_SRC, WF_AT_DST);
 
     if (round == 0) {
-        step->recv.at = place;
+        step->recv.at = buffer;
         if (number != 0 && below(plan, number, part, &step->recv)) {
             step->from = rank_of(plan, number - span);
         }
     } else if (number + (span >> round) < plan->size) {
-        step->send.at = place;
+        step->send.at = buffer;
         if (below(plan, number + (span >> round), part, &step->send)) {
             step->to = rank_of(plan, number + (span >> round));
             /* Back to the second part of the first round. */

@@ -26,10 +26,10 @@ static weft_status begin_recv(wf_run *run, wf_coll_op *op, unsigned index)
     if (s->recv.bit != 0) {
         b.bytes = wf_data_packed_bytes(run->data, op, s->recv);
     } else {
-        wf_block place = wf_data_at(run->data, op, s, s->recv);
+        wf_block dest = wf_data_at(run->data, op, s, s->recv);
 
-        b.bytes = place.bytes;
-        b.at = s->act == WF_STORE ? place.at : b.at;
+        b.bytes = dest.bytes;
+        b.at = s->act == WF_STORE ? dest.at : b.at;
     }
     f->expects = b.bytes;
     return wf_wire_recv(op, s->from, b.at, b.bytes, &f->recv);

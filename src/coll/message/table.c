@@ -126,8 +126,8 @@ static weft_status no_operation(const char *text, size_t n)
         }
     }
     return wf_fail(WEFT_ERR_INVALID,
-                   "setting WEFT_ALGORITHM: there is no operation '%.*s' to "
-                   "choose an algorithm for (%s)",
+                   "setting WEFT_ALGORITHM: '%.*s' is not an operation with a "
+                   "choice of algorithms (%s)",
                    (int)n, text, list);
 }
 

@@ -207,7 +207,8 @@ static inline bool shm_has(const shm_cell *cell, uint32_t sequence)
 shm_cell *shm_cell_begin(wf_coll_op *op);
 void shm_cell_post(wf_coll_op *op, shm_cell *cell);
 
-/* Both at once, with `bytes` of data; false if the cell is not free yet. */
+/* Fill the cell with `bytes` of data and publish it; false if it is not free
+ * yet. */
 bool shm_post(wf_coll_op *op, const void *data, size_t bytes);
 
 /* WEFT_OK once everybody's call is there and the same as ours (C1). */
@@ -240,9 +241,9 @@ weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest);
  * others back. */
 void shm_end_chunks(const wf_coll_op *op);
 
-/* Bytes of a chunk (of one lane of it, where there are lanes) of an operation
- * whose largest part has `bytes`: whole lines, so that neither shares nor lanes
- * cut one. All members come to the same number. */
+/* Bytes of a chunk (of one subslot of it, where there are subslots) of an
+ * operation whose largest part has `bytes`: whole lines, so that neither shares
+ * nor subslots cut one. All members come to the same number. */
 size_t shm_chunk_for(const wf_coll_op *op, size_t bytes);
 
 /* What `rank` reduces: whole lines, so that no line has two writers. */
@@ -263,9 +264,9 @@ bool shm_all_brought_first(const wf_coll_op *op);
  * (exchange.c). */
 bool shm_brings(const wf_coll_op *op, uint32_t member);
 bool shm_takes(const wf_coll_op *op, uint32_t member);
-/* Into how many lanes a slot is cut: where members bring blocks, one for each
- * other member. */
-uint32_t shm_lanes(const wf_coll_op *op);
+/* Into how many subslots a slot is cut: where members bring blocks, one for
+ * each other member. */
+uint32_t shm_subslots(const wf_coll_op *op);
 /* Bytes that `from` brings for `to`; one of the two is this member. */
 size_t shm_length(const wf_coll_op *op, uint32_t from, uint32_t to);
 /* Where they come from, if `from` is this member, and where they go. */

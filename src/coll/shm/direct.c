@@ -61,7 +61,7 @@ void shm_locate(wf_coll_op *op)
     }
 }
 
-/* The buffers of a member, if they are what it told and we map them. That is
+/* The buffers of a member, if they are as it announced and we map them. That is
  * read once: it lies in memory that this member writes. */
 static bool find_buffers(const wf_coll_op *op, const shm_state *s, uint32_t r,
                          const void **src, void **dst)
@@ -110,7 +110,7 @@ static weft_status fold_piece(wf_coll_op *op, shm_state *s, size_t at,
     for (uint32_t r = 0; r < op->op.comm->size; r++) {
         if (!find_buffers(op, s, r, &s->src[r], &s->dst[r])) {
             return wf_fail(WEFT_ERR_PROTOCOL,
-                           "rank %u changed where its buffers lie", r);
+                           "rank %u changed the addresses of its buffers", r);
         }
         s->src[r] = (const unsigned char *)s->src[r] + at;
         s->dst[r] = wf_call_gives(&op->op.call, r)

@@ -6,8 +6,8 @@
  *   take    when a member has brought its chunk: copy our part of it out, or,
  *           in reduce_scatter, fold our part of everybody's
  *
- * Where each taker gets a block of its own, a slot is cut into lanes, one for
- * each other member; else all takers read the same chunk. A member stays at
+ * Where each taker gets a block of its own, a slot is cut into subslots, one
+ * for each other member; else all takers read the same chunk. A member stays at
  * most two chunks ahead of the slowest of those who take from it, and is not
  * done before all have taken all (C4).
  *
@@ -43,7 +43,7 @@ bool shm_takes(const wf_coll_op *op, uint32_t member)
                : !(wf_call_is(call->kind, WF_ROOT_SENDS) && root);
 }
 
-uint32_t shm_lanes(const wf_coll_op *op)
+uint32_t shm_subslots(const wf_coll_op *op)
 {
     return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size - 1
                                                        : 1;
@@ -89,8 +89,8 @@ static size_t piece_bytes(const wf_coll_op *op, size_t length, uint64_t chunk)
     return length - at < piece ? length - at : piece;
 }
 
-/* Where in the slot of `from` the lane of `to` begins. */
-static size_t lane_at(const wf_coll_op *op, uint32_t from, uint32_t to)
+/* Where in the slot of `from` the subslot of `to` begins. */
+static size_t subslot_at(const wf_coll_op *op, uint32_t from, uint32_t to)
 {
     uint32_t size = op->op.comm->size;
 
@@ -167,7 +167,7 @@ static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
     }
 }
 
-static void bring_lanes(const wf_coll_op *op, shm_state *s, uint64_t chunk)
+static void bring_subslots(const wf_coll_op *op, shm_state *s, uint64_t chunk)
 {
     const shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
@@ -178,7 +178,7 @@ static void bring_lanes(const wf_coll_op *op, shm_state *s, uint64_t chunk)
         size_t bytes = piece_bytes(op, shm_length(op, comm->rank, to), chunk);
 
         if (bytes > 0) {
-            memcpy(slot + lane_at(op, comm->rank, to),
+            memcpy(slot + subslot_at(op, comm->rank, to),
                    shm_source(op, to) + chunk * p->chunk, bytes);
         }
     }
@@ -211,7 +211,7 @@ static void publish_in(wf_coll_op *op, shm_state *s, uint64_t in)
 static void bring(wf_coll_op *op, shm_state *s)
 {
     if (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)) {
-        bring_lanes(op, s, shm_of(op)->in);
+        bring_subslots(op, s, shm_of(op)->in);
     } else {
         bring_one(op, s, shm_of(op)->in);
     }
@@ -248,20 +248,20 @@ static bool by_chunks(const wf_coll_op *op, uint32_t from)
              shm_ragged_inlined(op, from));
 }
 
-/* Where the blocks of `from` begin if we map them, else NULL. What it told of
- * that is read once: it lies in memory that this member writes. */
+/* Where the blocks of `from` begin if we map them, else NULL. What it announced
+ * of that is read once: it lies in memory that this member writes. */
 static unsigned char *shared_source(const wf_coll_op *op, const shm_state *s,
                                     uint32_t from)
 {
-    const shm_where *told = shm_where_of(op, from);
+    const shm_where *theirs = shm_where_of(op, from);
     shm_where w = {.src = 0};
     size_t bytes =
         shm_length(op, from, op->op.comm->rank) *
         (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size : 1);
     const shm_shared *one;
 
-    if (told != NULL) {
-        w = *told;
+    if (theirs != NULL) {
+        w = *theirs;
     }
     if (w.src == 0) {
         return NULL;
@@ -292,8 +292,9 @@ static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
 
         return (piece){shared + block + chunk * p->chunk, false};
     }
-    return (piece){
-        shm_slot_of(s, from, p->base + chunk) + lane_at(op, from, rank), true};
+    return (piece){shm_slot_of(s, from, p->base + chunk) +
+                       subslot_at(op, from, rank),
+                   true};
 }
 
 /* Lines go back and forth between two members, and claiming them pays. Among

@@ -114,8 +114,8 @@ static void flat_reduce_scatter(wf_coll_op *op, shm_state *s)
 static void flat_move(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
-    bool lanes = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS);
-    size_t at = lanes ? offset_of(op, comm->rank) : 0;
+    bool blocks = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS);
+    size_t at = blocks ? offset_of(op, comm->rank) : 0;
 
     shm_copy_own(op, 0, SIZE_MAX);
     if (!shm_takes(op, comm->rank)) {

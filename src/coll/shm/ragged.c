@@ -34,8 +34,8 @@ static uint32_t lengths(const wf_coll_op *op)
     return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size : 1;
 }
 
-/* The place of `to` among them. */
-static uint32_t place(const wf_coll_op *op, uint32_t to)
+/* The index of `to` among them. */
+static uint32_t index_of(const wf_coll_op *op, uint32_t to)
 {
     return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? to : 0;
 }
@@ -84,7 +84,7 @@ static void fill(const wf_coll_op *op)
         size_t bytes = for_member(op, r);
 
         if (bytes > 0) {
-            head->bytes[place(op, r)] = bytes;
+            head->bytes[index_of(op, r)] = bytes;
         }
         largest = bytes > largest ? bytes : largest;
         fits = fits && bytes <= left;
@@ -108,24 +108,25 @@ void shm_ragged_early(wf_op *base)
     }
 }
 
-/* What a member told, read once: it lies in memory that this member writes. */
-typedef struct told {
+/* The lengths that a member sent, read once: they lie in memory that it writes.
+ */
+typedef struct announced {
     uint64_t largest;
     bool inlined;
     uint64_t bytes; /* for us */
     uint64_t at;    /* where in its data these begin */
-} told;
+} announced;
 
 /* Do its words agree with each other, and with the room in its cell? */
-static bool read_head(const wf_coll_op *op, uint32_t from, told *out)
+static bool read_head(const wf_coll_op *op, uint32_t from, announced *out)
 {
     const shm_state *s = op->state;
     const ragged_head *head = head_of(op, from);
-    uint32_t ours = place(op, op->op.comm->rank);
+    uint32_t ours = index_of(op, op->op.comm->rank);
     uint64_t largest = 0;
     uint64_t sum = 0;
 
-    *out = (told){.largest = head->largest, .inlined = head->inlined != 0};
+    *out = (announced){.largest = head->largest, .inlined = head->inlined != 0};
     for (uint32_t r = 0; r < lengths(op); r++) {
         uint64_t bytes = head->bytes[r];
 
@@ -146,7 +147,7 @@ static bool read_head(const wf_coll_op *op, uint32_t from, told *out)
 
 /* Is what `from` brings what we expect? Then take it, if it is here. */
 static weft_status take_inlined(const wf_coll_op *op, uint32_t from,
-                                const told *t)
+                                const announced *t)
 {
     uint32_t rank = op->op.comm->rank;
     size_t bytes = shm_length(op, from, rank);
@@ -160,17 +161,17 @@ static weft_status take_inlined(const wf_coll_op *op, uint32_t from,
     return WEFT_OK;
 }
 
-/* What `from` told, and what it brought along; `*largest` grows to what is left
- * to be brought. */
+/* What `from` announced, and what it brought along; `*largest` grows to what is
+ * left to be brought. */
 static weft_status hear(const wf_coll_op *op, uint32_t from, uint64_t *largest)
 {
     weft_comm *comm = op->op.comm;
-    told t;
+    announced t;
 
     if (!read_head(op, from, &t)) {
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "operation number %u on communicator %u, %s: rank %u "
-                       "told lengths that do not agree with each other",
+                       "sent inconsistent lengths",
                        op->op.sequence, comm->id,
                        wf_call_name(op->op.call.kind), from);
     }

@@ -110,7 +110,7 @@ weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
     }
     if (st == WEFT_OK) {
         s = wf_alloc(sizeof(*s));
-        st = s == NULL ? wf_fail(WEFT_ERR_NOMEM, "a shared buffer") : WEFT_OK;
+        st = s == NULL ? wf_fail_nomem("a shared buffer") : WEFT_OK;
     }
     if (st != WEFT_OK) {
         wf_segment_close(&made.segment);

@@ -48,7 +48,7 @@ static size_t cell_limit(const weft_comm *comm, size_t flat)
 static size_t slot_bytes(const weft_comm *comm)
 {
     uint64_t wanted = comm->world->settings.chunk_bytes;
-    uint64_t least = wf_round_up(comm->size * 64u, 4096); /* a line a lane */
+    uint64_t least = wf_round_up(comm->size * 64u, 4096); /* a line a subslot */
 
     if (wanted == UINT64_MAX) {
         wanted = BIG_CHUNK_BYTES;
@@ -75,16 +75,16 @@ static size_t chunk_by_kind(const wf_coll_op *op, size_t bytes)
 size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
 {
     const weft_comm *comm = op->op.comm;
-    uint32_t lanes = shm_lanes(op);
+    uint32_t subslots = shm_subslots(op);
     size_t slot = slot_bytes(comm);
     /* Beyond that, how much it is makes no difference. */
     size_t most = bytes < BIG_FROM_BYTES ? bytes : BIG_FROM_BYTES;
-    size_t chunk = chunk_by_kind(op, most * lanes);
+    size_t chunk = chunk_by_kind(op, most * subslots);
 
     if (chunk > slot || comm->world->settings.chunk_bytes != UINT64_MAX) {
         chunk = slot;
     }
-    chunk = chunk / lanes / 64 * 64;
+    chunk = chunk / subslots / 64 * 64;
     return chunk > 64 ? chunk : 64;
 }
 
@@ -125,8 +125,7 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
     weft_status st;
 
     if (s == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the memory engine of %u ranks",
-                       comm->size);
+        return wf_fail_nomem("the memory engine of %u ranks", comm->size);
     }
     lay_out(comm, s);
     s->area = area;

@@ -283,7 +283,7 @@ void wf_rows_on_answer(void *ctx, uint32_t from, const void *header,
         return;
     }
     if (a.status != WEFT_OK) {
-        wf_rows_block_fail(b, refusal(b, from, wf_status_told(a.status)));
+        wf_rows_block_fail(b, refusal(b, from, wf_status_parse(a.status)));
         return;
     }
     if (!answers(b, t, &a, payload_bytes)) {

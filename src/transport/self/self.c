@@ -51,7 +51,7 @@ static weft_status self_open(const wf_port_setup *setup, wf_port **out)
     weft_status st;
 
     if (port == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the port of transport self");
+        return wf_fail_nomem("the port of transport self");
     }
     st = wf_match_init(&port->match, 1);
     if (st != WEFT_OK) {
@@ -147,8 +147,7 @@ static weft_status self_keep(wf_port *port, const void *buf, wf_msg *msg)
     }
     a = wf_alloc(sizeof(*a) + (copied ? msg->room : 0));
     if (a == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "keeping a message of %zu bytes",
-                       msg->room);
+        return wf_fail_nomem("keeping a message of %zu bytes", msg->room);
     }
     a->arrival =
         (wf_arrival){.source = SELF_SOURCE, .tag = msg->tag, .n = msg->room};
@@ -258,8 +257,8 @@ static weft_status self_am_queue(wf_port *port, const wf_am_view *view)
     self_am *am = wf_alloc(sizeof(*am) + view->payload_bytes);
 
     if (am == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "an active message of %zu bytes",
-                       view->payload_bytes);
+        return wf_fail_nomem("an active message of %zu bytes",
+                             view->payload_bytes);
     }
     wf_copy(am->header, view->header, view->header_bytes);
     wf_copy(am->payload, view->payload, view->payload_bytes);

@@ -204,17 +204,17 @@ static in_verdict in_dispatch(wf_port *port, shm_peer *peer, const in_record *r)
     return IN_BAD;
 }
 
-/* Take the record whose mark is `mark`. */
+/* Take the record whose commit word is `commit`. */
 static in_verdict in_take(wf_port *port, shm_peer *peer, wf_ring_reader *in,
-                          uint64_t mark)
+                          uint64_t commit)
 {
     in_record r = {.payload = in->at + WF_RING_HEADER};
     in_verdict v;
 
-    if (!wf_record_parse(mark, wf_ring_index(in), in->lines, &r.is)) {
+    if (!wf_record_parse(commit, wf_ring_index(in), in->lines, &r.is)) {
         return IN_BAD;
     }
-    memcpy(&r.word, in->at + sizeof(mark), sizeof(r.word));
+    memcpy(&r.word, in->at + sizeof(commit), sizeof(r.word));
     v = in_dispatch(port, peer, &r);
     if (v == IN_TAKEN) {
         wf_ring_consume(in, r.is.lines);
@@ -236,11 +236,11 @@ unsigned shm_in_poll(wf_port *port, shm_peer *peer, unsigned limit)
     uint64_t until = in->head + in->lines;
     unsigned taken = 0;
     in_verdict v = IN_TAKEN;
-    uint64_t mark;
+    uint64_t commit;
 
     while (taken < limit && v == IN_TAKEN && in->head < until &&
-           (mark = wf_ring_poll(in)) != 0) {
-        v = in_take(port, peer, in, mark);
+           (commit = wf_ring_poll(in)) != 0) {
+        v = in_take(port, peer, in, commit);
         taken += v == IN_TAKEN;
         if (wf_ring_should_tell(in)) {
             in_tell(peer, in);
@@ -249,9 +249,10 @@ unsigned shm_in_poll(wf_port *port, shm_peer *peer, unsigned limit)
     in_tell(peer, in);
     if (v == IN_BAD) {
         wf_log(WEFT_LOG_ERROR,
-               "rank %u over shm wrote a record with mark %#llx, which makes "
+               "rank %u over shm wrote a record with commit word %#llx, which "
+               "makes "
                "no sense; nothing more is taken from it",
-               peer->rank, (unsigned long long)mark);
+               peer->rank, (unsigned long long)commit);
         shm_peer_fail(port, peer, WEFT_ERR_PROTOCOL);
     }
     return taken;

@@ -26,7 +26,7 @@ weft_status shm_layout_of(uint32_t count, uint64_t ring_bytes, shm_layout *out)
     if (ring_bytes < WF_RING_BYTES_MIN || ring_bytes > WF_RING_BYTES_MAX ||
         (ring_bytes & (ring_bytes - 1)) != 0) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "WEFT_SHM_RING_BYTES is %llu; it has to be a power of "
+                       "WEFT_SHM_RING_BYTES is %llu; it must be a power of "
                        "two from %u to %u",
                        (unsigned long long)ring_bytes, WF_RING_BYTES_MIN,
                        WF_RING_BYTES_MAX);

@@ -8,7 +8,7 @@
 #include "transport/shm/shm.h"
 
 /* Copy one payload into the ring as a record. */
-static bool out_record(shm_peer *peer, uint64_t mark, uint64_t word,
+static bool out_record(shm_peer *peer, uint64_t commit, uint64_t word,
                        const void *payload, size_t n)
 {
     unsigned char *record = wf_ring_claim(&peer->out, n);
@@ -17,14 +17,14 @@ static bool out_record(shm_peer *peer, uint64_t mark, uint64_t word,
         return false;
     }
     wf_copy(record + WF_RING_HEADER, payload, n);
-    wf_ring_publish(&peer->out, record, mark, word, n);
+    wf_ring_publish(&peer->out, record, commit, word, n);
     return true;
 }
 
 static bool out_eager(shm_peer *peer, wf_msg *msg)
 {
-    if (!out_record(peer, wf_record_mark(WF_RECORD_EAGER, msg->room), msg->tag,
-                    msg->buf, msg->room)) {
+    if (!out_record(peer, wf_record_commit(WF_RECORD_EAGER, msg->room),
+                    msg->tag, msg->buf, msg->room)) {
         return false;
     }
     wf_msg_finish(msg, WEFT_OK);
@@ -35,7 +35,7 @@ static bool out_offer(wf_port *port, shm_peer *peer, wf_msg *msg)
 {
     wf_offer offer = {msg->room, (uint64_t)(uintptr_t)msg->buf, port->tokens};
 
-    if (!out_record(peer, wf_record_mark(WF_RECORD_OFFER, sizeof(offer)),
+    if (!out_record(peer, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)),
                     msg->tag, &offer, sizeof(offer))) {
         return false;
     }
@@ -50,7 +50,7 @@ static bool out_say_send(shm_peer *peer, wf_msg *note)
     shm_large *large = shm_large_of_note(note);
     uint64_t want = large->want;
 
-    if (!out_record(peer, wf_record_mark(WF_RECORD_SEND, sizeof(want)),
+    if (!out_record(peer, wf_record_commit(WF_RECORD_SEND, sizeof(want)),
                     large->token, &want, sizeof(want))) {
         return false;
     }
@@ -62,7 +62,7 @@ static bool out_say_taken(shm_peer *peer, wf_msg *note)
 {
     shm_large *large = shm_large_of_note(note);
 
-    if (!out_record(peer, wf_record_mark(WF_RECORD_TAKEN, 0), large->token,
+    if (!out_record(peer, wf_record_commit(WF_RECORD_TAKEN, 0), large->token,
                     NULL, 0)) {
         return false;
     }
@@ -72,7 +72,7 @@ static bool out_say_taken(shm_peer *peer, wf_msg *note)
 
 static bool out_say_withdrawn(shm_peer *peer, wf_msg *note)
 {
-    if (!out_record(peer, wf_record_mark(WF_RECORD_WITHDRAWN, 0), note->token,
+    if (!out_record(peer, wf_record_commit(WF_RECORD_WITHDRAWN, 0), note->token,
                     NULL, 0)) {
         return false;
     }
@@ -88,16 +88,16 @@ static bool out_am(shm_peer *peer, wf_msg *msg)
     size_t most = wf_ring_payload_max(peer->out.lines);
 
     while (msg->room - msg->moved > most) {
-        if (!out_record(peer, wf_record_mark(WF_RECORD_AM_PART, most), 0,
+        if (!out_record(peer, wf_record_commit(WF_RECORD_AM_PART, most), 0,
                         am->data + msg->moved, most)) {
             return false;
         }
         msg->moved += most;
     }
-    if (!out_record(
-            peer,
-            wf_record_am_mark(am->id, am->header_bytes, msg->room - msg->moved),
-            0, am->data + msg->moved, msg->room - msg->moved)) {
+    if (!out_record(peer,
+                    wf_record_am_commit(am->id, am->header_bytes,
+                                        msg->room - msg->moved),
+                    0, am->data + msg->moved, msg->room - msg->moved)) {
         return false;
     }
     wf_free(am);
@@ -190,7 +190,7 @@ bool shm_out_am(shm_peer *peer, const wf_am_view *am)
     wf_copy(record + WF_RING_HEADER + am->header_bytes, am->payload,
             am->payload_bytes);
     wf_ring_publish(&peer->out, record,
-                    wf_record_am_mark(am->id, am->header_bytes, n), 0, n);
+                    wf_record_am_commit(am->id, am->header_bytes, n), 0, n);
     wf_board_ring_listener(peer->bell);
     return true;
 }
@@ -202,7 +202,7 @@ weft_status shm_out_am_later(wf_port *port, shm_peer *peer,
     shm_am *am = wf_alloc(sizeof(*am) + n);
 
     if (am == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "an active message of %zu bytes", n);
+        return wf_fail_nomem("an active message of %zu bytes", n);
     }
     am->msg = (wf_msg){.state = SHM_AM, .room = n};
     am->id = view->id;
@@ -228,7 +228,7 @@ static bool out_piece(shm_peer *peer, wf_msg *msg)
 
     most = most < SHM_PIECE ? most : SHM_PIECE;
     n = n < most ? n : most;
-    if (!out_record(peer, wf_record_mark(WF_RECORD_PIECE, n), msg->token,
+    if (!out_record(peer, wf_record_commit(WF_RECORD_PIECE, n), msg->token,
                     (const unsigned char *)msg->buf + msg->moved, n)) {
         return false;
     }

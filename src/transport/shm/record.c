@@ -37,17 +37,17 @@ static bool record_am_ok(const wf_record *r)
     return r->am_id < WF_AM_IDS && r->am_header_bytes <= WF_AM_HEADER_MAX;
 }
 
-bool wf_record_parse(uint64_t mark, uint32_t index, uint32_t lines,
+bool wf_record_parse(uint64_t commit, uint32_t index, uint32_t lines,
                      wf_record *out)
 {
     wf_record r = {
-        .kind = (wf_record_kind)(mark >> 32 & 0xff),
-        .bytes = (uint32_t)mark,
-        .am_id = (uint32_t)(mark >> 40 & 0xff),
-        .am_header_bytes = (uint32_t)(mark >> 48 & 0xff),
+        .kind = (wf_record_kind)(commit >> 32 & 0xff),
+        .bytes = (uint32_t)commit,
+        .am_id = (uint32_t)(commit >> 40 & 0xff),
+        .am_header_bytes = (uint32_t)(commit >> 48 & 0xff),
     };
 
-    if (mark >> 56 != 0 || r.kind == 0 || r.kind >= WF_RECORD_KINDS ||
+    if (commit >> 56 != 0 || r.kind == 0 || r.kind >= WF_RECORD_KINDS ||
         index >= lines || r.bytes > wf_ring_payload_max(lines) ||
         !record_length_ok(&r) || !record_am_ok(&r)) {
         return false;

@@ -55,7 +55,7 @@ typedef struct wf_offer {
 } wf_offer;
 _Static_assert(sizeof(wf_offer) == 24, "layout");
 
-/* A mark, checked. */
+/* A commit word, checked. */
 typedef struct wf_record {
     wf_record_kind kind;
     uint32_t bytes; /* of the payload */
@@ -64,24 +64,24 @@ typedef struct wf_record {
     uint32_t am_header_bytes;
 } wf_record;
 
-/* The mark of a record: bits 0-31 length, 32-39 kind, 40-47 number of the
- * active message, 48-55 length of its header, 56-63 zero. */
-static inline uint64_t wf_record_mark(wf_record_kind kind, size_t bytes)
+/* The commit word of a record: bits 0-31 length, 32-39 kind, 40-47 number of
+ * the active message, 48-55 length of its header, 56-63 zero. */
+static inline uint64_t wf_record_commit(wf_record_kind kind, size_t bytes)
 {
     return (uint64_t)kind << 32 | (uint32_t)bytes;
 }
 
-static inline uint64_t wf_record_am_mark(uint32_t id, size_t header_bytes,
-                                         size_t bytes)
+static inline uint64_t wf_record_am_commit(uint32_t id, size_t header_bytes,
+                                           size_t bytes)
 {
-    return wf_record_mark(WF_RECORD_AM, bytes) | (uint64_t)id << 40 |
+    return wf_record_commit(WF_RECORD_AM, bytes) | (uint64_t)id << 40 |
            (uint64_t)header_bytes << 48;
 }
 
-/* Understand a mark that was found at line `index` of a ring of `lines`. False
- * if no correct peer can have written it; then `out` is not written. Otherwise
- * the record lies inside the ring and its length fits its kind. */
-bool wf_record_parse(uint64_t mark, uint32_t index, uint32_t lines,
+/* Parse a commit word that was found at line `index` of a ring of `lines`.
+ * False if no correct peer can have written it; then `out` is not written.
+ * Otherwise the record lies inside the ring and its length fits its kind. */
+bool wf_record_parse(uint64_t commit, uint32_t index, uint32_t lines,
                      wf_record *out);
 
 #endif

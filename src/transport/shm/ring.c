@@ -64,10 +64,10 @@ void wf_ring_consume(wf_ring_reader *r, uint32_t lines)
 
 bool wf_ring_tell(wf_ring_reader *r, const wf_board_rank *writer)
 {
-    if (r->told == r->head) {
+    if (r->published == r->head) {
         return false;
     }
-    r->told = r->head;
+    r->published = r->head;
     /* Gives back the lines, and the zeroes in them; pairs with the acquire in
      * wf_ring_claim. */
     atomic_store_explicit(&r->ring->head, r->head, memory_order_release);
@@ -92,10 +92,10 @@ static bool ring_has_room(wf_ring_writer *w, uint32_t need)
     return w->tail - w->head + need <= w->lines;
 }
 
-static void ring_set_mark(unsigned char *record, uint64_t mark)
+static void ring_set_commit(unsigned char *record, uint64_t commit)
 {
     /* Publishes the record; pairs with the acquire in wf_ring_poll. */
-    atomic_store_explicit((_Atomic uint64_t *)record, mark,
+    atomic_store_explicit((_Atomic uint64_t *)record, commit,
                           memory_order_release);
 }
 
@@ -109,19 +109,19 @@ unsigned char *wf_ring_claim(wf_ring_writer *w, size_t payload)
         return NULL;
     }
     if (skip > 0) {
-        ring_set_mark(w->data + (size_t)index * WF_RING_LINE,
-                      wf_record_mark(WF_RECORD_SKIP, 0));
+        ring_set_commit(w->data + (size_t)index * WF_RING_LINE,
+                        wf_record_commit(WF_RECORD_SKIP, 0));
         w->tail += skip;
         index = 0;
     }
     return w->data + (size_t)index * WF_RING_LINE;
 }
 
-void wf_ring_publish(wf_ring_writer *w, unsigned char *record, uint64_t mark,
+void wf_ring_publish(wf_ring_writer *w, unsigned char *record, uint64_t commit,
                      uint64_t word, size_t payload)
 {
-    memcpy(record + sizeof(mark), &word, sizeof(word));
-    ring_set_mark(record, mark);
+    memcpy(record + sizeof(commit), &word, sizeof(word));
+    ring_set_commit(record, commit);
     w->tail += wf_ring_lines_for(payload);
 }
 

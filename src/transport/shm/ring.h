@@ -5,26 +5,27 @@
  * lines that follow each other without wrapping; what is left at the end is
  * skipped by a record of its own.
  *
- *   byte 0   mark: 0 as long as nothing is here, else kind and length
+ *   byte 0   commit word: 0 as long as nothing is here, else kind and length
  *   byte 8   word: the tag of a message, or the token of a large one
  *   byte 16  payload
  *
- * There is no shared tail. The reader polls the mark of the line that the next
- * record will begin with, and the writer stores the mark last, with release.
- * That needs the first word of every free line to be 0, so the reader stores 0
- * there for all lines of a record it is done with. This is what makes the ring
- * fast: a line that both sides write travels as a whole, while a line that the
- * reader has only read must first be taken back from its cache by the writer,
- * at several times the cost (docs/design/0003-messages.md).
+ * There is no shared tail. The reader polls the commit word of the line that
+ * the next record will begin with, and the writer stores that last, with
+ * release. That needs the first word of every free line to be 0, so the reader
+ * stores 0 there for all lines of a record it is done with. This is what makes
+ * the ring fast: a line that both sides write travels as a whole, while a line
+ * that the reader has only read must first be taken back from its cache by the
+ * writer, at several times the cost (docs/design/0003-messages.md).
  *
- * Then the reader tells its head, with release, and not for every record. A
- * writer that finds no room sets `blocked`; the reader, having told its head,
+ * Then the reader publishes its head, with release, and not for every record. A
+ * writer that finds no room sets `blocked`; the reader, having published it,
  * rings the writer's bell if that is set.
  *
  * Who writes what: the owner (the reader) makes the control block, and later
- * stores `head` and zero marks; the writer stores `blocked`, records and marks.
- * A writer that dies half way leaves a mark of 0, so its last record was never
- * there. Whoever maps a segment keeps it alive, so a dead owner harms nobody.
+ * stores `head` and zero commit words; the writer stores `blocked`, records and
+ * commit words. A writer that dies half way leaves a commit word of 0, so its
+ * last record was never there. Whoever maps a segment keeps it alive, so a dead
+ * owner harms nobody.
  *
  * Neither side trusts the other: positions are private, and what is read from
  * the shared memory is copied once and checked (record.h). */
@@ -65,7 +66,7 @@ typedef struct wf_ring_reader {
     unsigned char *data;
     wf_ring *ring;
     uint64_t head;
-    uint64_t told;
+    uint64_t published; /* the head that the writer can see */
     uint32_t lines;
 } wf_ring_reader;
 
@@ -112,8 +113,8 @@ static inline uint32_t wf_ring_lines_for(size_t payload)
 
 /* --- the reader ---------------------------------------------------------- */
 
-/* The mark of the next record, or 0. Pairs with the release in
- * wf_ring_publish: the record behind a mark is whole. */
+/* The commit word of the next record, or 0. Pairs with the release in
+ * wf_ring_publish: the record behind it is complete. */
 static inline uint64_t wf_ring_poll(const wf_ring_reader *r)
 {
     return atomic_load_explicit((_Atomic uint64_t *)r->at,
@@ -129,10 +130,10 @@ static inline uint32_t wf_ring_index(const wf_ring_reader *r)
 /* Give back the `lines` that the current record took. */
 void wf_ring_consume(wf_ring_reader *r, uint32_t lines);
 
-/* True if enough has been read since the writer was last told. */
+/* True if enough has been read since the head was last published. */
 static inline bool wf_ring_should_tell(const wf_ring_reader *r)
 {
-    return r->head - r->told >= r->lines / 8;
+    return r->head - r->published >= r->lines / 8;
 }
 
 /* Tell the writer, whose entry on the board is `writer`, what was read; true if
@@ -146,7 +147,7 @@ bool wf_ring_tell(wf_ring_reader *r, const wf_board_rank *writer);
 unsigned char *wf_ring_claim(wf_ring_writer *w, size_t payload);
 
 /* Let the reader have the claimed record. */
-void wf_ring_publish(wf_ring_writer *w, unsigned char *record, uint64_t mark,
+void wf_ring_publish(wf_ring_writer *w, unsigned char *record, uint64_t commit,
                      uint64_t word, size_t payload);
 
 /* Say that room is waited for, or no more. */

@@ -42,7 +42,7 @@ static weft_status shm_port_init(wf_port *port, wf_host *host)
     port->in = wf_zalloc(host->count * sizeof(*port->in));
     port->peer = wf_zalloc(host->count * sizeof(*port->peer));
     if (port->in == NULL || port->peer == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the rings of %u ranks", host->count);
+        return wf_fail_nomem("the rings of %u ranks", host->count);
     }
     shm_init_peers(port);
     st = wf_match_init(&port->match, host->count);
@@ -56,7 +56,7 @@ weft_status shm_port_create(wf_host *host, wf_port **out)
     weft_status st;
 
     if (port == NULL) {
-        return wf_fail(WEFT_ERR_NOMEM, "the port of transport shm");
+        return wf_fail_nomem("the port of transport shm");
     }
     st = shm_port_init(port, host);
     if (st != WEFT_OK) {
