@@ -14,12 +14,10 @@
 /* Continue `crc` (0 at the start) with `n` bytes. */
 uint32_t wf_crc32c(uint32_t crc, const void *data, size_t n);
 
-/* The contribution of `n` bytes to the CRC of a block in which `after` more
- * bytes follow. */
+/* What `n` bytes with `after` more behind them contribute to a CRC. */
 uint32_t wf_crc32c_piece(const void *data, size_t n, uint64_t after);
 
-/* The CRC of a block of `n` bytes, from the exclusive or of the contributions
- * of its pieces. */
+/* The CRC of `n` bytes from the exclusive or of all contributions. */
 uint32_t wf_crc32c_join(uint32_t pieces, uint64_t n);
 
 /* For tests: the two implementations, without the inversions. The second is

@@ -2,8 +2,7 @@
 /* Structs that callers fill in and that grow from version to version. Each
  * begins with its own size, as the caller's compiler saw it:
  *
- *   shorter   the program is older: the fields that it lacks are zero, the
- *             default
+ *   shorter   the program is older: the fields that it lacks are zero (default)
  *   longer    the program is newer: the fields that we lack must be zero */
 #ifndef WF_BASE_OPTIONS_H
 #define WF_BASE_OPTIONS_H

@@ -27,8 +27,7 @@ weft_status wf_boot_check_rank(uint32_t rank, uint32_t ranks, weft_boot **out);
 /* Are these 1 to WF_BOOT_KEY_MAX printable characters? */
 bool wf_boot_is_key(const char *text, size_t n);
 
-/* Check the arguments of set() and of get(); WEFT_ERR_INVALID if one is not
- * valid. */
+/* WEFT_ERR_INVALID if an argument of set() or of get() is not valid. */
 weft_status wf_boot_check_entry(const char *key, const void *value, size_t n);
 weft_status wf_boot_check_room(const char *key, const void *value,
                                const size_t *n);

@@ -15,8 +15,7 @@
  *     finish, every GET of a key that is not set fails with WEFT_ERR_PEER and
  *     names the rank. Keys that are set can still be read. A rank that could
  *     not be served for lack of memory fails the job at once.
- *  4. Once all ranks have joined, the listening socket is closed: the name is
- *     free.
+ *  4. Once all ranks have joined, nobody listens any more: the name is free.
  *  5. The thread ends when all ranks have said DONE or are gone; or, when rank
  *     0 has closed its connection, a short while later at most. */
 #ifndef WF_BOOT_SERVER_H

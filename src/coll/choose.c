@@ -87,8 +87,7 @@ weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
 }
 
 /* Up to which size are all calls of a kind, of whatever type, for the engine by
- * which members meet? Ranks see different sizes of a v-form, so these must all
- * be. */
+ * which members meet? Ranks see different sizes of a v-form, so all must be. */
 static size_t quick_until(const wf_coll *coll, uint8_t kind)
 {
     const wf_coll_row *row = coll->row[kind];

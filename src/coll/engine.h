@@ -23,8 +23,7 @@
 #include "comm/op.h"
 #include "transport/transport.h"
 
-/* Bytes for an engine's state of an operation, which lies on callers' stacks.
- */
+/* Bytes for an engine's state of an operation, on callers' stacks. */
 #define WF_COLL_ROOM 200u
 
 /* One collective. Data is one block, or one for each member:
@@ -44,8 +43,7 @@ typedef struct wf_coll_op {
     const weft_part *dst_part;
     wf_reducer reducer; /* of those that reduce */
     void *state;        /* what the engine keeps with the communicator */
-    /* Who has the operation next, once calls are compared; NULL: it is where it
-     * belongs. */
+    /* Who has the operation next, once calls are compared; NULL: nobody. */
     const struct wf_coll_seat *next;
     wf_step_fn *compare;
     /* What the engine keeps of this operation; whatever was there at first. */

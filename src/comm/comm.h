@@ -108,8 +108,7 @@ static inline weft_status wf_comm_check(weft_comm *comm)
     return __builtin_expect(bad, 0) ? wf_comm_refuse(comm) : WEFT_OK;
 }
 
-/* Break it here and on all other members. Returns the first reason, with its
- * detail. */
+/* Break it here and on all other members. Returns the first reason. */
 weft_status wf_comm_break(weft_comm *comm, weft_status status,
                           const char *text);
 

@@ -23,8 +23,7 @@ _Static_assert(WF_LAYER_MESSAGE(WF_LAYERS, 0) <= WF_AM_IDS, "numbers");
 
 typedef struct wf_layer {
     const char *name;
-    /* Bytes that it keeps with each world: world->layer[slot], all zero at
-     * first. */
+    /* Bytes that it keeps with each world: world->layer[slot], zeroed. */
     size_t world_bytes;
     /* Called with the world, under world->drive. Optional. */
     wf_am_fn *handler[WF_LAYER_MESSAGES];

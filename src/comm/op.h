@@ -25,8 +25,8 @@ struct wf_op {
     /* Bring small data to the others right away, though earlier operations are
      * still under way. Optional; runs under the same lock as step(). */
     void (*early)(wf_op *op);
-    /* Does the operation wait for this member? Optional; called when a deadline
-     * passes. */
+    /* Does the operation wait for this member? Optional; called at a deadline.
+     */
     bool (*awaits)(const wf_op *op, uint32_t member);
     /* It failed before it was over: let go of buffers and messages. Optional;
      * runs under the same lock as step(). */

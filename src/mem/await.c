@@ -85,7 +85,6 @@ weft_status wf_await_mail(const wf_await *a, uint32_t from, uint64_t key,
 
     memcpy(before, weft_error_detail(), sizeof(before));
     st = await_mail(a, from, key, data, n, fd);
-    /* A slice that passed without mail is no failure that anybody shall hear
-     * of. */
+    /* A slice that passed without mail is not a failure to report. */
     return st == WEFT_OK ? wf_fail(st, "%s", before) : st;
 }

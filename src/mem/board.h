@@ -129,8 +129,7 @@ static inline void wf_board_ring_listener(wf_board_rank *r)
     }
 }
 
-/* Like wf_board_drowse, wf_board_sleep and wf_board_awake, but for the second
- * bell. */
+/* Like drowse, sleep and awake, but for the second bell. */
 uint32_t wf_board_listen(wf_board_rank *self);
 void wf_board_sleep_listening(wf_board_rank *self, uint32_t bell,
                               uint64_t until_ns);
@@ -140,8 +139,7 @@ void wf_board_unlisten(wf_board_rank *self);
 void wf_board_stand_in(wf_board_rank *self);
 void wf_board_step_back(wf_board_rank *self);
 
-/* Register this process for the barrier above (membarrier); false if the kernel
- * has none. */
+/* Register this process for membarrier; false if the kernel has none. */
 bool wf_board_register_barrier(void);
 
 #endif

@@ -99,8 +99,7 @@ typedef struct wf_driver {
     int (*cuDeviceGetAttribute)(int *out, int attribute, int device);
     int (*cuDeviceCanAccessPeer)(int *out, int device, int peer);
 
-    /* The context that the runtime, and so torch, uses for a device; counted.
-     */
+    /* The context that the runtime and torch use for a device; counted. */
     int (*cuDevicePrimaryCtxRetain)(wf_cu_context **out, int device);
     int (*cuDevicePrimaryCtxRelease)(int device);
 
@@ -118,9 +117,8 @@ typedef struct wf_driver {
     /* Memory of the current device: free and total bytes. */
     int (*cuMemGetInfo)(size_t *free_bytes, size_t *total_bytes);
 
-    /* Physical memory: the unit it comes in, made and released, and on
-     * which device it is. It lasts while a handle or a mapping of any process
-     * holds it. */
+    /* Physical memory: the unit it comes in, made and released, and on which
+     * device it is. It lasts while any process has a handle or a mapping. */
     int (*cuMemGetAllocationGranularity)(size_t *out, const wf_cu_prop *prop,
                                          int option);
     int (*cuMemCreate)(wf_cu_handle *out, size_t bytes, const wf_cu_prop *prop,
@@ -136,8 +134,7 @@ typedef struct wf_driver {
     int (*cuMemImportFromShareableHandle)(wf_cu_handle *out, void *os_handle,
                                           int type);
 
-    /* Addresses: a range, whole handles mapped into it, and who may touch
-     * what. */
+    /* Addresses: a range, whole handles mapped into it, and access rights. */
     int (*cuMemAddressReserve)(wf_cu_address *out, size_t bytes, size_t align,
                                wf_cu_address wish, uint64_t flags);
     int (*cuMemAddressFree)(wf_cu_address at, size_t bytes);

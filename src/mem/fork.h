@@ -18,8 +18,8 @@
 void wf_fork_add(wf_host *host);
 void wf_fork_remove(wf_host *host);
 
-/* Callbacks of the layer above a host, called with `ctx` around each fork from
- * now on, on the thread that forks; after() is called in both processes. */
+/* Callbacks of the layer above a host around each fork from now on, on the
+ * thread that forks; after() is called in both processes. */
 typedef struct wf_fork_calls {
     void (*before)(void *ctx);
     void (*after)(void *ctx, bool in_child);

@@ -77,8 +77,7 @@ weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
 
 /* Set our state on the board to LEFT: from now on our end is not a death. */
 void wf_host_goodbye(wf_host *host);
-/* Leave and free everything, after wf_host_goodbye if that was not called.
- * Takes NULL. */
+/* Leave and free everything, with a goodbye if there was none. Takes NULL. */
 void wf_host_leave(wf_host *host);
 
 static inline wf_board_rank *wf_host_entry(const wf_host *host, uint32_t rank)
@@ -99,13 +98,12 @@ void wf_host_alarm(wf_host *host);
 /* WEFT_OK, or WEFT_ERR_PEER with rank, pid, host and how it went. */
 weft_status wf_host_check(const wf_host *host, uint32_t rank);
 
-/* Is the process of this rank stopped (SIGSTOP, a debugger)? False if that is
- * unknown. */
+/* Is the process of this rank stopped (SIGSTOP, a debugger)? False if unknown.
+ */
 bool wf_host_stopped(const wf_host *host, uint32_t rank);
 
 /* Send up to WF_MAIL_MAX bytes, and `fd` unless it is -1 (it stays the
- * caller's), to a rank of this host. Returns when the kernel has buffered it.
- */
+ * caller's), to a rank of this host. Returns when the kernel has it. */
 weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
                          const void *data, size_t n, int fd);
 
@@ -113,8 +111,7 @@ weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
  * buffer `data` on entry, the length of the mail on return. `fd`, if not NULL,
  * becomes the caller's descriptor, or -1. WEFT_ERR_TIMEOUT at `deadline_ns`
  * (monotonic; 0 means: do not wait), WEFT_ERR_PEER if `from` dies or leaves
- * before sending it. Only `from` is checked: use mem/await.h to wait for mail.
- */
+ * before sending it. Only `from` is checked: see mem/await.h. */
 weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
                          size_t *n, int *fd, uint64_t deadline_ns);
 

@@ -70,8 +70,7 @@ typedef struct wf_join_table {
     wf_join_record record[];
 } wf_join_table;
 
-/* Fill in this rank's record. Fails only if the machine cannot be identified.
- */
+/* Fill in this rank's record. Fails if the machine cannot be identified. */
 weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
                              const uint64_t socket[2], wf_join_record *out);
 

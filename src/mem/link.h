@@ -45,8 +45,7 @@ weft_status wf_link_send(int link, const wf_packet *p, int fd,
  * of open files. */
 #define WF_FD_LOST (-2)
 
-/* WEFT_ERR_SYSTEM: a descriptor from rank `from` was lost because of that
- * limit. */
+/* WEFT_ERR_SYSTEM: a descriptor from rank `from` met that limit. */
 weft_status wf_link_fail_lost(uint32_t from);
 
 /* Receive a packet. `fd`, if not NULL, becomes the caller's descriptor, -1, or
@@ -62,12 +61,10 @@ weft_status wf_packet_reason(const wf_packet *p);
  * the error detail. Its other packets are discarded. */
 bool wf_link_last_words(int link);
 /* Like wf_link_last_words, but for several links, and waits a short time: the
- * first rank that fails makes others fail, and its reason is the one to
- * report. */
+ * first rank that fails makes others fail, and its reason is reported. */
 bool wf_links_last_words(const int *link, size_t count);
 
-/* Check that what was received is a well-formed packet. Pure; the fuzzer calls
- * it, too. */
+/* Check that what was received is a well-formed packet. Pure. */
 weft_status wf_packet_check(const wf_packet *p, size_t received);
 
 #endif

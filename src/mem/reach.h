@@ -5,8 +5,7 @@
  * needs a fallback.
  *
  * Ranks that are threads of one process are read in the same way: the buffer of
- * a rank whose operation failed may be unmapped, and the kernel then returns an
- * error. */
+ * a rank whose operation failed may be unmapped, which the kernel notices. */
 #ifndef WF_MEM_REACH_H
 #define WF_MEM_REACH_H
 

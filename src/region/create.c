@@ -20,8 +20,7 @@
 #include "region/remote/remote.h"
 #include <weft/coll.h>
 
-/* Aligned parts may leave gaps; the reserve has room for those of so many
- * growths. */
+/* Aligned parts may leave gaps; the reserve has room for so many growths. */
 #define ALIGNED_GROWTHS 32u
 
 static weft_region *region_alloc(weft_comm *comm)

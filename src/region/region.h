@@ -202,8 +202,7 @@ weft_status wf_region_tell(weft_region *region, weft_comm *comm, const void *in,
 weft_status wf_region_verdict(weft_region *region, weft_comm *comm,
                               weft_status own, uint64_t deadline_ns);
 
-/* A key for mail between the ranks of the region; all have the same next one.
- */
+/* A key for mail between the ranks of the region, the same on all. */
 uint64_t wf_region_mail_key(weft_region *region);
 /* Mail between ranks of the region, as between those of a communicator (see
  * comm/mail.h): a failure ends the collective call on all of them. `comm` is as
@@ -225,8 +224,7 @@ void wf_control_close(weft_region *region);
 typedef struct wf_region_wait {
     weft_region *region;
     bool (*done)(const struct wf_region_wait *w);
-    /* Does `rank` still have to do something for it? Its end is an error then.
-     */
+    /* Does `rank` still have to do something for it? Its end is an error. */
     bool (*needs)(const struct wf_region_wait *w, uint32_t rank);
     const char *what; /* "a barrier of a region" */
     uint64_t value;
@@ -270,8 +268,7 @@ weft_status wf_region_room(const weft_region *region, const wf_partition *now,
 /* Memory for `part`, on all ranks or on none; on none if `own` is a failure.
  * Objects are made for the stretch number `from` if there is one, and memory is
  * committed in stretches from number `commit` on. The region's own partition is
- * not looked at. What was done before a failure is left for the caller to undo.
- */
+ * not looked at. After a failure the caller undoes what was done. */
 weft_status wf_region_back(weft_region *region, weft_comm *comm,
                            weft_status own, const wf_partition *part,
                            uint32_t from, uint32_t commit,
@@ -284,8 +281,7 @@ void wf_region_unback(weft_region *region, const wf_partition *part,
  * region's, or a view's), take it out again. */
 weft_status wf_find_add(weft_region *region, const void *at, uint64_t bytes);
 void wf_find_remove(const weft_region *region, const void *at);
-/* Drop a reference; true if it was the last, and then the region is out of the
- * table. */
+/* Drop a reference; true if it was the last: the table forgets the region. */
 bool wf_find_release(weft_region *region);
 
 /* Unmap all views. */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What there is to know of a region, its parts, its read-only mappings, and who
- * holds it. */
+/* Properties, parts, read-only mappings and references of a region. */
 #include <string.h>
 
 #include "base/alloc.h"

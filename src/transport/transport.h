@@ -117,8 +117,7 @@ typedef struct wf_msg {
     uint64_t token;
 } wf_msg;
 
-/* `header` and `payload` are valid during the call only, and aligned to 16
- * bytes. */
+/* `header` and `payload` are valid during the call, aligned to 16 bytes. */
 typedef void wf_am_fn(void *ctx, uint32_t from, const void *header,
                       size_t header_bytes, const void *payload,
                       size_t payload_bytes);
@@ -205,8 +204,7 @@ typedef struct wf_transport {
     unsigned (*progress)(wf_port *port);
     /* Is there something that leaves, or is read, only by further calls of
      * progress()? Before a rank leaves, it goes on until this is false. A
-     * waiter may sleep all the same: it is woken when there is something to
-     * do. */
+     * waiter may sleep all the same: it is woken when needed. */
     bool (*busy)(const wf_port *port);
     /* In a forked child, on its only thread: let go of all that is pending, and
      * of what is shared with the peers, so that no call later reaches them;

@@ -84,8 +84,7 @@ WF_INLINE int is_logic(weft_op_kind op)
     return op == WEFT_OP_LAND || op == WEFT_OP_LOR || op == WEFT_OP_LXOR;
 }
 
-/* All bits of the lanes that are not zero; minus zero is zero and NaN is not.
- */
+/* All bits of the lanes that are not zero; -0 is zero and NaN is not. */
 WF_INLINE raw truth(weft_dtype type, raw x)
 {
     const int sign = wf_dtype_is(type, WF_FLOATING) ? 1 : 0;

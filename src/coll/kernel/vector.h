@@ -51,8 +51,8 @@ WF_INLINE raw choose(raw mask, raw yes, raw no)
     return (mask & yes) | (~mask & no);
 }
 
-/* Copy less than a vector. It is not inline, since it would be half of every
- * kernel. */
+/* Copy less than a vector. It is not inline, as it would be half of a kernel.
+ */
 static __attribute__((noinline)) void copy_part(char *to, const char *from,
                                                 size_t bytes)
 {

@@ -11,8 +11,7 @@
 #define ANY WF_ANY_BYTES
 
 /* Operation, up to so many bytes, from so many ranks on, only powers of two?
- * The first row that fits is taken. The last one of each operation fits
- * always. */
+ * The first row that fits is taken. The last of each operation always fits. */
 static const wf_choice table[] = {
     {WF_CALL_BROADCAST, 32 * KIB, 2, false, WF_BY_BINOMIAL, "few rounds"},
     {WF_CALL_BROADCAST, ANY, 4, false, WF_BY_DOUBLE_TREE,

@@ -207,8 +207,7 @@ static inline bool shm_has(const shm_cell *cell, uint32_t sequence)
 shm_cell *shm_cell_begin(wf_coll_op *op);
 void shm_cell_post(wf_coll_op *op, shm_cell *cell);
 
-/* Fill the cell with `bytes` of data and publish it; false if it is not free
- * yet. */
+/* Fill the cell with `bytes` of data and publish it; false if it is in use. */
 bool shm_post(wf_coll_op *op, const void *data, size_t bytes);
 
 /* WEFT_OK once everybody's call is there and the same as ours (C1). */
@@ -253,8 +252,7 @@ shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size);
 void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes);
 
 /* Fill in where the buffers lie; where those of `rank` do; and, once all calls
- * are checked: do all lie in shared memory, and did all bring their first
- * chunk? */
+ * are checked: do all lie in shared memory, and did all bring the first? */
 void shm_locate(wf_coll_op *op);
 const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank);
 bool shm_all_direct(wf_coll_op *op);

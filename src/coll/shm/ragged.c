@@ -108,8 +108,7 @@ void shm_ragged_early(wf_op *base)
     }
 }
 
-/* The lengths that a member sent, read once: they lie in memory that it writes.
- */
+/* The lengths that a member sent, read once: it can still write them. */
 typedef struct announced {
     uint64_t largest;
     bool inlined;

@@ -51,8 +51,7 @@ typedef struct wf_cuda_table {
     const wf_cuda_part *part; /* by row, in rising order; or by rank */
 } wf_cuda_table;
 
-/* Gather, scatter and adding scatter. `rows` is read or written as the call
- * says. */
+/* Gather, scatter and adding scatter. `rows` is read or written. */
 typedef struct wf_cuda_rows_call {
     wf_cuda_table table;
     weft_ids ids;

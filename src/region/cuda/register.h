@@ -13,8 +13,7 @@
 
 #include "region/region.h"
 
-/* Let `device` (-1: as in the options) use a host region that is mapped here.
- */
+/* Let `device` (-1: as in the options) use a mapped host region. */
 weft_status wf_region_register(weft_region *region, int32_t device);
 
 #endif

@@ -9,8 +9,7 @@
 #include <weft/update.h>
 
 /* Arguments of these have been found good as rows/rows.h says, defaults filled
- * in. WEFT_ERR_UNSUPPORTED tells what to install if there are no kernels here.
- */
+ * in. WEFT_ERR_UNSUPPORTED says what to install if there are no kernels. */
 weft_status wf_cuda_gather(const weft_table *table, const weft_ids *ids,
                            const weft_rows *out,
                            const weft_rows_options *options);

@@ -44,8 +44,7 @@ typedef struct wf_cuda_state {
 /* Log an error of a release, except that the driver has shut down. */
 void wf_cuda_gave_back(int error, const char *what);
 
-/* Wait until no device of this process can be using the range. Under the
- * lock. */
+/* Wait until no device of this process uses the range. Under the lock. */
 void wf_cuda_wait(const wf_cuda_state *s);
 
 /* Let the own device and all guests do `access` with an object that is mapped

@@ -147,8 +147,7 @@ static void object_list(wf_cuda_state *s, wf_cuda_object *o)
     *at = o;
 }
 
-/* Map it for this rank's devices. Takes the handle over, also when it fails.
- */
+/* Map it for this rank's devices. Takes the handle over, also on failure. */
 static weft_status object_add(wf_cuda_state *s, wf_cuda_object o)
 {
     wf_cuda_object *kept = wf_alloc(sizeof(*kept));

@@ -69,8 +69,7 @@ typedef struct wf_file_shape {
     uint32_t parts;
 } wf_file_shape;
 
-/* Fill in a header except its CRCs. WEFT_ERR_INVALID if the file would be too
- * large. */
+/* Fill in a header except its CRCs. WEFT_ERR_INVALID if it is too large. */
 weft_status wf_file_layout(const wf_file_shape *what, wf_file_header *out);
 
 /* Fill in the CRC of the header, which nothing may change afterwards. */

@@ -16,8 +16,7 @@
 
 #include "region/region.h"
 
-/* Write a piece of the stream, or read it. Called by several threads at once.
- */
+/* Write or read a piece of the stream. Called by several threads at once. */
 typedef weft_status wf_file_piece_fn(void *ctx, uint64_t at,
                                      unsigned char *bytes, size_t n);
 

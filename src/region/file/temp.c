@@ -20,8 +20,8 @@
 
 /* --- making -------------------------------------------------------------- */
 
-/* Where the path leads in the end: what a link names is replaced, and not the
- * link. */
+/* Where the path leads in the end: what a link names is replaced, not the link.
+ */
 static weft_status resolve(const char *path, char **out)
 {
     char *real = realpath(path, NULL);

@@ -60,8 +60,7 @@ static weft_status entries_make(const weft_ids *ids, uint64_t rows, entry *out,
     return WEFT_OK;
 }
 
-/* Sorts by the bits that `most` has; returns which of the two has the result.
- */
+/* Sorts by the bits that `most` has; returns which has the result. */
 static entry *entries_sort(entry *from, entry *to, uint64_t n, uint64_t most)
 {
     for (unsigned shift = 0; shift < 64 && most >> shift != 0; shift += DIGIT) {

@@ -27,8 +27,7 @@ static void shm_init_peers(wf_port *port)
         peer->pid = host->peer[peer->rank].pid;
         peer->bell = &host->board->rank[i];
     }
-    /* Nobody should write to the ring from us to us; nothing is read from it.
-     */
+    /* Nobody should write to the ring from us to us; it is not read. */
     port->peer[port->self].failed = WEFT_ERR_INVALID;
 }
 

@@ -7,8 +7,7 @@
  * the caller, which the CPU's own prefetcher follows; the other is far,
  * somewhere in a table, and is asked for some moves ahead of its turn. For the
  * most frequent call, a gather from a flat table, there are kernels that take
- * the ids themselves: making a list of moves first keeps memory idle meanwhile.
- */
+ * the ids themselves: making a list of moves first leaves memory idle. */
 #ifndef WF_REGION_ROWS_KERNEL_ROWS_H
 #define WF_REGION_ROWS_KERNEL_ROWS_H
 
