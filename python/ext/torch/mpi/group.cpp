@@ -7,7 +7,8 @@
 #include <numeric>
 #include <thread>
 #include <torch/csrc/Exceptions.h>
-#include <unistd.h>
+
+#include "errors.hpp"
 
 namespace weft_torch::mpi
 {
@@ -39,30 +40,17 @@ int64_t next_id()
     return int64_t(all.groups.size()) - 1;
 }
 
-const char *exception_name(weft_status status)
+/* The exception of a status, which knows its number. */
+py::object exception_of(weft_status status)
 {
-    switch (status) {
-    case WEFT_ERR_INVALID:
-        return "InvalidError";
-    case WEFT_ERR_NOMEM:
-        return "NoMemError";
-    case WEFT_ERR_TIMEOUT:
-        return "TimeoutError";
-    case WEFT_ERR_PEER:
-        return "PeerError";
-    case WEFT_ERR_MISMATCH:
-        return "MismatchError";
-    case WEFT_ERR_UNSUPPORTED:
-        return "UnsupportedError";
-    case WEFT_ERR_CLOSED:
-        return "ClosedError";
-    case WEFT_ERR_TRUNCATED:
-        return "TruncatedError";
-    case WEFT_ERR_ABORTED:
-        return "AbortedError";
-    default:
-        return "Error";
+    py::object base = py::module_::import("weft").attr("Error");
+
+    for (py::handle each : base.attr("__subclasses__")()) {
+        if (each.attr("status").cast<int>() == int(status)) {
+            return py::reinterpret_borrow<py::object>(each);
+        }
     }
+    return base;
 }
 
 std::string mark_words(int64_t mark)
@@ -112,14 +100,12 @@ bool in_backward(const std::string &text)
 }
 
 /* With the GIL held. */
-void throw_if_raised()
+[[noreturn]] void throw_raised()
 {
-    if (PyErr_Occurred() != nullptr) {
-        python_error error;
+    python_error error;
 
-        error.persist();
-        throw error;
-    }
+    error.persist();
+    throw error;
 }
 
 } // namespace
@@ -127,24 +113,22 @@ void throw_if_raised()
 void fail_mpi(weft_status status, const std::string &text)
 {
     py::gil_scoped_acquire gil;
-    throw_if_raised(); /* the call was given up because of it */
-    py::object kind = py::module_::import("weft").attr(exception_name(status));
-    python_error error;
 
-    PyErr_SetString(kind.ptr(), text.c_str());
-    error.persist();
-    throw error;
+    if (PyErr_Occurred() ==
+        nullptr) { /* else it is why the call was given up */
+        PyErr_SetString(exception_of(status).ptr(), text.c_str());
+    }
+    throw_raised();
 }
 
 void check_signals()
 {
-    if (gettid() != getpid()) {
-        return;
-    }
+    bool raised = signal_raised();
     py::gil_scoped_acquire gil;
 
-    (void)PyErr_CheckSignals();
-    throw_if_raised();
+    if (raised || PyErr_Occurred() != nullptr) {
+        throw_raised();
+    }
 }
 
 void check_mpi(weft_status status, const char *what)
@@ -191,10 +175,7 @@ void warn_of_dropped(size_t nodes)
     py::gil_scoped_acquire gil;
 
     if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) {
-        python_error error;
-
-        error.persist();
-        throw error;
+        throw_raised();
     }
 }
 
