@@ -71,17 +71,15 @@ static weft_status allgather_make(weft_comm *comm, wfp_call *c,
     const weft_part *part = c->out.part;
 
     if (part != NULL) {
-        return out == NULL ? weft_allgatherv(comm, c->src, part, c->type)
-                           : weft_iallgatherv(comm, c->src, part, c->type, out);
+        return WFP_MAKE(out, weft_allgatherv, weft_iallgatherv, comm, c->src,
+                        part, c->type);
     }
-    return out == NULL
-               ? weft_allgather(comm, c->src, c->dst, c->n, c->type)
-               : weft_iallgather(comm, c->src, c->dst, c->n, c->type, out);
+    return WFP_MAKE(out, weft_allgather, weft_iallgather, comm, c->src, c->dst,
+                    c->n, c->type);
 }
 
-static const wfp_kind allgather = {
-    .blocking = {"allgather", 2, {"x", "out", "counts", NULL}},
-    .i_name = "iallgather",
+const wfp_kind wfp_allgather = {
+    .signature = {"allgather", 2, {"x", "out", "counts", NULL}},
     .open = allgather_open,
     .make = allgather_make,
 };
@@ -126,15 +124,12 @@ static int gather_open(wfp_call *call, const wfp_comm *comm,
 
 static weft_status gather_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
-    return out == NULL
-               ? weft_gatherv(comm, c->src, c->n, c->out.part, c->type, c->root)
-               : weft_igatherv(comm, c->src, c->n, c->out.part, c->type,
-                               c->root, out);
+    return WFP_MAKE(out, weft_gatherv, weft_igatherv, comm, c->src, c->n,
+                    c->out.part, c->type, c->root);
 }
 
-static const wfp_kind gather = {
-    .blocking = {"gather", 1, {"x", "out", "root", "counts", NULL}},
-    .i_name = "igather",
+const wfp_kind wfp_gather = {
+    .signature = {"gather", 1, {"x", "out", "root", "counts", NULL}},
     .open = gather_open,
     .make = gather_make,
 };
@@ -159,15 +154,12 @@ static int scatter_open(wfp_call *call, const wfp_comm *comm,
 static weft_status scatter_make(weft_comm *comm, wfp_call *c,
                                 weft_request **out)
 {
-    return out == NULL
-               ? weft_scatterv(comm, c->x.part, c->dst, c->n, c->type, c->root)
-               : weft_iscatterv(comm, c->x.part, c->dst, c->n, c->type, c->root,
-                                out);
+    return WFP_MAKE(out, weft_scatterv, weft_iscatterv, comm, c->x.part, c->dst,
+                    c->n, c->type, c->root);
 }
 
-static const wfp_kind scatter = {
-    .blocking = {"scatter", 2, {"x", "out", "root", "counts", NULL}},
-    .i_name = "iscatter",
+const wfp_kind wfp_scatter = {
+    .signature = {"scatter", 2, {"x", "out", "root", "counts", NULL}},
     .open = scatter_open,
     .make = scatter_make,
 };
@@ -197,20 +189,15 @@ static weft_status reduce_scatter_make(weft_comm *comm, wfp_call *c,
     const weft_part *part = c->x.part;
 
     if (part != NULL) {
-        return out == NULL
-                   ? weft_reduce_scatterv(comm, part, c->dst, c->type, c->op)
-                   : weft_ireduce_scatterv(comm, part, c->dst, c->type, c->op,
-                                           out);
+        return WFP_MAKE(out, weft_reduce_scatterv, weft_ireduce_scatterv, comm,
+                        part, c->dst, c->type, c->op);
     }
-    return out == NULL
-               ? weft_reduce_scatter(comm, c->src, c->dst, c->n, c->type, c->op)
-               : weft_ireduce_scatter(comm, c->src, c->dst, c->n, c->type,
-                                      c->op, out);
+    return WFP_MAKE(out, weft_reduce_scatter, weft_ireduce_scatter, comm,
+                    c->src, c->dst, c->n, c->type, c->op);
 }
 
-static const wfp_kind reduce_scatter = {
-    .blocking = {"reduce_scatter", 2, {"x", "out", "op", "counts", NULL}},
-    .i_name = "ireduce_scatter",
+const wfp_kind wfp_reduce_scatter = {
+    .signature = {"reduce_scatter", 2, {"x", "out", "op", "counts", NULL}},
     .open = reduce_scatter_open,
     .make = reduce_scatter_make,
 };
@@ -261,77 +248,15 @@ static weft_status alltoall_make(weft_comm *comm, wfp_call *c,
     const weft_part *dst = c->out.part;
 
     if (src != NULL) {
-        return out == NULL ? weft_alltoallv(comm, src, dst, c->type)
-                           : weft_ialltoallv(comm, src, dst, c->type, out);
+        return WFP_MAKE(out, weft_alltoallv, weft_ialltoallv, comm, src, dst,
+                        c->type);
     }
-    return out == NULL
-               ? weft_alltoall(comm, c->src, c->dst, c->n, c->type)
-               : weft_ialltoall(comm, c->src, c->dst, c->n, c->type, out);
+    return WFP_MAKE(out, weft_alltoall, weft_ialltoall, comm, c->src, c->dst,
+                    c->n, c->type);
 }
 
-static const wfp_kind alltoall = {
-    .blocking = {"alltoall", 2, {"x", "out", "counts", "out_counts", NULL}},
-    .i_name = "ialltoall",
+const wfp_kind wfp_alltoall = {
+    .signature = {"alltoall", 2, {"x", "out", "counts", "out_counts", NULL}},
     .open = alltoall_open,
     .make = alltoall_make,
 };
-
-PyObject *wfp_comm_allgather(PyObject *self, PyObject *const *args,
-                             Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&allgather, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_iallgather(PyObject *self, PyObject *const *args,
-                              Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&allgather, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_gather(PyObject *self, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&gather, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_igather(PyObject *self, PyObject *const *args,
-                           Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&gather, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_scatter(PyObject *self, PyObject *const *args,
-                           Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&scatter, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_iscatter(PyObject *self, PyObject *const *args,
-                            Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&scatter, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_reduce_scatter(PyObject *self, PyObject *const *args,
-                                  Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&reduce_scatter, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_ireduce_scatter(PyObject *self, PyObject *const *args,
-                                   Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&reduce_scatter, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_alltoall(PyObject *self, PyObject *const *args,
-                            Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&alltoall, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_ialltoall(PyObject *self, PyObject *const *args,
-                             Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&alltoall, self, args, nargs, kwnames);
-}

@@ -24,7 +24,7 @@ PyObject *wfp_kind_run(const wfp_kind *kind, PyObject *object,
     weft_status status;
     PyObject *result = NULL;
 
-    if (wfp_args_sort(&kind->blocking, args, nargs, kwnames, given) < 0 ||
+    if (wfp_args_sort(&kind->signature, args, nargs, kwnames, given) < 0 ||
         wfp_comm_check(self) < 0) {
         return NULL;
     }
@@ -41,22 +41,22 @@ PyObject *wfp_kind_run(const wfp_kind *kind, PyObject *object,
     return result;
 }
 
-PyObject *wfp_kind_start(const wfp_kind *kind, PyObject *object,
-                         PyObject *const *args, Py_ssize_t nargs,
-                         PyObject *kwnames)
+PyObject *wfp_kind_start(const wfp_kind *kind, const char *i_name,
+                         PyObject *object, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames)
 {
     wfp_comm *self = (wfp_comm *)object;
-    wfp_signature signature = kind->blocking;
+    wfp_signature signature = kind->signature;
     PyObject *given[WFP_ARGS_MAX];
     wfp_operation *operation;
     weft_status status;
 
-    signature.function = kind->i_name;
+    signature.function = i_name;
     if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
         wfp_comm_check(self) < 0) {
         return NULL;
     }
-    operation = wfp_operation_new(self, kind->blocking.function);
+    operation = wfp_operation_new(self, kind->signature.function);
     if (operation == NULL) {
         return NULL;
     }

@@ -32,16 +32,25 @@ typedef struct wfp_call {
 } wfp_call;
 
 typedef struct wfp_kind {
-    wfp_signature blocking;
-    const char *i_name;
+    wfp_signature signature; /* of the blocking method */
     /* Open the arguments as `access` says, besides what the operation itself
      * needs, and fill in the call. 0, or -1 with an exception set; the sides
      * are closed for it. */
     int (*open)(wfp_call *call, const wfp_comm *comm, PyObject *const *given,
                 unsigned access);
-    /* Call the library: the blocking form if `out` is NULL. */
+    /* Call the library, by WFP_MAKE. */
     weft_status (*make)(weft_comm *comm, wfp_call *call, weft_request **out);
 } wfp_kind;
+
+/* The blocking function of the library if `out` is NULL, else the one that
+ * starts the operation, which takes the same arguments and then `out`. */
+#define WFP_MAKE(out, block, start, ...)                                       \
+    ((out) == NULL ? block(__VA_ARGS__) : start(__VA_ARGS__, out))
+
+/* In collectives.c, blocks.c and messages.c. */
+extern const wfp_kind wfp_broadcast, wfp_allreduce, wfp_reduce, wfp_scan,
+    wfp_exscan, wfp_allgather, wfp_gather, wfp_scatter, wfp_reduce_scatter,
+    wfp_alltoall, wfp_send, wfp_recv, wfp_sendrecv;
 
 static inline void wfp_call_init(wfp_call *call)
 {
@@ -64,12 +73,13 @@ static inline void wfp_call_close(wfp_call *call)
  * return what the method does, or NULL with an exception set. */
 PyObject *wfp_call_finish(wfp_call *call);
 
-/* The body of the blocking method, and of the other. */
+/* The body of the blocking method, and of the other, which is called `i_name`.
+ */
 PyObject *wfp_kind_run(const wfp_kind *kind, PyObject *self,
                        PyObject *const *args, Py_ssize_t nargs,
                        PyObject *kwnames);
-PyObject *wfp_kind_start(const wfp_kind *kind, PyObject *self,
-                         PyObject *const *args, Py_ssize_t nargs,
-                         PyObject *kwnames);
+PyObject *wfp_kind_start(const wfp_kind *kind, const char *i_name,
+                         PyObject *self, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames);
 
 #endif

@@ -69,14 +69,12 @@ static int broadcast_open(wfp_call *call, const wfp_comm *comm,
 static weft_status broadcast_make(weft_comm *comm, wfp_call *c,
                                   weft_request **out)
 {
-    return out == NULL
-               ? weft_broadcast(comm, c->dst, c->n, c->type, c->root)
-               : weft_ibroadcast(comm, c->dst, c->n, c->type, c->root, out);
+    return WFP_MAKE(out, weft_broadcast, weft_ibroadcast, comm, c->dst, c->n,
+                    c->type, c->root);
 }
 
-static const wfp_kind broadcast = {
-    .blocking = {"broadcast", 1, {"x", "root", NULL}},
-    .i_name = "ibroadcast",
+const wfp_kind wfp_broadcast = {
+    .signature = {"broadcast", 1, {"x", "root", NULL}},
     .open = broadcast_open,
     .make = broadcast_make,
 };
@@ -123,43 +121,36 @@ static int allreduce_open(wfp_call *call, const wfp_comm *comm,
 static weft_status allreduce_make(weft_comm *comm, wfp_call *c,
                                   weft_request **out)
 {
-    return out == NULL
-               ? weft_allreduce(comm, c->src, c->dst, c->n, c->type, c->op)
-               : weft_iallreduce(comm, c->src, c->dst, c->n, c->type, c->op,
-                                 out);
+    return WFP_MAKE(out, weft_allreduce, weft_iallreduce, comm, c->src, c->dst,
+                    c->n, c->type, c->op);
 }
 
-static const wfp_kind allreduce = {
-    .blocking = {"allreduce", 1, {"x", "op", "out", NULL}},
-    .i_name = "iallreduce",
+const wfp_kind wfp_allreduce = {
+    .signature = {"allreduce", 1, {"x", "op", "out", NULL}},
     .open = allreduce_open,
     .make = allreduce_make,
 };
 
 static weft_status scan_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
-    return out == NULL
-               ? weft_scan(comm, c->src, c->dst, c->n, c->type, c->op)
-               : weft_iscan(comm, c->src, c->dst, c->n, c->type, c->op, out);
+    return WFP_MAKE(out, weft_scan, weft_iscan, comm, c->src, c->dst, c->n,
+                    c->type, c->op);
 }
 
-static const wfp_kind scan = {
-    .blocking = {"scan", 1, {"x", "op", "out", NULL}},
-    .i_name = "iscan",
+const wfp_kind wfp_scan = {
+    .signature = {"scan", 1, {"x", "op", "out", NULL}},
     .open = allreduce_open,
     .make = scan_make,
 };
 
 static weft_status exscan_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
-    return out == NULL
-               ? weft_exscan(comm, c->src, c->dst, c->n, c->type, c->op)
-               : weft_iexscan(comm, c->src, c->dst, c->n, c->type, c->op, out);
+    return WFP_MAKE(out, weft_exscan, weft_iexscan, comm, c->src, c->dst, c->n,
+                    c->type, c->op);
 }
 
-static const wfp_kind exscan = {
-    .blocking = {"exscan", 1, {"x", "op", "out", NULL}},
-    .i_name = "iexscan",
+const wfp_kind wfp_exscan = {
+    .signature = {"exscan", 1, {"x", "op", "out", NULL}},
     .open = allreduce_open,
     .make = exscan_make,
 };
@@ -187,75 +178,12 @@ static int reduce_open(wfp_call *call, const wfp_comm *comm,
 
 static weft_status reduce_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
-    return out == NULL ? weft_reduce(comm, c->src, c->dst, c->n, c->type, c->op,
-                                     c->root)
-                       : weft_ireduce(comm, c->src, c->dst, c->n, c->type,
-                                      c->op, c->root, out);
+    return WFP_MAKE(out, weft_reduce, weft_ireduce, comm, c->src, c->dst, c->n,
+                    c->type, c->op, c->root);
 }
 
-static const wfp_kind reduce = {
-    .blocking = {"reduce", 1, {"x", "op", "root", "out", NULL}},
-    .i_name = "ireduce",
+const wfp_kind wfp_reduce = {
+    .signature = {"reduce", 1, {"x", "op", "root", "out", NULL}},
     .open = reduce_open,
     .make = reduce_make,
 };
-
-PyObject *wfp_comm_broadcast(PyObject *self, PyObject *const *args,
-                             Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&broadcast, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_ibroadcast(PyObject *self, PyObject *const *args,
-                              Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&broadcast, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_allreduce(PyObject *self, PyObject *const *args,
-                             Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&allreduce, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_iallreduce(PyObject *self, PyObject *const *args,
-                              Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&allreduce, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_reduce(PyObject *self, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&reduce, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_ireduce(PyObject *self, PyObject *const *args,
-                           Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&reduce, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_scan(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                        PyObject *kwnames)
-{
-    return wfp_kind_run(&scan, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_iscan(PyObject *self, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&scan, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_exscan(PyObject *self, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&exscan, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_iexscan(PyObject *self, PyObject *const *args,
-                           Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&exscan, self, args, nargs, kwnames);
-}

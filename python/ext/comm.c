@@ -3,7 +3,7 @@
  * collectives.c, blocks.c, messages.c, memory.c and groups.c. */
 #include "comm.h"
 
-#include "args.h"
+#include "call.h"
 #include "memory.h"
 #include "request.h"
 
@@ -271,117 +271,99 @@ static void comm_dealloc(PyObject *object)
     Py_DECREF(type);
 }
 
+/* The two methods of a kind of operation, see call.h. */
+#define KIND_FUNCTIONS(kind)                                                   \
+    static PyObject *comm_##kind(PyObject *self, PyObject *const *args,        \
+                                 Py_ssize_t nargs, PyObject *kwnames)          \
+    {                                                                          \
+        return wfp_kind_run(&wfp_##kind, self, args, nargs, kwnames);          \
+    }                                                                          \
+    static PyObject *comm_i##kind(PyObject *self, PyObject *const *args,       \
+                                  Py_ssize_t nargs, PyObject *kwnames)         \
+    {                                                                          \
+        return wfp_kind_start(&wfp_##kind, "i" #kind, self, args, nargs,       \
+                              kwnames);                                        \
+    }
+
+KIND_FUNCTIONS(broadcast)
+KIND_FUNCTIONS(allreduce)
+KIND_FUNCTIONS(reduce)
+KIND_FUNCTIONS(scan)
+KIND_FUNCTIONS(exscan)
+KIND_FUNCTIONS(allgather)
+KIND_FUNCTIONS(gather)
+KIND_FUNCTIONS(scatter)
+KIND_FUNCTIONS(reduce_scatter)
+KIND_FUNCTIONS(alltoall)
+KIND_FUNCTIONS(send)
+KIND_FUNCTIONS(recv)
+KIND_FUNCTIONS(sendrecv)
+
+#define KIND_METHODS(kind, arguments, doc)                                     \
+    WFP_METHOD(#kind, comm_##kind,                                             \
+               #kind "($self, /, " arguments ")\n--\n\n" doc),                 \
+        WFP_METHOD("i" #kind, comm_i##kind,                                    \
+                   "i" #kind "($self, /, " arguments                           \
+                   ")\n--\n\nA Request for " #kind "().")
+
 static PyMethodDef comm_methods[] = {
     {"barrier", wfp_comm_barrier, METH_NOARGS,
      "barrier($self, /)\n--\n\nReturn when all ranks have called it."},
     {"ibarrier", wfp_comm_ibarrier, METH_NOARGS,
      "ibarrier($self, /)\n--\n\nA Request for barrier()."},
-    WFP_METHOD("broadcast", wfp_comm_broadcast,
-               "broadcast($self, /, x, root=0)\n--\n\n"
-               "Copy x of rank root to x of all others; returns x."),
-    WFP_METHOD("ibroadcast", wfp_comm_ibroadcast,
-               "ibroadcast($self, /, x, root=0)\n--\n\n"
-               "A Request for broadcast()."),
-    WFP_METHOD("allreduce", wfp_comm_allreduce,
-               "allreduce($self, /, x, op='sum', out=None)\n--\n\n"
-               "Reduce x over all ranks, into out or else into x itself; "
-               "returns the array with the result."),
-    WFP_METHOD("iallreduce", wfp_comm_iallreduce,
-               "iallreduce($self, /, x, op='sum', out=None)\n--\n\n"
-               "A Request for allreduce()."),
-    WFP_METHOD(
-        "reduce", wfp_comm_reduce,
-        "reduce($self, /, x, op='sum', root=0, out=None)\n--\n\n"
+    KIND_METHODS(broadcast, "x, root=0",
+                 "Copy x of rank root to x of all others; returns x."),
+    KIND_METHODS(allreduce, "x, op='sum', out=None",
+                 "Reduce x over all ranks, into out or else into x itself; "
+                 "returns the array with the result."),
+    KIND_METHODS(
+        reduce, "x, op='sum', root=0, out=None",
         "Reduce x over all ranks, on rank root into out or else into x itself; "
         "returns that array there, and None elsewhere."),
-    WFP_METHOD("ireduce", wfp_comm_ireduce,
-               "ireduce($self, /, x, op='sum', root=0, out=None)\n--\n\n"
-               "A Request for reduce()."),
-    WFP_METHOD(
-        "scan", wfp_comm_scan,
-        "scan($self, /, x, op='sum', out=None)\n--\n\n"
+    KIND_METHODS(
+        scan, "x, op='sum', out=None",
         "Reduce x over ranks 0 to this one, into out or else into x itself; "
         "returns the array with the result."),
-    WFP_METHOD("iscan", wfp_comm_iscan,
-               "iscan($self, /, x, op='sum', out=None)\n--\n\n"
-               "A Request for scan()."),
-    WFP_METHOD(
-        "exscan", wfp_comm_exscan,
-        "exscan($self, /, x, op='sum', out=None)\n--\n\n"
+    KIND_METHODS(
+        exscan, "x, op='sum', out=None",
         "Reduce x over the ranks before this one, into out or else into x "
         "itself, which rank 0 leaves as it is; returns that array."),
-    WFP_METHOD("iexscan", wfp_comm_iexscan,
-               "iexscan($self, /, x, op='sum', out=None)\n--\n\n"
-               "A Request for exscan()."),
-    WFP_METHOD(
-        "allgather", wfp_comm_allgather,
-        "allgather($self, /, x, out, counts=None)\n--\n\n"
+    KIND_METHODS(
+        allgather, "x, out, counts=None",
         "Put the x of every rank into out, in the order of ranks; returns "
         "out. It may be a list with an array for each rank, or be divided "
         "by counts."),
-    WFP_METHOD("iallgather", wfp_comm_iallgather,
-               "iallgather($self, /, x, out, counts=None)\n--\n\n"
-               "A Request for allgather()."),
-    WFP_METHOD("gather", wfp_comm_gather,
-               "gather($self, /, x, out=None, root=0, counts=None)\n--\n\n"
-               "Put the x of every rank into out of rank root, in the order of "
-               "ranks; returns out there, and None elsewhere. It may be a list "
-               "with an array for each rank, or be divided by counts."),
-    WFP_METHOD("igather", wfp_comm_igather,
-               "igather($self, /, x, out=None, root=0, counts=None)\n--\n\n"
-               "A Request for gather()."),
-    WFP_METHOD("scatter", wfp_comm_scatter,
-               "scatter($self, /, x, out, root=0, counts=None)\n--\n\n"
-               "Give each rank its part of rank root's x, in out, which is "
-               "returned. x may be a list with an array for each rank, or be "
-               "divided by counts; elsewhere it is not looked at."),
-    WFP_METHOD("iscatter", wfp_comm_iscatter,
-               "iscatter($self, /, x, out, root=0, counts=None)\n--\n\n"
-               "A Request for scatter()."),
-    WFP_METHOD(
-        "reduce_scatter", wfp_comm_reduce_scatter,
-        "reduce_scatter($self, /, x, out, op='sum', counts=None)\n--\n\n"
+    KIND_METHODS(
+        gather, "x, out=None, root=0, counts=None",
+        "Put the x of every rank into out of rank root, in the order of "
+        "ranks; returns out there, and None elsewhere. It may be a list "
+        "with an array for each rank, or be divided by counts."),
+    KIND_METHODS(scatter, "x, out, root=0, counts=None",
+                 "Give each rank its part of rank root's x, in out, which is "
+                 "returned. x may be a list with an array for each rank, or be "
+                 "divided by counts; elsewhere it is not looked at."),
+    KIND_METHODS(
+        reduce_scatter, "x, out, op='sum', counts=None",
         "Reduce x over all ranks and give each rank its part of the result, "
         "in out, which is returned. x may be a list with an array for each "
         "rank, or be divided by counts."),
-    WFP_METHOD(
-        "ireduce_scatter", wfp_comm_ireduce_scatter,
-        "ireduce_scatter($self, /, x, out, op='sum', counts=None)\n--\n\n"
-        "A Request for reduce_scatter()."),
-    WFP_METHOD(
-        "alltoall", wfp_comm_alltoall,
-        "alltoall($self, /, x, out, counts=None, out_counts=None)\n--\n\n"
+    KIND_METHODS(
+        alltoall, "x, out, counts=None, out_counts=None",
         "Give each rank its part of x, and put what comes from each into "
         "out, which is returned. Both may be lists with an array for each "
         "rank, or be divided by counts."),
-    WFP_METHOD(
-        "ialltoall", wfp_comm_ialltoall,
-        "ialltoall($self, /, x, out, counts=None, out_counts=None)\n--\n\n"
-        "A Request for alltoall()."),
-    WFP_METHOD("send", wfp_comm_send,
-               "send($self, /, x, peer, tag=0)\n--\n\n"
-               "Send x to rank peer; returns when x may be changed again."),
-    WFP_METHOD("isend", wfp_comm_isend,
-               "isend($self, /, x, peer, tag=0)\n--\n\n"
-               "A Request for send()."),
-    WFP_METHOD("recv", wfp_comm_recv,
-               "recv($self, /, x, peer, tag=0)\n--\n\n"
-               "Receive from rank peer, or weft.ANY_SOURCE, into x; returns a "
-               "Message: the peer and tag it came with, and its length in "
-               "elements."),
-    WFP_METHOD("irecv", wfp_comm_irecv,
-               "irecv($self, /, x, peer, tag=0)\n--\n\n"
-               "A Request for recv()."),
-    WFP_METHOD("sendrecv", wfp_comm_sendrecv,
-               "sendrecv($self, /, x, peer, out, source=None, tag=0, "
-               "source_tag=None)\n--\n\n"
-               "Send x to rank peer and receive into out from rank source, at "
-               "once; source is peer, and source_tag tag, unless given. "
-               "Returns the Message received."),
-    WFP_METHOD("isendrecv", wfp_comm_isendrecv,
-               "isendrecv($self, /, x, peer, out, source=None, tag=0, "
-               "source_tag=None)\n--\n\n"
-               "A Request for sendrecv()."),
+    KIND_METHODS(send, "x, peer, tag=0",
+                 "Send x to rank peer; returns when x may be changed again."),
+    KIND_METHODS(
+        recv, "x, peer, tag=0",
+        "Receive from rank peer, or weft.ANY_SOURCE, into x; returns a "
+        "Message: the peer and tag it came with, and its length in "
+        "elements."),
+    KIND_METHODS(
+        sendrecv, "x, peer, out, source=None, tag=0, source_tag=None",
+        "Send x to rank peer and receive into out from rank source, at "
+        "once; source is peer, and source_tag tag, unless given. "
+        "Returns the Message received."),
     WFP_METHOD("probe", wfp_comm_probe,
                "probe($self, /, peer, tag=0)\n--\n\n"
                "Wait until a message has come that recv() would take; returns "

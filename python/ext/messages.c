@@ -46,14 +46,12 @@ static weft_status send_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
     size_t n = wfp_array_bytes(&c->x.one);
 
-    return out == NULL
-               ? weft_send(comm, c->x.one.data, n, c->peer, c->tag)
-               : weft_isend(comm, c->x.one.data, n, c->peer, c->tag, out);
+    return WFP_MAKE(out, weft_send, weft_isend, comm, c->x.one.data, n, c->peer,
+                    c->tag);
 }
 
-static const wfp_kind send = {
-    .blocking = {"send", 2, {"x", "peer", "tag", NULL}},
-    .i_name = "isend",
+const wfp_kind wfp_send = {
+    .signature = {"send", 2, {"x", "peer", "tag", NULL}},
     .open = send_open,
     .make = send_make,
 };
@@ -69,15 +67,12 @@ static weft_status recv_make(weft_comm *comm, wfp_call *c, weft_request **out)
 {
     size_t room = wfp_array_bytes(&c->x.one);
 
-    return out == NULL
-               ? weft_recv(comm, c->x.one.data, room, c->peer, c->tag, &c->info)
-               : weft_irecv(comm, c->x.one.data, room, c->peer, c->tag,
-                            &c->info, out);
+    return WFP_MAKE(out, weft_recv, weft_irecv, comm, c->x.one.data, room,
+                    c->peer, c->tag, &c->info);
 }
 
-static const wfp_kind recv = {
-    .blocking = {"recv", 2, {"x", "peer", "tag", NULL}},
-    .i_name = "irecv",
+const wfp_kind wfp_recv = {
+    .signature = {"recv", 2, {"x", "peer", "tag", NULL}},
     .open = recv_open,
     .make = recv_make,
 };
@@ -115,57 +110,17 @@ static weft_status sendrecv_make(weft_comm *comm, wfp_call *c,
     size_t n = wfp_array_bytes(&c->x.one);
     size_t room = wfp_array_bytes(&c->out.one);
 
-    return out == NULL
-               ? weft_sendrecv(comm, src, n, c->peer, c->tag, dst, room,
-                               c->source, c->source_tag, &c->info)
-               : weft_isendrecv(comm, src, n, c->peer, c->tag, dst, room,
-                                c->source, c->source_tag, &c->info, out);
+    return WFP_MAKE(out, weft_sendrecv, weft_isendrecv, comm, src, n, c->peer,
+                    c->tag, dst, room, c->source, c->source_tag, &c->info);
 }
 
-static const wfp_kind sendrecv = {
-    .blocking = {"sendrecv",
-                 3,
-                 {"x", "peer", "out", "source", "tag", "source_tag", NULL}},
-    .i_name = "isendrecv",
+const wfp_kind wfp_sendrecv = {
+    .signature = {"sendrecv",
+                  3,
+                  {"x", "peer", "out", "source", "tag", "source_tag", NULL}},
     .open = sendrecv_open,
     .make = sendrecv_make,
 };
-
-PyObject *wfp_comm_send(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                        PyObject *kwnames)
-{
-    return wfp_kind_run(&send, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_isend(PyObject *self, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&send, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_recv(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
-                        PyObject *kwnames)
-{
-    return wfp_kind_run(&recv, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_irecv(PyObject *self, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&recv, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_sendrecv(PyObject *self, PyObject *const *args,
-                            Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_run(&sendrecv, self, args, nargs, kwnames);
-}
-
-PyObject *wfp_comm_isendrecv(PyObject *self, PyObject *const *args,
-                             Py_ssize_t nargs, PyObject *kwnames)
-{
-    return wfp_kind_start(&sendrecv, self, args, nargs, kwnames);
-}
 
 /* Read the arguments of a probe and mark the communicator as in use. */
 static int probe_enter(const wfp_signature *signature, wfp_comm *self,
