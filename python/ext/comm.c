@@ -261,14 +261,12 @@ static int comm_traverse(PyObject *object, visitproc visit, void *arg)
 /* The world is needed to the last, so the cycle is broken at its other end. */
 static void comm_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     wfp_comm *self = (wfp_comm *)object;
 
     PyObject_GC_UnTrack(object);
     comm_end(self);
     Py_DECREF(self->world);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
+    wfp_object_free(object);
 }
 
 /* The two methods of a kind of operation, see call.h. */
@@ -424,16 +422,8 @@ static PyType_Slot comm_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec comm_spec = {
-    .name = "weft.Comm",
-    .basicsize = sizeof(wfp_comm),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = comm_slots,
-};
-
 int wfp_comm_setup(PyObject *module)
 {
-    comm_type = wfp_type_add(module, &comm_spec);
-    return comm_type == NULL ? -1 : 0;
+    return wfp_type_add(module, "weft.Comm", sizeof(wfp_comm),
+                        Py_TPFLAGS_HAVE_GC, comm_slots, &comm_type);
 }

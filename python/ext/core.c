@@ -3,15 +3,31 @@
  * holds what belongs to no object. */
 #include "core.h"
 
-PyTypeObject *wfp_type_add(PyObject *module, PyType_Spec *spec)
+int wfp_type_add(PyObject *module, const char *name, size_t bytes,
+                 unsigned flags, PyType_Slot *slots, PyTypeObject **out)
 {
-    PyObject *type = PyType_FromSpec(spec);
+    PyType_Spec spec = {
+        .name = name,
+        .basicsize = (int)bytes,
+        .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                 Py_TPFLAGS_IMMUTABLETYPE | flags,
+        .slots = slots,
+    };
 
-    if (type == NULL || PyModule_AddType(module, (PyTypeObject *)type) < 0) {
-        Py_XDECREF(type);
-        return NULL;
+    *out = (PyTypeObject *)PyType_FromSpec(&spec);
+    return *out == NULL ? -1 : PyModule_AddType(module, *out);
+}
+
+void wfp_object_free(PyObject *object)
+{
+    PyTypeObject *type = Py_TYPE(object);
+
+    if (PyType_IS_GC(type)) {
+        PyObject_GC_Del(object);
+    } else {
+        PyObject_Free(object);
     }
-    return (PyTypeObject *)type;
+    Py_DECREF(type);
 }
 
 static PyObject *core_version(PyObject *module, PyObject *unused)

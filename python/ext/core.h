@@ -51,7 +51,13 @@ int wfp_region_share_setup(PyObject *module);
 int wfp_region_rows_setup(PyObject *module);
 int wfp_update_setup(PyObject *module);
 
-/* Make a type from `spec` and add it to the module; NULL on failure. */
-PyTypeObject *wfp_type_add(PyObject *module, PyType_Spec *spec);
+/* Make a type, of which only this module makes objects, of `bytes` each, and
+ * add it to the module. `flags` is Py_TPFLAGS_HAVE_GC, or 0. 0, or -1 with an
+ * exception set. */
+int wfp_type_add(PyObject *module, const char *name, size_t bytes,
+                 unsigned flags, PyType_Slot *slots, PyTypeObject **out);
+
+/* The end of a tp_dealloc: free the object, and let go of its type. */
+void wfp_object_free(PyObject *object);
 
 #endif

@@ -33,7 +33,6 @@ void wfp_shared_sweep(wfp_comm *comm)
 
 static void buffer_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
     buffer_object *self = (buffer_object *)object;
     wfp_comm *comm = self->comm;
 
@@ -43,8 +42,7 @@ static void buffer_dealloc(PyObject *object)
         wfp_shared_sweep(comm);
     }
     Py_DECREF(comm);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    wfp_object_free(object);
 }
 
 static int buffer_get(PyObject *object, Py_buffer *view, int flags)
@@ -147,16 +145,8 @@ static PyType_Slot buffer_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec buffer_spec = {
-    .name = "weft.Buffer",
-    .basicsize = sizeof(buffer_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-             Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = buffer_slots,
-};
-
 int wfp_memory_setup(PyObject *module)
 {
-    buffer_type = wfp_type_add(module, &buffer_spec);
-    return buffer_type == NULL ? -1 : 0;
+    return wfp_type_add(module, "weft.Buffer", sizeof(buffer_object), 0,
+                        buffer_slots, &buffer_type);
 }

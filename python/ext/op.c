@@ -85,14 +85,6 @@ int wfp_op_from(PyObject *object, weft_op *out)
     return -1;
 }
 
-static void op_dealloc(PyObject *self)
-{
-    PyTypeObject *type = Py_TYPE(self);
-
-    PyObject_Free(self);
-    Py_DECREF(type);
-}
-
 static PyObject *op_repr(PyObject *self)
 {
     weft_op op = ((op_object *)self)->op;
@@ -163,20 +155,12 @@ static PyGetSetDef op_getset[] = {
 
 static PyType_Slot op_slots[] = {
     {Py_tp_doc, (void *)"A reduction, such as weft.SUM."},
-    WFP_SLOT(Py_tp_dealloc, op_dealloc),
+    WFP_SLOT(Py_tp_dealloc, wfp_object_free),
     WFP_SLOT(Py_tp_repr, op_repr),
     WFP_SLOT(Py_tp_richcompare, op_compare),
     WFP_SLOT(Py_tp_hash, op_hash),
     {Py_tp_getset, op_getset},
     {0, NULL},
-};
-
-static PyType_Spec op_spec = {
-    .name = "weft.Op",
-    .basicsize = sizeof(op_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-             Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = op_slots,
 };
 
 static PyMethodDef op_functions[] = {
@@ -208,8 +192,9 @@ static int op_add_constant(PyObject *module, int kind)
 
 int wfp_op_setup(PyObject *module)
 {
-    op_type = wfp_type_add(module, &op_spec);
-    if (op_type == NULL || PyModule_AddFunctions(module, op_functions) < 0) {
+    if (wfp_type_add(module, "weft.Op", sizeof(op_object), 0, op_slots,
+                     &op_type) < 0 ||
+        PyModule_AddFunctions(module, op_functions) < 0) {
         return -1;
     }
     for (int kind = 0; kind < OPS; kind++) {

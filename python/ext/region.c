@@ -43,11 +43,8 @@ static weft_region *region_get(PyObject *object)
 
 static void region_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-
     wfp_hold_release(((wfp_region *)object)->hold);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    wfp_object_free(object);
 }
 
 static PyObject *region_shape(const weft_region_info *info)
@@ -377,16 +374,8 @@ static PyType_Slot region_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec region_spec = {
-    .name = "weft.RegionHandle",
-    .basicsize = sizeof(wfp_region),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-             Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = region_slots,
-};
-
 int wfp_region_setup(PyObject *module)
 {
-    region_type = wfp_type_add(module, &region_spec);
-    return region_type == NULL ? -1 : 0;
+    return wfp_type_add(module, "weft.RegionHandle", sizeof(wfp_region), 0,
+                        region_slots, &region_type);
 }

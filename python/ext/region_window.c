@@ -47,11 +47,8 @@ PyObject *wfp_window_new(wfp_hold *hold, void *at, size_t bytes, bool readonly,
 
 static void window_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-
     wfp_hold_release(((window_object *)object)->hold);
-    PyObject_Free(object);
-    Py_DECREF(type);
+    wfp_object_free(object);
 }
 
 static int window_get_buffer(PyObject *object, Py_buffer *view, int flags)
@@ -195,16 +192,8 @@ static PyType_Slot window_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec window_spec = {
-    .name = "weft.Window",
-    .basicsize = sizeof(window_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-             Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = window_slots,
-};
-
 int wfp_window_setup(PyObject *module)
 {
-    window_type = wfp_type_add(module, &window_spec);
-    return window_type == NULL ? -1 : 0;
+    return wfp_type_add(module, "weft.Window", sizeof(window_object), 0,
+                        window_slots, &window_type);
 }

@@ -297,13 +297,10 @@ static int request_clear(PyObject *object)
 
 static void request_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-
     PyObject_GC_UnTrack(object);
     request_clear(object);
     wfp_operation_drop(((request_object *)object)->operation);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
+    wfp_object_free(object);
 }
 
 static PyMethodDef request_methods[] = {
@@ -334,16 +331,8 @@ static PyType_Slot request_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec request_spec = {
-    .name = "weft.Request",
-    .basicsize = sizeof(request_object),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = request_slots,
-};
-
 int wfp_request_setup(PyObject *module)
 {
-    request_type = wfp_type_add(module, &request_spec);
-    return request_type == NULL ? -1 : 0;
+    return wfp_type_add(module, "weft.Request", sizeof(request_object),
+                        Py_TPFLAGS_HAVE_GC, request_slots, &request_type);
 }

@@ -355,13 +355,10 @@ static int world_clear(PyObject *object)
 
 static void world_dealloc(PyObject *object)
 {
-    PyTypeObject *type = Py_TYPE(object);
-
     PyObject_GC_UnTrack(object);
     world_clear(object);
     world_end((wfp_world *)object);
-    PyObject_GC_Del(object);
-    Py_DECREF(type);
+    wfp_object_free(object);
 }
 
 static PyMethodDef world_methods[] = {
@@ -399,14 +396,6 @@ static PyType_Slot world_slots[] = {
     {0, NULL},
 };
 
-static PyType_Spec world_spec = {
-    .name = "weft.World",
-    .basicsize = sizeof(wfp_world),
-    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-             Py_TPFLAGS_DISALLOW_INSTANTIATION | Py_TPFLAGS_IMMUTABLETYPE,
-    .slots = world_slots,
-};
-
 static PyStructSequence_Field peer_fields[] = {
     {"rank", "its rank in the world"},
     {"node", "ranks with the same number share memory"},
@@ -432,12 +421,10 @@ static PyMethodDef world_functions[] = {
 
 int wfp_world_setup(PyObject *module)
 {
-    world_type = wfp_type_add(module, &world_spec);
     peer_type = PyStructSequence_NewType(&peer_desc);
-    if (world_type == NULL || peer_type == NULL) {
-        return -1;
-    }
-    if (PyModule_AddType(module, peer_type) < 0) {
+    if (peer_type == NULL || PyModule_AddType(module, peer_type) < 0 ||
+        wfp_type_add(module, "weft.World", sizeof(wfp_world),
+                     Py_TPFLAGS_HAVE_GC, world_slots, &world_type) < 0) {
         return -1;
     }
     return PyModule_AddFunctions(module, world_functions);
