@@ -77,9 +77,8 @@ int wfp_args_i64(PyObject *object, const char *name, int64_t *out)
     Py_DECREF(index);
     if (value == -1 && PyErr_Occurred()) {
         PyErr_Clear();
-        wfp_fail(WEFT_ERR_INVALID, "%s is %R, which does not fit in 64 bits",
-                 name, object);
-        return -1;
+        return wfp_invalid("%s is %R, which does not fit in 64 bits", name,
+                           object);
     }
     *out = value;
     return 0;
@@ -96,9 +95,8 @@ int wfp_args_u32(PyObject *object, const char *name, uint32_t *out)
         return -1;
     }
     if (value < 0 || value > UINT32_MAX) {
-        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it must be 0 to 4294967295", name,
-                 object);
-        return -1;
+        return wfp_invalid("%s is %R; it must be 0 to 4294967295", name,
+                           object);
     }
     *out = (uint32_t)value;
     return 0;
@@ -119,9 +117,7 @@ int wfp_args_seconds(PyObject *object, const char *name, double *out)
         return -1;
     }
     if (!isfinite(value) || value <= 0) {
-        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it must be greater than 0", name,
-                 object);
-        return -1;
+        return wfp_invalid("%s is %R; it must be greater than 0", name, object);
     }
     *out = value;
     return 0;

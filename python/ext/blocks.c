@@ -19,21 +19,18 @@ static int blocks_check(const wfp_side *one, const wfp_side *all, uint32_t rank,
     }
     if (all->part == NULL &&
         (all->count % ranks != 0 || all->count / ranks != one->count)) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "%s has %zu elements, but %s has %zu; it should have %zu for "
-                 "each of %u ranks",
-                 one->name, one->count, all->name, all->count, one->count,
-                 ranks);
-        return -1;
+        return wfp_invalid(
+            "%s has %zu elements, but %s has %zu; it should have %zu for "
+            "each of %u ranks",
+            one->name, one->count, all->name, all->count, one->count, ranks);
     }
     if (all->part != NULL &&
         all->part[rank].n != one->count * wfp_side_unit(one)) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "%s has %zu elements, but the part of %s for this rank, %u, "
-                 "has %zu",
-                 one->name, one->count, all->name, rank,
-                 all->part[rank].n / wfp_side_unit(all));
-        return -1;
+        return wfp_invalid(
+            "%s has %zu elements, but the part of %s for this rank, %u, "
+            "has %zu",
+            one->name, one->count, all->name, rank,
+            all->part[rank].n / wfp_side_unit(all));
     }
     return 0;
 }
@@ -211,9 +208,8 @@ static int alltoall_match(wfp_call *call, uint32_t ranks)
         return -1;
     }
     if (plain && call->x.count != call->out.count) {
-        wfp_fail(WEFT_ERR_INVALID, "x has %zu elements, but out has %zu",
-                 call->x.count, call->out.count);
-        return -1;
+        return wfp_invalid("x has %zu elements, but out has %zu", call->x.count,
+                           call->out.count);
     }
     if (plain && call->x.count % ranks == 0) {
         return 0;

@@ -98,9 +98,8 @@ static int reduction_open(wfp_call *call, PyObject *x, PyObject *op,
         return -1;
     }
     if (call->x.count != dst->count) {
-        wfp_fail(WEFT_ERR_INVALID, "x has %zu elements, but out has %zu",
-                 call->x.count, dst->count);
-        return -1;
+        return wfp_invalid("x has %zu elements, but out has %zu", call->x.count,
+                           dst->count);
     }
     call->src = call->x.one.data;
     call->dst = dst->one.data;

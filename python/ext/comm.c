@@ -64,10 +64,9 @@ int wfp_comm_enter(wfp_comm *self)
         return -1;
     }
     if (self->busy != 0 && self->thread != PyThread_get_thread_ident()) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "another thread is inside an operation of this communicator; "
-                 "give each thread its own, with dup()");
-        return -1;
+        return wfp_invalid(
+            "another thread is inside an operation of this communicator; "
+            "give each thread its own, with dup()");
     }
     self->thread = PyThread_get_thread_ident();
     self->busy++;

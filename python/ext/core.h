@@ -33,6 +33,9 @@ PyObject *wfp_raise(weft_status status);
 /* The same with a text of our own, formatted by PyErr_FormatV. */
 PyObject *wfp_fail(weft_status status, const char *format, ...);
 
+/* The same for WEFT_ERR_INVALID; returns -1. */
+int wfp_invalid(const char *format, ...);
+
 /* Each file adds its types and functions to the module: 0, or -1 with an
  * exception set. */
 int wfp_status_setup(PyObject *module);

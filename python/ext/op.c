@@ -50,17 +50,14 @@ static int op_from_name(PyObject *name, weft_op *out)
     int kind = op_find(name);
 
     if (kind == WEFT_OP_PREMUL_SUM) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "op 'premul_sum' needs its factor: weft.premul_sum(factor)");
-        return -1;
+        return wfp_invalid(
+            "op 'premul_sum' needs its factor: weft.premul_sum(factor)");
     }
     if (kind < 0) {
-        wfp_fail(
-            WEFT_ERR_INVALID,
+        return wfp_invalid(
             "op %R is not one of sum, prod, min, max, avg, band, bor, bxor, "
             "land, lor, lxor, minloc, maxloc",
             name);
-        return -1;
     }
     *out = weft_op_of((weft_op_kind)kind);
     return 0;

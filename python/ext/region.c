@@ -94,9 +94,8 @@ int wfp_region_rank(const weft_region *region, PyObject *number, uint32_t *out)
     }
     weft_region_describe(region, &info);
     if (*out >= info.ranks) {
-        wfp_fail(WEFT_ERR_INVALID, "rank is %R; it must be 0 to %u", number,
-                 info.ranks - 1);
-        return -1;
+        return wfp_invalid("rank is %R; it must be 0 to %u", number,
+                           info.ranks - 1);
     }
     return 0;
 }

@@ -17,8 +17,7 @@ static int create_type(const char *name, weft_dtype *out)
     }
     WEFT_DTYPE_TABLE(NAME)
 #undef NAME
-    wfp_fail(WEFT_ERR_INVALID, "'%s' is not a type of weft", name);
-    return -1;
+    return wfp_invalid("'%s' is not a type of weft", name);
 }
 
 static int create_number(PyObject *object, const char *name, uint64_t *out)
@@ -29,9 +28,7 @@ static int create_number(PyObject *object, const char *name, uint64_t *out)
         return -1;
     }
     if (value < 0) {
-        wfp_fail(WEFT_ERR_INVALID, "%s is %R; it must not be negative", name,
-                 object);
-        return -1;
+        return wfp_invalid("%s is %R; it must not be negative", name, object);
     }
     *out = (uint64_t)value;
     return 0;
@@ -42,11 +39,10 @@ static int create_shape(PyObject *tuple, uint32_t *dims, uint64_t *shape)
     Py_ssize_t n = PyTuple_Size(tuple);
 
     if (n < 1 || n > WEFT_REGION_DIMS_MAX) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "the shape %R has %zd dimensions; it must have 1 to %d, the "
-                 "rows first",
-                 tuple, n, WEFT_REGION_DIMS_MAX);
-        return -1;
+        return wfp_invalid(
+            "the shape %R has %zd dimensions; it must have 1 to %d, the "
+            "rows first",
+            tuple, n, WEFT_REGION_DIMS_MAX);
     }
     for (Py_ssize_t i = 0; i < n; i++) {
         if (create_number(PyTuple_GetItem(tuple, i), "a size", &shape[i]) < 0) {
@@ -69,10 +65,9 @@ static int create_part_rows(PyObject *object, const wfp_comm *comm,
         return 0;
     }
     if (!PyTuple_Check(object) || PyTuple_Size(object) != (Py_ssize_t)ranks) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "the partition is %R; give the rows of each of the %u ranks",
-                 object, ranks);
-        return -1;
+        return wfp_invalid(
+            "the partition is %R; give the rows of each of the %u ranks",
+            object, ranks);
     }
     rows = PyMem_Malloc(ranks * sizeof(*rows));
     if (rows == NULL) {

@@ -10,9 +10,8 @@
 static int grid_dims(wfp_grid *grid, int32_t dims)
 {
     if (dims > WFP_GRID_DIMS) {
-        wfp_fail(WEFT_ERR_INVALID, "%s has %d dimensions; the limit is %d",
-                 grid->name, dims, WFP_GRID_DIMS);
-        return -1;
+        return wfp_invalid("%s has %d dimensions; the limit is %d", grid->name,
+                           dims, WFP_GRID_DIMS);
     }
     grid->dims = dims;
     return 0;

@@ -98,10 +98,9 @@ static int rows_check_writable(const rows_call *call)
             info.read_only || wfp_hold_view(hold, call->table.at) != NULL;
     }
     if (readonly) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "the table is a read-only view of shared memory, and would be "
-                 "written to");
-        return -1;
+        return wfp_invalid(
+            "the table is a read-only view of shared memory, and would be "
+            "written to");
     }
     return 0;
 }
@@ -132,16 +131,13 @@ static int rows_open_array(rows_call *call, PyObject *object, bool writable)
         return -1;
     }
     if (table->dims == 0) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "the table must have at least one dimension");
-        return -1;
+        return wfp_invalid("the table must have at least one dimension");
     }
     pitch = wfp_grid_pitch(table, 1);
     if (pitch < 0 || !wfp_grid_is_compact(table, 1)) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "the rows of the table must be contiguous and not overlap; "
-                 "pass it in another order, or a copy");
-        return -1;
+        return wfp_invalid(
+            "the rows of the table must be contiguous and not overlap; "
+            "pass it in another order, or a copy");
     }
     call->t = (weft_table){.at = table->at,
                            .rows = (uint64_t)table->shape[0],
@@ -222,10 +218,8 @@ static int rows_open_rows(rows_call *call, PyObject *object, const char *name,
     }
     pitch = wfp_grid_pitch(rows, call->ids.dims);
     if (pitch < 0 || !wfp_grid_is_compact(rows, call->ids.dims)) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "the rows of %s must be contiguous and at equal distances",
-                 name);
-        return -1;
+        return wfp_invalid(
+            "the rows of %s must be contiguous and at equal distances", name);
     }
     call->r = (weft_rows){
         .at = rows->at, .pitch = (uint64_t)pitch, .place = rows->place};
@@ -269,11 +263,10 @@ static int rows_set_place(rows_call *call)
 
     if (rows->place != call->ids.place || rows->device != call->ids.device ||
         (rows->place == WEFT_HOST && call->table.place != WEFT_HOST)) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "ids and %s must be on the same device, and on a GPU if the "
-                 "table is",
-                 rows->name);
-        return -1;
+        return wfp_invalid(
+            "ids and %s must be on the same device, and on a GPU if the "
+            "table is",
+            rows->name);
     }
     if (rows->place == WEFT_HOST || rows->api->current_work_stream == NULL) {
         return 0;

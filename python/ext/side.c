@@ -93,11 +93,10 @@ static int side_add(wfp_side *side, PyObject *object, unsigned access)
     }
     side->arrays++;
     if (a->item != side->item || a->dtype != side->dtype) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "the arrays in %s have elements of different types (number %u "
-                 "is the first that differs)",
-                 side->name, side->arrays - 1);
-        return -1;
+        return wfp_invalid(
+            "the arrays in %s have elements of different types (number %u "
+            "is the first that differs)",
+            side->name, side->arrays - 1);
     }
     side->part[side->arrays - 1] =
         (weft_part){a->data, a->count * wfp_side_unit(side)};
@@ -165,22 +164,18 @@ static int side_cut(wfp_side *side, PyObject *counts, uint32_t ranks)
             return -1;
         }
         if (n < 0 || (size_t)n > side->count - at) {
-            wfp_fail(WEFT_ERR_INVALID,
-                     "counts ask for %lld elements of %s for rank %u, but %zu "
-                     "of its %zu are left",
-                     (long long)n, side->name, r, side->count - at,
-                     side->count);
-            return -1;
+            return wfp_invalid(
+                "counts ask for %lld elements of %s for rank %u, but %zu "
+                "of its %zu are left",
+                (long long)n, side->name, r, side->count - at, side->count);
         }
         side->part[r] = (weft_part){(char *)side->one.data + at * side->item,
                                     (size_t)n * unit};
         at += (size_t)n;
     }
     if (at != side->count) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "counts add up to %zu, but %s has %zu elements", at,
-                 side->name, side->count);
-        return -1;
+        return wfp_invalid("counts add up to %zu, but %s has %zu elements", at,
+                           side->name, side->count);
     }
     return 0;
 }
@@ -214,11 +209,10 @@ int wfp_side_open_parts(wfp_side *side, PyObject *object, PyObject *counts,
 
     if (PyList_Check(object) || PyTuple_Check(object)) {
         if (with_counts) {
-            wfp_fail(WEFT_ERR_INVALID,
-                     "%s is a list of arrays, which have lengths of their own; "
-                     "counts go with one array",
-                     side->name);
-            return -1;
+            return wfp_invalid(
+                "%s is a list of arrays, which have lengths of their own; "
+                "counts go with one array",
+                side->name);
         }
         return side_open_list(side, object, ranks, access);
     }
@@ -236,11 +230,10 @@ int wfp_side_divide(wfp_side *side, uint32_t ranks)
         return 0;
     }
     if (side->count % ranks != 0) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "%s has %zu elements, not a multiple of %u ranks; pass a list "
-                 "of arrays, or counts",
-                 side->name, side->count, ranks);
-        return -1;
+        return wfp_invalid(
+            "%s has %zu elements, not a multiple of %u ranks; pass a list "
+            "of arrays, or counts",
+            side->name, side->count, ranks);
     }
     if (side_room_for_parts(side, ranks) < 0) {
         return -1;

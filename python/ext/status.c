@@ -88,6 +88,16 @@ PyObject *wfp_fail(weft_status status, const char *format, ...)
     return NULL;
 }
 
+int wfp_invalid(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    PyErr_FormatV(status_type(WEFT_ERR_INVALID), format, args);
+    va_end(args);
+    return -1;
+}
+
 /* ERR_PEER becomes PeerError. */
 static void status_class_name(const kind *k, char *out, size_t room)
 {

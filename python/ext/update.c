@@ -43,12 +43,10 @@ static int update_open_rows(wfp_grid *grid, PyObject *object, const char *name,
     pitch = grid->dims == 2 ? wfp_grid_pitch(grid, 1) : -1;
     if (pitch < 0 || !wfp_grid_is_compact(grid, 1) ||
         grid->dtype == WFP_NO_DTYPE) {
-        wfp_fail(
-            WEFT_ERR_INVALID,
+        return wfp_invalid(
             "%s must have two dimensions, contiguous rows, and a type that "
             "weft calculates with",
             name);
-        return -1;
     }
     *out = (weft_rows){.at = grid->at,
                        .pitch = (uint64_t)pitch,
@@ -84,11 +82,10 @@ static int update_open_ids(wfp_grid *grid, PyObject *object,
     if (grid->dims != 1 || grid->shape[0] != rows->shape[0] ||
         (grid->dtype != WEFT_I32 && grid->dtype != WEFT_I64) ||
         !wfp_grid_is_compact(grid, 0)) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "%s must be int32 or int64 in one dimension, a number for "
-                 "each row of %s",
-                 grid->name, rows->name);
-        return -1;
+        return wfp_invalid(
+            "%s must be int32 or int64 in one dimension, a number for "
+            "each row of %s",
+            grid->name, rows->name);
     }
     *out = (weft_ids){.at = grid->at,
                       .type = (weft_dtype)grid->dtype,
@@ -231,16 +228,14 @@ static int unique_check_results(const unique_call *call)
         call->out_ids.place != call->ids.place ||
         call->out_ids.shape[0] != call->ids.shape[0] ||
         call->sums.shape[1] != call->grads.shape[1]) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "out_ids and out_grads must have the length and the device of "
-                 "ids and grads");
-        return -1;
+        return wfp_invalid(
+            "out_ids and out_grads must have the length and the device of "
+            "ids and grads");
     }
     if (call->count.dtype != WEFT_I64 || wfp_grid_count(&call->count, 0) != 1 ||
         call->count.place != call->ids.place) {
-        wfp_fail(WEFT_ERR_INVALID,
-                 "out_count must be one int64 on the device of the ids");
-        return -1;
+        return wfp_invalid(
+            "out_count must be one int64 on the device of the ids");
     }
     return 0;
 }
