@@ -102,6 +102,23 @@ int wfp_args_u32(PyObject *object, const char *name, uint32_t *out)
     return 0;
 }
 
+int wfp_args_u64(PyObject *object, const char *name, uint64_t *out)
+{
+    int64_t value = 0;
+
+    if (object == NULL) {
+        return 0;
+    }
+    if (wfp_args_i64(object, name, &value) < 0) {
+        return -1;
+    }
+    if (value < 0) {
+        return wfp_invalid("%s is %R; it must not be negative", name, object);
+    }
+    *out = (uint64_t)value;
+    return 0;
+}
+
 int wfp_args_seconds(PyObject *object, const char *name, double *out)
 {
     double value;

@@ -22,6 +22,7 @@ int wfp_args_sort(const wfp_signature *signature, PyObject *const *args,
  * object leaves `*out` as it is. */
 int wfp_args_u32(PyObject *object, const char *name, uint32_t *out);
 int wfp_args_i64(PyObject *object, const char *name, int64_t *out);
+int wfp_args_u64(PyObject *object, const char *name, uint64_t *out);
 
 /* Seconds; None is 0, anything else must be more than that. */
 int wfp_args_seconds(PyObject *object, const char *name, double *out);

@@ -30,6 +30,20 @@ void wfp_object_free(PyObject *object)
     Py_DECREF(type);
 }
 
+PyObject *wfp_tuple_of(const uint64_t *numbers, uint32_t n)
+{
+    PyObject *tuple = PyTuple_New(n);
+
+    for (uint32_t i = 0; tuple != NULL && i < n; i++) {
+        PyObject *number = PyLong_FromUnsignedLongLong(numbers[i]);
+
+        if (number == NULL || PyTuple_SetItem(tuple, i, number) < 0) {
+            Py_CLEAR(tuple);
+        }
+    }
+    return tuple;
+}
+
 static PyObject *core_version(PyObject *module, PyObject *unused)
 {
     (void)module;

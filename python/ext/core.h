@@ -36,6 +36,9 @@ PyObject *wfp_fail(weft_status status, const char *format, ...);
 /* The same for WEFT_ERR_INVALID; returns -1. */
 int wfp_invalid(const char *format, ...);
 
+/* A tuple of `n` numbers; a new reference, or NULL with an exception set. */
+PyObject *wfp_tuple_of(const uint64_t *numbers, uint32_t n);
+
 /* Each file adds its types and functions to the module: 0, or -1 with an
  * exception set. */
 int wfp_status_setup(PyObject *module);

@@ -86,15 +86,11 @@ PyObject *wfp_comm_alloc(PyObject *object, PyObject *number)
 {
     wfp_comm *comm = (wfp_comm *)object;
     buffer_object *self;
-    int64_t bytes = 0;
+    uint64_t bytes = 0;
     weft_status status;
 
-    if (wfp_args_i64(number, "bytes", &bytes) < 0) {
+    if (wfp_args_u64(number, "bytes", &bytes) < 0) {
         return NULL;
-    }
-    if (bytes < 0) {
-        return wfp_fail(WEFT_ERR_INVALID,
-                        "bytes is %R; it must not be negative", number);
     }
     self = buffer_new(comm, (size_t)bytes);
     if (self == NULL || wfp_comm_enter(comm) < 0) {

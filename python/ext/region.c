@@ -26,19 +26,9 @@ wfp_hold *wfp_region_hold(PyObject *object)
                                            : NULL;
 }
 
-weft_region *wfp_region_get(const wfp_region *self)
+weft_region *wfp_region_get(PyObject *self)
 {
-    if (self->hold->region == NULL) {
-        wfp_fail(WEFT_ERR_UNSUPPORTED,
-                 "this process only attached to the memory and is no rank of "
-                 "the region");
-    }
-    return self->hold->region;
-}
-
-static weft_region *region_get(PyObject *object)
-{
-    return wfp_region_get((wfp_region *)object);
+    return wfp_hold_get(((wfp_region *)self)->hold);
 }
 
 static void region_dealloc(PyObject *object)
@@ -47,23 +37,9 @@ static void region_dealloc(PyObject *object)
     wfp_object_free(object);
 }
 
-static PyObject *region_shape(const weft_region_info *info)
-{
-    PyObject *shape = PyTuple_New(info->dims);
-
-    for (uint32_t i = 0; shape != NULL && i < info->dims; i++) {
-        PyObject *size = PyLong_FromUnsignedLongLong(info->shape[i]);
-
-        if (size == NULL || PyTuple_SetItem(shape, i, size) < 0) {
-            Py_CLEAR(shape);
-        }
-    }
-    return shape;
-}
-
 static PyObject *region_describe(PyObject *object, PyObject *unused)
 {
-    const weft_region *region = region_get(object);
+    const weft_region *region = wfp_region_get(object);
     weft_region_info info;
 
     (void)unused;
@@ -73,8 +49,9 @@ static PyObject *region_describe(PyObject *object, PyObject *unused)
     weft_region_describe(region, &info);
     return Py_BuildValue(
         "{s:N,s:s,s:K,s:K,s:K,s:i,s:i,s:i,s:i,s:K,s:I,s:I,s:K,s:N,s:N,s:N}",
-        "shape", region_shape(&info), "type", weft_dtype_name(info.type),
-        "row_bytes", (unsigned long long)info.row_bytes, "row_pitch",
+        "shape", wfp_tuple_of(info.shape, info.dims), "type",
+        weft_dtype_name(info.type), "row_bytes",
+        (unsigned long long)info.row_bytes, "row_pitch",
         (unsigned long long)info.row_pitch, "max_rows",
         (unsigned long long)info.max_rows, "place", (int)info.place, "device",
         (int)info.device, "reach", (int)info.reach, "partition",
@@ -102,7 +79,7 @@ int wfp_region_rank(const weft_region *region, PyObject *number, uint32_t *out)
 
 static PyObject *region_parts(PyObject *object, PyObject *number)
 {
-    const weft_region *region = region_get(object);
+    const weft_region *region = wfp_region_get(object);
     uint32_t rank = 0;
     uint32_t n;
     PyObject *list;
@@ -131,20 +108,16 @@ static PyObject *region_parts(PyObject *object, PyObject *number)
 
 static PyObject *region_locate(PyObject *object, PyObject *number)
 {
-    const weft_region *region = region_get(object);
-    int64_t row = 0;
+    const weft_region *region = wfp_region_get(object);
+    uint64_t row = 0;
     uint32_t owner;
     uint64_t local;
     weft_status status;
 
-    if (region == NULL || wfp_args_i64(number, "row", &row) < 0) {
+    if (region == NULL || wfp_args_u64(number, "row", &row) < 0) {
         return NULL;
     }
-    if (row < 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "row is %R; it must not be negative",
-                        number);
-    }
-    status = weft_region_locate(region, (uint64_t)row, &owner, &local);
+    status = weft_region_locate(region, row, &owner, &local);
     return status == WEFT_OK
                ? Py_BuildValue("(IK)", owner, (unsigned long long)local)
                : wfp_raise(status);
@@ -261,7 +234,7 @@ static PyObject *region_window(PyObject *object, PyObject *const *args,
 
 static PyObject *region_count(PyObject *object, PyObject *unused)
 {
-    const weft_region *region = region_get(object);
+    const weft_region *region = wfp_region_get(object);
     weft_region_stats s;
 
     (void)unused;

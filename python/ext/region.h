@@ -18,7 +18,7 @@ PyObject *wfp_region_wrap(wfp_hold *hold);
 wfp_hold *wfp_region_hold(PyObject *object);
 
 /* Fails for memory that was only attached: NULL with an exception set. */
-weft_region *wfp_region_get(const wfp_region *self);
+weft_region *wfp_region_get(PyObject *self);
 
 /* A rank of the region given as an argument: 0, or -1 with an exception set. */
 int wfp_region_rank(const weft_region *region, PyObject *number, uint32_t *out);

@@ -20,20 +20,6 @@ static int create_type(const char *name, weft_dtype *out)
     return wfp_invalid("'%s' is not a type of weft", name);
 }
 
-static int create_number(PyObject *object, const char *name, uint64_t *out)
-{
-    int64_t value = 0;
-
-    if (wfp_args_i64(object, name, &value) < 0) {
-        return -1;
-    }
-    if (value < 0) {
-        return wfp_invalid("%s is %R; it must not be negative", name, object);
-    }
-    *out = (uint64_t)value;
-    return 0;
-}
-
 static int create_shape(PyObject *tuple, uint32_t *dims, uint64_t *shape)
 {
     Py_ssize_t n = PyTuple_Size(tuple);
@@ -45,7 +31,7 @@ static int create_shape(PyObject *tuple, uint32_t *dims, uint64_t *shape)
             tuple, n, WEFT_REGION_DIMS_MAX);
     }
     for (Py_ssize_t i = 0; i < n; i++) {
-        if (create_number(PyTuple_GetItem(tuple, i), "a size", &shape[i]) < 0) {
+        if (wfp_args_u64(PyTuple_GetItem(tuple, i), "a size", &shape[i]) < 0) {
             return -1;
         }
     }
@@ -75,8 +61,8 @@ static int create_part_rows(PyObject *object, const wfp_comm *comm,
         return -1;
     }
     for (uint32_t r = 0; r < ranks; r++) {
-        if (create_number(PyTuple_GetItem(object, r), "rows of a rank",
-                          &rows[r]) < 0) {
+        if (wfp_args_u64(PyTuple_GetItem(object, r), "rows of a rank",
+                         &rows[r]) < 0) {
             PyMem_Free(rows);
             return -1;
         }
@@ -169,10 +155,10 @@ static PyObject *region_create(PyObject *module, PyObject *args,
     if (call.comm == NULL || wfp_comm_check(call.comm) < 0 ||
         create_type(type, &call.type) < 0 ||
         create_shape(shape, &call.dims, call.shape) < 0 ||
-        create_number(counts[0], "run", &o->run) < 0 ||
-        create_number(counts[1], "max_rows", &o->max_rows) < 0 ||
-        create_number(counts[2], "row_pitch", &o->row_pitch) < 0 ||
-        create_number(counts[3], "element", &o->element) < 0 ||
+        wfp_args_u64(counts[0], "run", &o->run) < 0 ||
+        wfp_args_u64(counts[1], "max_rows", &o->max_rows) < 0 ||
+        wfp_args_u64(counts[2], "row_pitch", &o->row_pitch) < 0 ||
+        wfp_args_u64(counts[3], "element", &o->element) < 0 ||
         wfp_args_seconds(timeout, "timeout", &o->timeout) < 0 ||
         create_part_rows(part_rows, call.comm, &given) < 0) {
         return NULL;

@@ -255,7 +255,6 @@ PyObject *wfp_region_sync(PyObject *self, PyObject *unused)
 static PyObject *file_describe(PyObject *module, PyObject *path)
 {
     PyObject *bytes = NULL;
-    PyObject *shape;
     weft_file_info info;
     weft_status status;
 
@@ -268,15 +267,11 @@ static PyObject *file_describe(PyObject *module, PyObject *path)
     if (status != WEFT_OK) {
         return wfp_raise(status);
     }
-    shape = PyTuple_New(info.dims);
-    for (uint32_t i = 0; shape != NULL && i < info.dims; i++) {
-        PyTuple_SetItem(shape, i, PyLong_FromUnsignedLongLong(info.shape[i]));
-    }
     return Py_BuildValue(
-        "{s:N,s:s,s:i,s:K,s:I,s:K}", "shape", shape, "type",
-        weft_dtype_name(info.type), "partition", (int)info.partition, "run",
-        (unsigned long long)info.run, "parts", (unsigned)info.parts, "bytes",
-        (unsigned long long)info.bytes);
+        "{s:N,s:s,s:i,s:K,s:I,s:K}", "shape",
+        wfp_tuple_of(info.shape, info.dims), "type", weft_dtype_name(info.type),
+        "partition", (int)info.partition, "run", (unsigned long long)info.run,
+        "parts", (unsigned)info.parts, "bytes", (unsigned long long)info.bytes);
 }
 
 static PyObject *file_verify(PyObject *module, PyObject *path)

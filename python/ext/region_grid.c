@@ -207,17 +207,3 @@ bool wfp_grid_same_type(const wfp_grid *a, const wfp_grid *b)
            b->view.format != NULL &&
            strcmp(a->view.format, b->view.format) == 0;
 }
-
-PyObject *wfp_grid_shape(const wfp_grid *grid)
-{
-    PyObject *tuple = PyTuple_New(grid->dims);
-
-    for (int32_t i = 0; tuple != NULL && i < grid->dims; i++) {
-        PyObject *size = PyLong_FromLongLong(grid->shape[i]);
-
-        if (size == NULL || PyTuple_SetItem(tuple, i, size) < 0) {
-            Py_CLEAR(tuple);
-        }
-    }
-    return tuple;
-}

@@ -49,6 +49,9 @@ int64_t wfp_grid_pitch(const wfp_grid *grid, int32_t lead);
 bool wfp_grid_same_type(const wfp_grid *a, const wfp_grid *b);
 
 /* Its shape as a tuple; a new reference. */
-PyObject *wfp_grid_shape(const wfp_grid *grid);
+static inline PyObject *wfp_grid_shape(const wfp_grid *grid)
+{
+    return wfp_tuple_of((const uint64_t *)grid->shape, (uint32_t)grid->dims);
+}
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "region_hold.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -54,12 +53,11 @@ static wfp_hold *hold_new(void)
     wfp_hold *hold;
 
     hold_sweep();
-    hold = PyMem_Malloc(sizeof(*hold));
+    hold = PyMem_Calloc(1, sizeof(*hold));
     if (hold == NULL) {
         PyErr_NoMemory();
         return NULL;
     }
-    memset(hold, 0, sizeof(*hold));
     atomic_init(&hold->count, 1);
     atomic_init(&hold->gone, false);
     hold->next = holds;
@@ -208,12 +206,19 @@ void wfp_hold_release(wfp_hold *hold)
     }
 }
 
-int wfp_hold_enter(wfp_hold *hold)
+weft_region *wfp_hold_get(const wfp_hold *hold)
 {
     if (hold->region == NULL) {
         wfp_fail(WEFT_ERR_UNSUPPORTED,
                  "this process only attached to the memory and is no rank of "
                  "the region");
+    }
+    return hold->region;
+}
+
+int wfp_hold_enter(wfp_hold *hold)
+{
+    if (wfp_hold_get(hold) == NULL) {
         return -1;
     }
     if (hold->world != NULL) {

@@ -54,6 +54,9 @@ wfp_hold *wfp_hold_find(const void *address);
 void wfp_hold_retain(wfp_hold *hold);
 void wfp_hold_release(wfp_hold *hold);
 
+/* Its region; NULL with an exception set for memory that was only attached. */
+weft_region *wfp_hold_get(const wfp_hold *hold);
+
 /* Calls that need other ranks: is its world still there? 0, or -1 with the
  * reason raised. Until wfp_hold_leave it cannot be closed. */
 int wfp_hold_enter(wfp_hold *hold);

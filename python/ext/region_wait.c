@@ -6,21 +6,14 @@
 PyObject *wfp_region_resize(PyObject *object, PyObject *number)
 {
     wfp_hold *hold = ((wfp_region *)object)->hold;
-    int64_t rows = 0;
+    uint64_t rows = 0;
     weft_status status;
 
-    if (wfp_args_i64(number, "rows", &rows) < 0) {
-        return NULL;
-    }
-    if (rows < 0) {
-        return wfp_fail(WEFT_ERR_INVALID, "rows is %R; it must not be negative",
-                        number);
-    }
-    if (wfp_hold_enter(hold) < 0) {
+    if (wfp_args_u64(number, "rows", &rows) < 0 || wfp_hold_enter(hold) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = weft_region_resize(hold->region, (uint64_t)rows);
+    status = weft_region_resize(hold->region, rows);
     Py_END_ALLOW_THREADS
     wfp_hold_leave(hold);
     return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
@@ -79,26 +72,20 @@ PyObject *wfp_region_wait(PyObject *object, PyObject *const *args,
         "wait", 1, {"value", "slot", "timeout", NULL}};
     wfp_hold *hold = ((wfp_region *)object)->hold;
     PyObject *given[3];
-    int64_t value = 0;
+    uint64_t value = 0;
     uint32_t slot = 0;
     double timeout = 0;
     weft_status status;
 
     if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
-        wfp_args_i64(given[0], "value", &value) < 0 ||
+        wfp_args_u64(given[0], "value", &value) < 0 ||
         wfp_args_u32(given[1], "slot", &slot) < 0 ||
-        wfp_args_seconds(given[2], "timeout", &timeout) < 0) {
-        return NULL;
-    }
-    if (value < 0) {
-        return wfp_fail(WEFT_ERR_INVALID,
-                        "value is %R; it must not be negative", given[0]);
-    }
-    if (wfp_hold_enter(hold) < 0) {
+        wfp_args_seconds(given[2], "timeout", &timeout) < 0 ||
+        wfp_hold_enter(hold) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = weft_region_wait(hold->region, slot, (uint64_t)value, timeout);
+    status = weft_region_wait(hold->region, slot, value, timeout);
     Py_END_ALLOW_THREADS
     wfp_hold_leave(hold);
     return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
@@ -109,7 +96,7 @@ PyObject *wfp_region_signalled(PyObject *object, PyObject *const *args,
 {
     static const wfp_signature signature = {
         "signalled", 1, {"rank", "slot", NULL}};
-    const weft_region *region = wfp_region_get((wfp_region *)object);
+    const weft_region *region = wfp_region_get(object);
     PyObject *given[2];
     uint32_t rank = 0;
     uint32_t slot = 0;
