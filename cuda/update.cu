@@ -32,6 +32,8 @@ __device__ inline void step(const Rule &rule, float g, float *w, float *s0,
         *s0 = rule.alpha * *s0 + rule.one_alpha * g * g;
         *w -= rule.lr * (g / (sqrtf(*s0) + rule.eps));
     } else {
+        static_assert(kKind == WEFT_ADAM || kKind == WEFT_LAZY_ADAM,
+                      "an optimizer without a step");
         *w *= rule.keep;
         *s0 += rule.one_beta1 * (g - *s0);
         *s1 = rule.alpha * *s1 + rule.one_alpha * g * g;
@@ -39,11 +41,17 @@ __device__ inline void step(const Rule &rule, float g, float *w, float *s0,
     }
 }
 
+/* Those that are as wide as the weights. */
 __host__ __device__ constexpr int states_of(weft_optimizer kind)
 {
-    return kind == WEFT_SGD                              ? 0
-           : kind == WEFT_ADAM || kind == WEFT_LAZY_ADAM ? 2
-                                                         : 1;
+    switch (kind) {
+#define ROW(name, text, wide, traits, ...)                                     \
+    case WEFT_##name:                                                          \
+        return wide;
+        WF_OPTIMIZER_TABLE(ROW)
+#undef ROW
+    }
+    return 0;
 }
 
 template <typename W, int kCount> struct Chunk {
@@ -143,9 +151,13 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const UpdateArgs args)
 template <weft_optimizer kKind, typename W, int kCount>
 int launch(UpdateArgs args, cudaStream_t stream)
 {
-    args.grid =
-        row_grid_of(args.grid.n, args.width / kCount, kThreads * kFlight);
-    return launch_rows(update_kernel<kKind, W, kCount>, args, stream);
+    if constexpr (kKind == WEFT_ROWWISE_ADAGRAD) {
+        return WF_CUDA_UNSUPPORTED; /* update_rowwise takes it */
+    } else {
+        args.grid =
+            row_grid_of(args.grid.n, args.width / kCount, kThreads * kFlight);
+        return launch_rows(update_kernel<kKind, W, kCount>, args, stream);
+    }
 }
 
 template <typename W, int kCount>
@@ -153,19 +165,13 @@ int launch_kind(const UpdateArgs &args, weft_optimizer kind,
                 cudaStream_t stream)
 {
     switch (kind) {
-    case WEFT_SGD:
-        return launch<WEFT_SGD, W, kCount>(args, stream);
-    case WEFT_ADAGRAD:
-        return launch<WEFT_ADAGRAD, W, kCount>(args, stream);
-    case WEFT_RMSPROP:
-        return launch<WEFT_RMSPROP, W, kCount>(args, stream);
-    case WEFT_ADAM:
-        return launch<WEFT_ADAM, W, kCount>(args, stream);
-    case WEFT_LAZY_ADAM:
-        return launch<WEFT_LAZY_ADAM, W, kCount>(args, stream);
-    default:
-        return WF_CUDA_UNSUPPORTED;
+#define ROW(name, text, wide, traits, ...)                                     \
+    case WEFT_##name:                                                          \
+        return launch<WEFT_##name, W, kCount>(args, stream);
+        WF_OPTIMIZER_TABLE(ROW)
+#undef ROW
     }
+    return WF_CUDA_UNSUPPORTED;
 }
 
 /* Four elements at once where all addresses allow it. */
@@ -182,30 +188,6 @@ int launch_width(const UpdateArgs &args, weft_optimizer kind,
     }
     return four ? launch_kind<W, 4>(args, kind, stream)
                 : launch_kind<W, 1>(args, kind, stream);
-}
-
-Rule rule_of(const weft_update &u)
-{
-    const bool adam = u.kind == WEFT_ADAM || u.kind == WEFT_LAZY_ADAM;
-    const bool apart = adam && u.decoupled != 0;
-    const double alpha = adam ? u.beta2 : u.alpha;
-    Rule rule = {};
-
-    rule.lr = float(u.lr);
-    rule.decay = apart ? 0.0f : float(u.weight_decay);
-    rule.keep = apart ? float(1 - u.lr * u.weight_decay) : 1.0f;
-    rule.eps = float(u.eps);
-    rule.alpha = float(alpha);
-    rule.one_alpha = float(1 - alpha);
-    rule.one_beta1 = float(1 - u.beta1);
-    if (u.kind == WEFT_ADAM) {
-        const double t = double(u.step);
-        rule.step_size = float(u.lr / (1 - pow(u.beta1, t)));
-        rule.v_scale = float(1 / sqrt(1 - pow(u.beta2, t)));
-    }
-    rule.log_beta1 = float(log(u.beta1));
-    rule.log_beta2 = float(log(u.beta2));
-    return rule;
 }
 
 Lines lines_of(const wf_cuda_table &table)
@@ -240,7 +222,7 @@ int update(const wf_cuda_update_call *call)
     args.bounds = {call->weights.rows, call->bounds, state->bad};
     args.grid.n = call->ids.n;
     args.width = uint32_t(call->weights.width);
-    args.rule = rule_of(call->rule);
+    wf_rule_of(&call->rule, &args.rule);
     if (call->rule.kind == WEFT_ROWWISE_ADAGRAD) {
         return update_rowwise(args, call->weights.type, state->stream);
     }

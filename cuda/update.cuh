@@ -5,24 +5,12 @@
 
 #include "floats.cuh"
 #include "kernels.cuh"
+#include "region/rows/rule.h"
 
 namespace weft
 {
 
-/* The numbers of a rule as the kernels want them. */
-struct Rule {
-    float lr;
-    float decay; /* added to the gradient: weight decay */
-    float keep;  /* w is multiplied by this first: decoupled decay */
-    float eps;
-    float alpha;     /* RMSPROP: of v; ADAM: beta2 */
-    float one_alpha; /* 1 - alpha, which a float alpha would round away */
-    float one_beta1;
-    float step_size; /* ADAM: lr / (1 - beta1^t) */
-    float v_scale;   /* ADAM: 1 / sqrt(1 - beta2^t) */
-    float log_beta1; /* LAZY_ADAM */
-    float log_beta2;
-};
+using Rule = wf_rule;
 
 struct UpdateArgs {
     Lines weights;

@@ -9,6 +9,7 @@
 #include <weft/status.h>
 #include <weft/update.h>
 
+#include "region/rows/rule.h"
 #include "wt_cmocka.h"
 #include "wt_data.h"
 
@@ -126,9 +127,9 @@ static void want_element(const weft_update *u, uint64_t t, double *w, double g,
 
 static double want_gradient(const weft_update *u, double w, double g)
 {
-    bool adam = u->kind == WEFT_ADAM || u->kind == WEFT_LAZY_ADAM;
+    bool apart = wf_optimizer_is(u->kind, WF_HAS_MOMENTS);
 
-    return adam && u->decoupled ? g : g + u->weight_decay * w;
+    return apart && u->decoupled ? g : g + u->weight_decay * w;
 }
 
 static void want_row(model *m, const weft_update *u, uint64_t row,
@@ -267,7 +268,7 @@ static void steps_follow_the_formulas(void **state)
     static const weft_dtype types[] = {WEFT_F32, WEFT_F16, WEFT_BF16};
 
     (void)state;
-    for (int kind = WEFT_SGD; kind <= WEFT_LAZY_ADAM; kind++) {
+    for (int kind = 0; weft_optimizer_name((weft_optimizer)kind); kind++) {
         for (unsigned w = 0; w < 4; w++) {
             for (unsigned t = 0; t < 3; t++) {
                 run_steps((weft_optimizer)kind, types[t], widths[w], 0, 0, 1);
@@ -339,7 +340,6 @@ static void an_optimizer_has_a_name_of_its_own(void **state)
     (void)state;
     assert_string_equal(weft_optimizer_name(WEFT_SGD), "sgd");
     assert_string_equal(weft_optimizer_name(WEFT_LAZY_ADAM), "lazy_adam");
-    assert_null(weft_optimizer_name(WEFT_LAZY_ADAM + 1));
     assert_null(weft_optimizer_name((weft_optimizer)-1));
     for (int i = 0; (name = weft_optimizer_name((weft_optimizer)i)); i++) {
         for (int k = 0; k < i; k++) {

@@ -17,6 +17,7 @@ static weft_status check_rule(const weft_update *update, weft_update *out)
     const weft_update *u = out;
     const wf_optimizer *o;
     weft_status st;
+    bool moments;
 
     if (update == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "weft_update is NULL");
@@ -29,24 +30,26 @@ static weft_status check_rule(const weft_update *update, weft_update *out)
     if (o == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "unknown optimizer %d", (int)u->kind);
     }
+    moments = wf_optimizer_is(u->kind, WF_HAS_MOMENTS);
     if (!isfinite(u->lr) || !isfinite(u->weight_decay) || !(u->eps >= 0)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "%s: lr %g, weight_decay %g and eps %g must be finite, "
                        "and eps not negative",
                        o->name, u->lr, u->weight_decay, u->eps);
     }
-    if (o->average && !(u->alpha >= 0 && u->alpha <= 1)) {
+    if (wf_optimizer_is(u->kind, WF_READS_ALPHA) &&
+        !(u->alpha >= 0 && u->alpha <= 1)) {
         return wf_fail(WEFT_ERR_INVALID, "%s: alpha is %g; it must be 0 to 1",
                        o->name, u->alpha);
     }
-    if (o->moments &&
+    if (moments &&
         !(u->beta1 >= 0 && u->beta1 < 1 && u->beta2 >= 0 && u->beta2 < 1)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "%s: beta1 %g and beta2 %g must be at least 0 and below "
                        "1",
                        o->name, u->beta1, u->beta2);
     }
-    if (o->moments && o->state[2].name == NULL && u->step == 0) {
+    if (moments && !wf_optimizer_is(u->kind, WF_COUNTS_STEPS) && u->step == 0) {
         return wf_fail(WEFT_ERR_INVALID, "%s: step must be at least 1",
                        o->name);
     }

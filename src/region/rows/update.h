@@ -9,10 +9,8 @@
 #ifndef WF_REGION_ROWS_UPDATE_H
 #define WF_REGION_ROWS_UPDATE_H
 
-#include <stdbool.h>
-#include <weft/update.h>
-
 #include "region/rows/rows.h"
+#include "region/rows/rule.h"
 
 /* A step whose arguments have been checked. */
 typedef struct wf_update_call {
@@ -25,23 +23,6 @@ typedef struct wf_update_call {
 /* Host memory; ids are in bounds or left out. */
 void wf_update_run(const wf_update_call *call);
 
-/* The parameters of a rule, as the arithmetic of a row uses them. */
-typedef struct wf_rule {
-    const struct wf_optimizer *optimizer;
-    float lr;
-    float decay; /* of the weight, added to the gradient */
-    float keep;  /* w is multiplied by this first: decoupled decay */
-    float eps;
-    float alpha;     /* of v; with moments: beta2 */
-    float one_alpha; /* 1 - alpha, which a float alpha would round away */
-    float one_beta1;
-    float step_size; /* moments: lr / (1 - beta1^t) */
-    float v_scale;   /* moments: 1 / sqrt(1 - beta2^t) */
-    double lr_exact; /* where rows count their steps, each has these two */
-    double beta1;
-    double beta2;
-} wf_rule;
-
 /* One piece of a row: `n` weights w with gradients g; s0 and s1 are the state
  * that the optimizer has, a narrow s0 a number for the row, which is ready
  * (wf_step_squares). */
@@ -49,8 +30,7 @@ typedef void wf_row_step_fn(const wf_rule *rule, float *restrict w,
                             const float *restrict g, float *restrict s0,
                             float *restrict s1, size_t n);
 
-/* What an optimizer keeps for a row, and its arithmetic. A new one is a row of
- * the table in update_step.c, its step there, and its kernel in cuda/. */
+/* A row of WF_OPTIMIZER_TABLE, and its arithmetic. */
 typedef struct wf_optimizer {
     const char *name;
     wf_row_step_fn *step;
@@ -59,16 +39,10 @@ typedef struct wf_optimizer {
         weft_dtype type;
         bool narrow; /* one element a row, else as wide as the weights */
     } state[WEFT_UPDATE_STATES]; /* the third, if any, counts a row's steps */
-    bool average;                /* reads alpha */
-    bool moments;                /* reads beta1, beta2 and decoupled */
 } wf_optimizer;
 
 /* NULL: there is no such number. */
 const wf_optimizer *wf_optimizer_of(weft_optimizer kind);
-
-void wf_rule_of(const weft_update *update, wf_rule *out);
-/* Adjust the rule to a row whose own step count is `t`. */
-void wf_rule_count(wf_rule *rule, uint64_t t);
 
 /* The sum of squares of a piece's gradients, weight decay included. */
 float wf_step_squares(const wf_rule *rule, const float *w, const float *g,

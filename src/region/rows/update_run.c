@@ -12,6 +12,7 @@
 
 typedef struct update_job {
     const wf_update_call *call;
+    const wf_optimizer *optimizer;
     wf_rule rule;
     const wf_row_kernels *kernels;
     uint64_t limit;
@@ -70,7 +71,7 @@ static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
     const wf_update_call *call = job->call;
     const weft_table *t = &call->rows.table;
     size_t element = wf_dtype_bytes(t->type);
-    bool rowwise = rule->optimizer->state[0].narrow;
+    bool rowwise = job->optimizer->state[0].narrow;
     char *weights = row_at(t, row);
     float *s[2] = {NULL, NULL};
     float room[PIECE];
@@ -94,9 +95,9 @@ static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
         size_t n = wf_least(t->width - at, PIECE);
         float *w = weights_load(job, weights + at * element, n, room);
 
-        rule->optimizer->step(rule, w, g + at,
-                              s[0] == NULL || rowwise ? s[0] : s[0] + at,
-                              s[1] == NULL ? NULL : s[1] + at, n);
+        job->optimizer->step(rule, w, g + at,
+                             s[0] == NULL || rowwise ? s[0] : s[0] + at,
+                             s[1] == NULL ? NULL : s[1] + at, n);
         weights_store(job, weights + at * element, w, n);
     }
 }
@@ -128,6 +129,7 @@ void wf_update_run(const wf_update_call *call)
     uint32_t threads = wf_rows_threads(rows);
     update_job job = {
         .call = call,
+        .optimizer = wf_optimizer_of(call->rule.kind),
         .kernels = wf_row_kernels_of(wf_cpu_level_used()),
         .limit = rows->options.bounds == WEFT_BOUNDS_UNCHECKED ? 1ull << 63
                                                                : rows->limit,

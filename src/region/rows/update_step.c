@@ -2,16 +2,8 @@
 /* Plain loops over floats, which compilers turn into vectors; the build allows
  * them to (src/CMakeLists.txt). */
 #include <math.h>
-#include <stdbool.h>
 
 #include "region/rows/update.h"
-
-void wf_rule_count(wf_rule *rule, uint64_t t)
-{
-    rule->step_size =
-        (float)(rule->lr_exact / (1 - pow(rule->beta1, (double)t)));
-    rule->v_scale = (float)(1 / sqrt(1 - pow(rule->beta2, (double)t)));
-}
 
 static void step_sgd(const wf_rule *r, float *restrict w,
                      const float *restrict g, float *restrict s0,
@@ -44,9 +36,9 @@ static void step_adagrad(const wf_rule *r, float *restrict w,
     }
 }
 
-static void step_rowwise(const wf_rule *r, float *restrict w,
-                         const float *restrict g, float *restrict s0,
-                         float *restrict s1, size_t n)
+static void step_rowwise_adagrad(const wf_rule *r, float *restrict w,
+                                 const float *restrict g, float *restrict s0,
+                                 float *restrict s1, size_t n)
 {
     float lr = r->lr;
     float decay = r->decay;
@@ -100,28 +92,13 @@ static void step_adam(const wf_rule *r, float *restrict w,
     }
 }
 
+#define step_lazy_adam step_adam
+
 static const wf_optimizer optimizers[] = {
-    [WEFT_SGD] = {.name = "sgd", .step = step_sgd},
-    [WEFT_ADAGRAD] = {.name = "adagrad",
-                      .step = step_adagrad,
-                      .state = {{"sum", WEFT_F32, false}}},
-    [WEFT_ROWWISE_ADAGRAD] = {.name = "rowwise_adagrad",
-                              .step = step_rowwise,
-                              .state = {{"sum", WEFT_F32, true}}},
-    [WEFT_RMSPROP] = {.name = "rmsprop",
-                      .step = step_rmsprop,
-                      .state = {{"v", WEFT_F32, false}},
-                      .average = true},
-    [WEFT_ADAM] = {.name = "adam",
-                   .step = step_adam,
-                   .state = {{"m", WEFT_F32, false}, {"v", WEFT_F32, false}},
-                   .moments = true},
-    [WEFT_LAZY_ADAM] = {.name = "lazy_adam",
-                        .step = step_adam,
-                        .state = {{"m", WEFT_F32, false},
-                                  {"v", WEFT_F32, false},
-                                  {"steps", WEFT_I32, true}},
-                        .moments = true},
+#define ROW(name, text, wide, traits, ...)                                     \
+    [WEFT_##name] = {#text, step_##text, {__VA_ARGS__}},
+    WF_OPTIMIZER_TABLE(ROW)
+#undef ROW
 };
 
 const wf_optimizer *wf_optimizer_of(weft_optimizer kind)
@@ -136,30 +113,6 @@ const char *weft_optimizer_name(weft_optimizer kind)
     const wf_optimizer *o = wf_optimizer_of(kind);
 
     return o != NULL ? o->name : NULL;
-}
-
-void wf_rule_of(const weft_update *u, wf_rule *out)
-{
-    const wf_optimizer *o = wf_optimizer_of(u->kind);
-    bool apart = o->moments && u->decoupled != 0;
-    double alpha = o->moments ? u->beta2 : u->alpha;
-
-    *out = (wf_rule){
-        .optimizer = o,
-        .lr = (float)u->lr,
-        .decay = apart ? 0.0f : (float)u->weight_decay,
-        .keep = apart ? (float)(1 - u->lr * u->weight_decay) : 1.0f,
-        .eps = (float)u->eps,
-        .alpha = (float)alpha,
-        .one_alpha = (float)(1 - alpha),
-        .one_beta1 = (float)(1 - u->beta1),
-        .lr_exact = u->lr,
-        .beta1 = u->beta1,
-        .beta2 = u->beta2,
-    };
-    if (o->moments) {
-        wf_rule_count(out, o->state[2].name == NULL ? u->step : 1);
-    }
 }
 
 float wf_step_squares(const wf_rule *rule, const float *w, const float *g,
