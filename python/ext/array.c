@@ -130,8 +130,23 @@ void wfp_array_close(wfp_array *a)
     Py_CLEAR(a->owner);
 }
 
+/* What weft._elements knows of types. */
+static int array_add_types(PyObject *module)
+{
+#define FORMAT(...) "(szzi)"
+#define VALUES(name, number, bytes, text, kind, part, array, code, ...)        \
+    , text, array, code, bytes
+    PyObject *types = Py_BuildValue(
+        "(" WEFT_DTYPE_TABLE(FORMAT) ")" WEFT_DTYPE_TABLE(VALUES));
+#undef VALUES
+#undef FORMAT
+    int failed = types == NULL || PyModule_AddObjectRef(module, "TYPES", types);
+
+    Py_XDECREF(types);
+    return failed ? -1 : 0;
+}
+
 int wfp_array_setup(PyObject *module)
 {
-    (void)module;
-    return wfp_lazy_setup();
+    return array_add_types(module) < 0 ? -1 : wfp_lazy_setup();
 }

@@ -5,6 +5,7 @@
 #ifndef WFP_DLPACK_H
 #define WFP_DLPACK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #define WFP_DL_MAJOR 1
@@ -26,8 +27,16 @@ enum {
     WFP_DL_FLOAT = 2,
     WFP_DL_BFLOAT = 4,
     WFP_DL_COMPLEX = 5,
-    WFP_DL_BOOL = 6
+    WFP_DL_BOOL = 6,
+    WFP_DL_NONE = 256 /* not a code: a type that DLPack does not have */
 };
+
+/* Whole numbers lie in memory as they are: torch negates or conjugates none of
+ * them lazily, nor has gradients of them. */
+static inline bool wfp_dl_is_whole(uint8_t code)
+{
+    return code == WFP_DL_INT || code == WFP_DL_UINT || code == WFP_DL_BOOL;
+}
 
 enum { WFP_DL_READ_ONLY = 1 };
 

@@ -82,24 +82,14 @@ const wfp_dl_api *wfp_tensor_learn(PyTypeObject *type)
 
 int wfp_tensor_dtype(const wfp_dl_tensor *t)
 {
-    static const struct {
-        uint8_t code;
-        uint8_t bits;
-        weft_dtype dtype;
-    } table[] = {
-        {WFP_DL_FLOAT, 32, WEFT_F32},   {WFP_DL_BFLOAT, 16, WEFT_BF16},
-        {WFP_DL_FLOAT, 64, WEFT_F64},   {WFP_DL_FLOAT, 16, WEFT_F16},
-        {WFP_DL_INT, 64, WEFT_I64},     {WFP_DL_INT, 32, WEFT_I32},
-        {WFP_DL_UINT, 8, WEFT_U8},      {WFP_DL_INT, 8, WEFT_I8},
-        {WFP_DL_INT, 16, WEFT_I16},     {WFP_DL_BOOL, 8, WEFT_BOOL},
-        {WFP_DL_COMPLEX, 64, WEFT_C64}, {WFP_DL_COMPLEX, 128, WEFT_C128},
-    };
+    const int type = t->code << 8 | t->bits;
 
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        if (table[i].code == t->code && table[i].bits == t->bits) {
-            return (int)table[i].dtype;
-        }
+#define TYPE(name, number, bytes, text, kind, part, array, code, dlpack)       \
+    if (type == (WFP_DL_##dlpack << 8 | 8 * (bytes))) {                        \
+        return WEFT_##name;                                                    \
     }
+    WEFT_DTYPE_TABLE(TYPE)
+#undef TYPE
     return WFP_NO_DTYPE;
 }
 
@@ -135,16 +125,16 @@ static bool tensor_describe(wfp_array *a, const wfp_dl_tensor *t)
     return true;
 }
 
-/* What the table does not tell; whole numbers have nothing of the kind. */
+/* What the table does not tell. */
 static wfp_opened tensor_check_lazy(const wfp_array *a, PyObject *tensor,
-                                    bool is_complex, unsigned access)
+                                    uint8_t code, unsigned access)
 {
     int rare;
 
-    if (a->dtype >= 0 && a->dtype < WEFT_F16) {
+    if (wfp_dl_is_whole(code)) {
         return WFP_OPENED;
     }
-    rare = wfp_lazy_bits(tensor, a->data, is_complex);
+    rare = wfp_lazy_bits(tensor, a->data, code == WFP_DL_COMPLEX);
     if (rare == 0 && (access & WFP_WRITE) != 0) {
         rare = wfp_lazy_requires_grad(tensor);
     }
@@ -174,7 +164,7 @@ wfp_opened wfp_tensor_open(wfp_array *a, PyObject *tensor,
     if (api->borrow_from_object(holder, &t) != 0) {
         PyErr_Clear(); /* weft._arrays knows a better text, or a way */
     } else if (tensor_describe(a, &t)) {
-        opened = tensor_check_lazy(a, tensor, t.code == WFP_DL_COMPLEX, access);
+        opened = tensor_check_lazy(a, tensor, t.code, access);
     }
     if (opened != WFP_OPENED) {
         Py_DECREF(holder);

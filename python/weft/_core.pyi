@@ -31,6 +31,9 @@ class DeniedError(Error, PermissionError): ...
 class TruncatedError(Error): ...
 class AbortedError(Error): ...
 
+# Each element type: its name here, in NumPy and torch, NumPy's code of it, its bytes.
+TYPES: Final[tuple[tuple[str, str | None, str | None, int], ...]]
+
 @final
 class Op:
     @property

@@ -6,37 +6,14 @@ import sys
 import zlib
 from typing import Any, NamedTuple
 
-from weft._core import InvalidError
+from weft._core import TYPES, InvalidError
 
-# The library's word for each type it calculates with, by torch's name for it.
-_TORCH = {
-    "bool": "bool",
-    "uint8": "u8",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "f32",
-    "float64": "f64",
-    "complex64": "c64",
-    "complex128": "c128",
-}
-# The same by NumPy's kind and size.
-_NUMPY = {
-    "b1": "bool",
-    "u1": "u8",
-    "i1": "i8",
-    "i2": "i16",
-    "i4": "i32",
-    "i8": "i64",
-    "f2": "f16",
-    "f4": "f32",
-    "f8": "f64",
-    "c8": "c64",
-    "c16": "c128",
-}
+# The library's word for each type it calculates with, by the name that torch and NumPy give it.
+_TORCH = {name: word for word, name, _, _ in TYPES if name}
+# The same by NumPy's kind and size, where it has the type and not only its bytes ("V2").
+_NUMPY = {code: word for word, _, code, _ in TYPES if code and code[0] != "V"}
+# What NumPy shows a type as.
+_SHOWN = {word: code.replace("V", "u") for word, _, code, _ in TYPES if code}
 # What stands for any other type of so many bytes: it moves, and that is all.
 _BY_SIZE = {1: "u8", 2: "i16", 4: "i32", 8: "i64", 16: "c128"}
 
@@ -75,10 +52,7 @@ def element_of(word: str, library: str) -> Element:
     if library == "torch":
         names = {found: name for name, found in _TORCH.items()}
         return element(names.get(word, "uint8"), "torch")
-    if word == "bf16":
-        return element("u2", "numpy")
-    names = {found: name for name, found in _NUMPY.items()}
-    return element(names.get(word, "u1"), "numpy")
+    return element(_SHOWN.get(word, "u1"), "numpy")
 
 
 def name(found: Element) -> str:

@@ -9,6 +9,7 @@ import torch
 import weft
 from torch.func import hessian
 from weft import mpi
+from weft.torch._shim import shim
 
 close = torch.testing.assert_close
 
@@ -157,3 +158,11 @@ def forward_only(comm):
 @pytest.mark.parametrize("size", (1, 2))
 def test_handles_that_were_waited_for_are_forgotten(size):
     jobs.run(size, forward_only)
+
+
+@pytest.mark.parametrize("kind", weft.Error.__subclasses__(), ids=lambda kind: kind.__name__)
+def test_each_status_raises_its_own_class(kind):
+    with pytest.raises(kind) as raised:
+        shim.mpi_fail(kind.status)
+    assert type(raised.value) is kind
+    assert str(raised.value).startswith("weft.mpi call: ")

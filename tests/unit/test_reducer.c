@@ -214,9 +214,32 @@ static void types_and_operations_have_names(void **state)
     assert_int_equal(weft_dtype_size(WEFT_C128), 16);
     assert_int_equal(weft_dtype_size((weft_dtype)-1), 0);
     assert_string_equal(weft_op_name(WEFT_OP_PREMUL_SUM), "premul_sum");
-    assert_string_equal(weft_op_name((weft_op_kind)14), "?");
-    assert_int_equal(weft_op_applies(WEFT_OP_SUM, (weft_dtype)16), 0);
+    assert_string_equal(weft_op_name((weft_op_kind)WF_OP_COUNT), "?");
+    assert_int_equal(weft_op_applies(WEFT_OP_SUM, (weft_dtype)WF_DTYPE_COUNT),
+                     0);
     assert_int_equal(weft_op_applies((weft_op_kind)-1, WEFT_F32), 0);
+}
+
+static void a_type_has_one_class_and_parts_that_fill_it(void **state)
+{
+    static const unsigned classes[] = {WF_BOOL,  WF_INTEGER, WF_NARROW_FLOAT,
+                                       WF_FLOAT, WF_COMPLEX, WF_PAIR};
+
+    (void)state;
+    for (int t = 0; t <= WF_DTYPE_COUNT; t++) {
+        weft_dtype type = (weft_dtype)t;
+        weft_dtype part = wf_dtype_part(type);
+        size_t parts = wf_dtype_is(type, WF_COMPLEX) ? 2 : 1;
+        int count = 0;
+
+        for (size_t i = 0; i < sizeof(classes) / sizeof(*classes); i++) {
+            count += wf_dtype_is(type, classes[i]);
+        }
+        assert_int_equal(count, t < WF_DTYPE_COUNT);
+        assert_int_equal(wf_dtype_bytes(type), parts * wf_dtype_bytes(part));
+        assert_true(wf_dtype_part(part) == part);
+        assert_false(wf_dtype_trains(type) && !wf_dtype_is(type, WF_FLOATING));
+    }
 }
 
 static void count_warnings(weft_log_level level, const char *text, void *ctx)
@@ -259,6 +282,7 @@ int main(void)
         cmocka_unit_test(init_gives_the_kernel_of_the_level_in_use),
         cmocka_unit_test(init_says_what_is_wrong),
         cmocka_unit_test(types_and_operations_have_names),
+        cmocka_unit_test(a_type_has_one_class_and_parts_that_fill_it),
         cmocka_unit_test(the_environment_can_only_lower_the_level),
     };
 
