@@ -3,7 +3,6 @@
 #include "array.h"
 
 #include "buffer.h"
-#include "lazy.h"
 #include "tensor.h"
 
 static PyObject *array_stage; /* weft._arrays.stage, once it was needed */
@@ -131,7 +130,7 @@ void wfp_array_close(wfp_array *a)
 }
 
 /* What weft._elements knows of types. */
-static int array_add_types(PyObject *module)
+int wfp_array_setup(PyObject *module)
 {
 #define FORMAT(...) "(szzi)"
 #define VALUES(name, number, bytes, text, kind, part, array, code, ...)        \
@@ -144,9 +143,4 @@ static int array_add_types(PyObject *module)
 
     Py_XDECREF(types);
     return failed ? -1 : 0;
-}
-
-int wfp_array_setup(PyObject *module)
-{
-    return array_add_types(module) < 0 ? -1 : wfp_lazy_setup();
 }

@@ -29,14 +29,15 @@ PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned)
     return (PyObject *)self;
 }
 
-wfp_comm *wfp_comm_get(PyObject *object)
+int wfp_comm_convert(PyObject *object, void *out)
 {
     if (!Py_IS_TYPE(object, comm_type)) {
         PyErr_Format(PyExc_TypeError, "comm must be a weft.Comm, not %R",
                      object);
-        return NULL;
+        return 0;
     }
-    return (wfp_comm *)object;
+    *(wfp_comm **)out = (wfp_comm *)object;
+    return 1;
 }
 
 int wfp_comm_check(const wfp_comm *self)

@@ -20,9 +20,9 @@ typedef struct wfp_comm {
 /* A Comm over `comm`, which it takes over if `owned`; NULL on failure. */
 PyObject *wfp_comm_wrap(wfp_world *world, weft_comm *comm, bool owned);
 
-/* A Comm given as an argument, borrowed; NULL with TypeError set if it is none.
- */
-wfp_comm *wfp_comm_get(PyObject *object);
+/* A converter for PyArg_Parse: stores a Comm, borrowed, at `out`. 1, or 0 with
+ * TypeError set if it is none. */
+int wfp_comm_convert(PyObject *object, void *out);
 
 /* 0, or -1 with the reason raised why it cannot be used. */
 int wfp_comm_check(const wfp_comm *comm);

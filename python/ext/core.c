@@ -141,13 +141,11 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
     static int (*const setup[])(PyObject *) = {
-        wfp_status_setup,        wfp_op_setup,
-        wfp_array_setup,         wfp_world_setup,
-        wfp_comm_setup,          wfp_request_setup,
-        wfp_memory_setup,        wfp_message_setup,
-        wfp_window_setup,        wfp_region_setup,
-        wfp_region_create_setup, wfp_region_files_setup,
-        wfp_region_share_setup,  wfp_region_rows_setup,
+        wfp_status_setup,       wfp_op_setup,           wfp_lazy_setup,
+        wfp_array_setup,        wfp_world_setup,        wfp_comm_setup,
+        wfp_request_setup,      wfp_memory_setup,       wfp_message_setup,
+        wfp_window_setup,       wfp_region_setup,       wfp_region_create_setup,
+        wfp_region_files_setup, wfp_region_share_setup, wfp_region_rows_setup,
         wfp_update_setup,
     };
     PyObject *module = PyModule_Create(&core_module);

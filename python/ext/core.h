@@ -43,6 +43,7 @@ PyObject *wfp_tuple_of(const uint64_t *numbers, uint32_t n);
  * exception set. */
 int wfp_status_setup(PyObject *module);
 int wfp_op_setup(PyObject *module);
+int wfp_lazy_setup(PyObject *module);
 int wfp_array_setup(PyObject *module);
 int wfp_world_setup(PyObject *module);
 int wfp_comm_setup(PyObject *module);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "lazy.h"
 
+#include "dlpack.h"
+
 enum { SEEN = 64 }; /* a power of two */
 
 static struct {
@@ -76,7 +78,8 @@ static int lazy_ask(PyObject *tensor, PyObject *method)
     return yes;
 }
 
-int wfp_lazy_bits(PyObject *tensor, const void *data, bool is_complex)
+/* Is the negative or the conjugate of its values what lies at `data`? */
+static int lazy_bits(PyObject *tensor, const void *data, bool is_complex)
 {
     size_t slot = lazy_slot(tensor);
     int bits;
@@ -94,7 +97,7 @@ int wfp_lazy_bits(PyObject *tensor, const void *data, bool is_complex)
     return bits;
 }
 
-int wfp_lazy_requires_grad(PyObject *tensor)
+static int lazy_requires_grad(PyObject *tensor)
 {
     PyObject *answer =
         grad_get != NULL
@@ -106,8 +109,21 @@ int wfp_lazy_requires_grad(PyObject *tensor)
     return yes;
 }
 
-int wfp_lazy_setup(void)
+int wfp_lazy_is_rare(PyObject *tensor, uint8_t code, const void *data,
+                     bool writable)
 {
+    int rare;
+
+    if (wfp_dl_is_whole(code)) {
+        return 0; /* whole numbers are never lazy */
+    }
+    rare = lazy_bits(tensor, data, code == WFP_DL_COMPLEX);
+    return rare == 0 && writable ? lazy_requires_grad(tensor) : rare;
+}
+
+int wfp_lazy_setup(PyObject *module)
+{
+    (void)module;
     name_requires_grad = PyUnicode_InternFromString("requires_grad");
     name_is_neg = PyUnicode_InternFromString("is_neg");
     name_is_conj = PyUnicode_InternFromString("is_conj");

@@ -13,16 +13,13 @@
 
 #include "core.h"
 
-int wfp_lazy_setup(void);
-
 /* `type` is torch.Tensor or Parameter: find out how to ask quickly. */
 void wfp_lazy_learn(PyTypeObject *type);
 
-/* 1 if the values are not what lies at `data`, 0 if they are, -1 with an
- * exception set. */
-int wfp_lazy_bits(PyObject *tensor, const void *data, bool is_complex);
-
-/* The same for requires_grad. */
-int wfp_lazy_requires_grad(PyObject *tensor);
+/* 1 if the values of a tensor of DLPack's type `code` are not what lies
+ * at `data`, or if autograd would mind a write to a `writable` one; 0 if it is
+ * plain, -1 with an exception set. */
+int wfp_lazy_is_rare(PyObject *tensor, uint8_t code, const void *data,
+                     bool writable);
 
 #endif

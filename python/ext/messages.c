@@ -122,64 +122,49 @@ const wfp_kind wfp_sendrecv = {
     .make = sendrecv_make,
 };
 
-/* Read the arguments of a probe and mark the communicator as in use. */
-static int probe_enter(const wfp_signature *signature, wfp_comm *self,
-                       PyObject *const *args, Py_ssize_t nargs,
-                       PyObject *kwnames, uint32_t *peer, uint32_t *tag)
+/* probe() waits until there is a message, iprobe() does not. */
+static PyObject *probe_run(const wfp_signature *signature, bool waits,
+                           PyObject *object, PyObject *const *args,
+                           Py_ssize_t nargs, PyObject *kwnames)
 {
+    wfp_comm *self = (wfp_comm *)object;
     PyObject *given[2];
+    weft_message_info info;
+    weft_status status;
+    uint32_t peer;
+    uint32_t tag = 0;
+    int found = 1;
 
-    *tag = 0;
     if (wfp_args_sort(signature, args, nargs, kwnames, given) < 0 ||
-        wfp_args_u32(given[0], "peer", peer) < 0 ||
-        wfp_args_u32(given[1], "tag", tag) < 0) {
-        return -1;
-    }
-    return wfp_comm_enter(self);
-}
-
-PyObject *wfp_comm_probe(PyObject *object, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {"probe", 1, {"peer", "tag", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    weft_message_info info;
-    weft_status status;
-    uint32_t peer;
-    uint32_t tag;
-
-    if (probe_enter(&signature, self, args, nargs, kwnames, &peer, &tag) < 0) {
+        wfp_args_u32(given[0], "peer", &peer) < 0 ||
+        wfp_args_u32(given[1], "tag", &tag) < 0 || wfp_comm_enter(self) < 0) {
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = weft_probe(self->comm, peer, tag, &info);
-    Py_END_ALLOW_THREADS
-    wfp_comm_leave(self);
-    return status == WEFT_OK ? wfp_message_new(&info, 1) : wfp_raise(status);
-}
-
-PyObject *wfp_comm_iprobe(PyObject *object, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {"iprobe", 1, {"peer", "tag", NULL}};
-    wfp_comm *self = (wfp_comm *)object;
-    weft_message_info info;
-    weft_status status;
-    uint32_t peer;
-    uint32_t tag;
-    int found = 0;
-
-    if (probe_enter(&signature, self, args, nargs, kwnames, &peer, &tag) < 0) {
-        return NULL;
-    }
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_iprobe(self->comm, peer, tag, &found, &info);
+    status = waits ? weft_probe(self->comm, peer, tag, &info)
+                   : weft_iprobe(self->comm, peer, tag, &found, &info);
     Py_END_ALLOW_THREADS
     wfp_comm_leave(self);
     if (status != WEFT_OK) {
         return wfp_raise(status);
     }
     return found ? wfp_message_new(&info, 1) : Py_NewRef(Py_None);
+}
+
+PyObject *wfp_comm_probe(PyObject *self, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {"probe", 1, {"peer", "tag", NULL}};
+
+    return probe_run(&signature, true, self, args, nargs, kwnames);
+}
+
+PyObject *wfp_comm_iprobe(PyObject *self, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {"iprobe", 1, {"peer", "tag", NULL}};
+
+    return probe_run(&signature, false, self, args, nargs, kwnames);
 }
 
 static PyStructSequence_Field message_fields[] = {
@@ -196,23 +181,13 @@ static PyStructSequence_Desc message_desc = {
     .n_in_sequence = 3,
 };
 
-static int message_add_constant(PyObject *module, const char *name,
-                                uint32_t value)
-{
-    PyObject *number = PyLong_FromUnsignedLong(value);
-    int result =
-        number == NULL ? -1 : PyModule_AddObjectRef(module, name, number);
-
-    Py_XDECREF(number);
-    return result;
-}
-
 int wfp_message_setup(PyObject *module)
 {
     message_type = PyStructSequence_NewType(&message_desc);
     if (message_type == NULL || PyModule_AddType(module, message_type) < 0 ||
-        message_add_constant(module, "ANY_SOURCE", WEFT_ANY_SOURCE) < 0) {
+        PyModule_AddIntConstant(module, "ANY_SOURCE", (long)WEFT_ANY_SOURCE) <
+            0) {
         return -1;
     }
-    return message_add_constant(module, "ANY_TAG", WEFT_ANY_TAG);
+    return PyModule_AddIntConstant(module, "ANY_TAG", (long)WEFT_ANY_TAG);
 }

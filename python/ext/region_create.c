@@ -130,7 +130,6 @@ static PyObject *region_create(PyObject *module, PyObject *args,
         "numa", "aligned",   "timeout", "element",  NULL};
     create_call call = {.options = {.size = sizeof(call.options)}};
     weft_region_options *o = &call.options;
-    PyObject *object;
     PyObject *shape;
     PyObject *part_rows;
     PyObject *counts[4];
@@ -145,15 +144,13 @@ static PyObject *region_create(PyObject *module, PyObject *args,
 
     (void)module;
     if (!PyArg_ParseTupleAndKeywords(
-            args, keywords, "OO!siiiiOOOOiiiOO", (char **)names, &object,
-            &PyTuple_Type, &shape, &type, &place, &o->device, &reach, &kind,
-            &part_rows, &counts[0], &counts[1], &counts[2], &pages, &o->numa,
-            &o->aligned, &timeout, &counts[3])) {
+            args, keywords, "O&O!siiiiOOOOiiiOO", (char **)names,
+            wfp_comm_convert, &call.comm, &PyTuple_Type, &shape, &type, &place,
+            &o->device, &reach, &kind, &part_rows, &counts[0], &counts[1],
+            &counts[2], &pages, &o->numa, &o->aligned, &timeout, &counts[3])) {
         return NULL;
     }
-    call.comm = wfp_comm_get(object);
-    if (call.comm == NULL || wfp_comm_check(call.comm) < 0 ||
-        create_type(type, &call.type) < 0 ||
+    if (wfp_comm_check(call.comm) < 0 || create_type(type, &call.type) < 0 ||
         create_shape(shape, &call.dims, call.shape) < 0 ||
         wfp_args_u64(counts[0], "run", &o->run) < 0 ||
         wfp_args_u64(counts[1], "max_rows", &o->max_rows) < 0 ||
@@ -176,20 +173,16 @@ static PyObject *region_create(PyObject *module, PyObject *args,
 static PyObject *region_open(PyObject *module, PyObject *args)
 {
     create_call call = {0};
-    PyObject *object;
     PyObject *path = NULL;
-    PyObject *made = NULL;
+    PyObject *made;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "OO&p", &object, PyUnicode_FSConverter, &path,
-                          &call.writable)) {
+    if (!PyArg_ParseTuple(args, "O&O&p", wfp_comm_convert, &call.comm,
+                          PyUnicode_FSConverter, &path, &call.writable)) {
         return NULL;
     }
-    call.comm = wfp_comm_get(object);
     call.path = PyBytes_AsString(path);
-    if (call.comm != NULL && call.path != NULL) {
-        made = create_run(&call, create_open);
-    }
+    made = create_run(&call, create_open);
     Py_DECREF(path);
     return made;
 }
@@ -197,21 +190,19 @@ static PyObject *region_open(PyObject *module, PyObject *args)
 static PyObject *region_open_new(PyObject *module, PyObject *args)
 {
     create_call call = {0};
-    PyObject *object;
     PyObject *shape;
     const char *type;
     PyObject *path = NULL;
     PyObject *made = NULL;
 
     (void)module;
-    if (!PyArg_ParseTuple(args, "OO&O!s", &object, PyUnicode_FSConverter, &path,
-                          &PyTuple_Type, &shape, &type)) {
+    if (!PyArg_ParseTuple(args, "O&O&O!s", wfp_comm_convert, &call.comm,
+                          PyUnicode_FSConverter, &path, &PyTuple_Type, &shape,
+                          &type)) {
         return NULL;
     }
-    call.comm = wfp_comm_get(object);
     call.path = PyBytes_AsString(path);
-    if (call.comm != NULL && call.path != NULL &&
-        create_type(type, &call.type) == 0 &&
+    if (create_type(type, &call.type) == 0 &&
         create_shape(shape, &call.dims, call.shape) == 0) {
         made = create_run(&call, create_open_new);
     }

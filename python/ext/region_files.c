@@ -11,7 +11,6 @@ typedef struct files_call {
     wfp_comm *comm;
     const char **paths;
     size_t count;
-    const char *path; /* where there is one only, `paths` points here */
     weft_file_options options;
 } files_call;
 
@@ -42,10 +41,9 @@ static int files_open(files_call *call, PyObject *self, PyObject *comm,
     int past_cache = files_true(direct, false);
 
     call->hold = ((wfp_region *)self)->hold;
-    call->comm = wfp_comm_get(comm);
     call->options.size = sizeof(call->options);
     call->options.direct = past_cache > 0;
-    return call->comm == NULL || past_cache < 0 ||
+    return !wfp_comm_convert(comm, &call->comm) || past_cache < 0 ||
                    wfp_args_u32(threads, "threads", &call->options.threads) < 0
                ? -1
                : 0;
@@ -105,64 +103,6 @@ static weft_status files_load_raw(const files_call *call)
                                 call->paths, call->count, &call->options);
 }
 
-static PyObject *files_with_path(files_call *call, PyObject *path,
-                                 files_function *function)
-{
-    PyObject *bytes = NULL;
-    PyObject *result = NULL;
-
-    if (!PyUnicode_FSConverter(path, &bytes)) {
-        return NULL;
-    }
-    call->path = PyBytes_AsString(bytes);
-    call->paths = &call->path;
-    call->count = 1;
-    if (call->path != NULL) {
-        result = files_run(call, function);
-    }
-    Py_DECREF(bytes);
-    return result;
-}
-
-PyObject *wfp_region_save(PyObject *self, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {
-        "save", 2, {"comm", "path", "threads", "direct", "progress", NULL}};
-    files_call call = {0};
-    PyObject *given[5];
-
-    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
-        files_open(&call, self, given[0], given[2], given[3]) < 0 ||
-        files_set_progress(&call, given[4]) < 0) {
-        return NULL;
-    }
-    return files_with_path(&call, given[1], files_save);
-}
-
-PyObject *wfp_region_load(PyObject *self, PyObject *const *args,
-                          Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const wfp_signature signature = {
-        "load",
-        2,
-        {"comm", "path", "threads", "direct", "verify", "progress", NULL}};
-    files_call call = {0};
-    PyObject *given[6];
-    int verify;
-
-    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
-        files_open(&call, self, given[0], given[2], given[3]) < 0) {
-        return NULL;
-    }
-    verify = files_true(given[4], true);
-    if (verify < 0 || files_set_progress(&call, given[5]) < 0) {
-        return NULL;
-    }
-    call.options.no_verify = !verify;
-    return files_with_path(&call, given[1], files_load);
-}
-
 /* Each path of a tuple as bytes, in a tuple that keeps them. */
 static PyObject *files_encode(PyObject *paths)
 {
@@ -207,6 +147,56 @@ static PyObject *files_with_paths(files_call *call, PyObject *paths,
     PyMem_Free(call->paths);
     Py_DECREF(encoded);
     return result;
+}
+
+static PyObject *files_with_path(files_call *call, PyObject *path,
+                                 files_function *function)
+{
+    PyObject *paths = PyTuple_Pack(1, path);
+    PyObject *result =
+        paths == NULL ? NULL : files_with_paths(call, paths, function);
+
+    Py_XDECREF(paths);
+    return result;
+}
+
+PyObject *wfp_region_save(PyObject *self, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {
+        "save", 2, {"comm", "path", "threads", "direct", "progress", NULL}};
+    files_call call = {0};
+    PyObject *given[5];
+
+    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
+        files_open(&call, self, given[0], given[2], given[3]) < 0 ||
+        files_set_progress(&call, given[4]) < 0) {
+        return NULL;
+    }
+    return files_with_path(&call, given[1], files_save);
+}
+
+PyObject *wfp_region_load(PyObject *self, PyObject *const *args,
+                          Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {
+        "load",
+        2,
+        {"comm", "path", "threads", "direct", "verify", "progress", NULL}};
+    files_call call = {0};
+    PyObject *given[6];
+    int verify;
+
+    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
+        files_open(&call, self, given[0], given[2], given[3]) < 0) {
+        return NULL;
+    }
+    verify = files_true(given[4], true);
+    if (verify < 0 || files_set_progress(&call, given[5]) < 0) {
+        return NULL;
+    }
+    call.options.no_verify = !verify;
+    return files_with_path(&call, given[1], files_load);
 }
 
 PyObject *wfp_region_load_raw(PyObject *self, PyObject *const *args,

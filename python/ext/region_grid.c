@@ -35,22 +35,6 @@ static int grid_tensor_place(wfp_grid *grid, const wfp_dl_tensor *t)
     }
 }
 
-/* Are its values what lies in memory, and may that be written to? */
-static bool grid_is_plain(const wfp_grid *grid, PyObject *tensor, uint8_t code,
-                          bool writable)
-{
-    int rare;
-
-    if (wfp_dl_is_whole(code)) {
-        return true;
-    }
-    rare = wfp_lazy_bits(tensor, grid->at, code == WFP_DL_COMPLEX);
-    if (rare == 0 && writable) {
-        rare = wfp_lazy_requires_grad(tensor);
-    }
-    return rare == 0;
-}
-
 static int grid_from_tensor(wfp_grid *grid, PyObject *object,
                             const wfp_dl_api *api, bool writable)
 {
@@ -81,7 +65,7 @@ static int grid_from_tensor(wfp_grid *grid, PyObject *object,
             (t.strides == NULL ? compact : t.strides[i]) * (int64_t)grid->item;
         compact *= t.shape[i];
     }
-    return grid_is_plain(grid, object, t.code, writable) ? 0 : -1;
+    return wfp_lazy_is_rare(object, t.code, grid->at, writable) == 0 ? 0 : -1;
 }
 
 static int grid_from_view(wfp_grid *grid)

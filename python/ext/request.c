@@ -53,18 +53,6 @@ static wfp_operation *request_check(PyObject *self)
     return operation;
 }
 
-/* Is it over, and with which status? Lets go of the memory if so. */
-static int request_poll(wfp_operation *operation, int *done,
-                        weft_status *status)
-{
-    operation->comm->world->busy++;
-    Py_BEGIN_ALLOW_THREADS
-    *status = weft_request_test(operation->request, done);
-    Py_END_ALLOW_THREADS
-    operation->comm->world->busy--;
-    return *done ? wfp_operation_settle(operation, *status) : 0;
-}
-
 static weft_status request_wait_for(wfp_operation *operation, double seconds)
 {
     weft_status status;
@@ -152,33 +140,39 @@ static PyObject *request_wait(PyObject *self, PyObject *const *args,
     return Py_NewRef(operation->result == NULL ? Py_None : operation->result);
 }
 
-static PyObject *request_test(PyObject *self, PyObject *unused)
+/* Is it over? Lets go of the memory if so, and raises the error that it ended
+ * with, if asked to. */
+static PyObject *request_poll(PyObject *self, bool raises)
 {
     wfp_operation *operation = request_check(self);
     weft_status status;
     int done = 0;
 
-    (void)unused;
-    if (operation == NULL || request_poll(operation, &done, &status) < 0) {
+    if (operation == NULL) {
         return NULL;
     }
-    if (done && status != WEFT_OK) {
-        return wfp_raise(status);
+    operation->comm->world->busy++;
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_request_test(operation->request, &done);
+    Py_END_ALLOW_THREADS
+    operation->comm->world->busy--;
+    if (done && wfp_operation_settle(operation, status) < 0) {
+        return NULL;
     }
-    return PyBool_FromLong(done);
+    return done && raises && status != WEFT_OK ? wfp_raise(status)
+                                               : PyBool_FromLong(done);
+}
+
+static PyObject *request_test(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    return request_poll(self, true);
 }
 
 static PyObject *request_get_done(PyObject *self, void *unused)
 {
-    wfp_operation *operation = request_check(self);
-    weft_status status;
-    int done = 0;
-
     (void)unused;
-    if (operation == NULL || request_poll(operation, &done, &status) < 0) {
-        return NULL;
-    }
-    return PyBool_FromLong(done);
+    return request_poll(self, false);
 }
 
 static void request_call(PyObject *self, PyObject *function)

@@ -125,22 +125,6 @@ static bool tensor_describe(wfp_array *a, const wfp_dl_tensor *t)
     return true;
 }
 
-/* What the table does not tell. */
-static wfp_opened tensor_check_lazy(const wfp_array *a, PyObject *tensor,
-                                    uint8_t code, unsigned access)
-{
-    int rare;
-
-    if (wfp_dl_is_whole(code)) {
-        return WFP_OPENED;
-    }
-    rare = wfp_lazy_bits(tensor, a->data, code == WFP_DL_COMPLEX);
-    if (rare == 0 && (access & WFP_WRITE) != 0) {
-        rare = wfp_lazy_requires_grad(tensor);
-    }
-    return rare < 0 ? WFP_RAISED : rare ? WFP_RARE : WFP_OPENED;
-}
-
 /* Who holds the memory: the tensor itself during a call. For longer, a tensor
  * of our own on the same storage, since the caller can give his another one
  * (x.data = ...), or resize it, at any time. */
@@ -164,7 +148,10 @@ wfp_opened wfp_tensor_open(wfp_array *a, PyObject *tensor,
     if (api->borrow_from_object(holder, &t) != 0) {
         PyErr_Clear(); /* weft._arrays knows a better text, or a way */
     } else if (tensor_describe(a, &t)) {
-        opened = tensor_check_lazy(a, tensor, t.code, access);
+        int rare = wfp_lazy_is_rare(tensor, t.code, a->data,
+                                    (access & WFP_WRITE) != 0);
+
+        opened = rare < 0 ? WFP_RAISED : rare ? WFP_RARE : WFP_OPENED;
     }
     if (opened != WFP_OPENED) {
         Py_DECREF(holder);
