@@ -74,39 +74,31 @@ static int world_interrupted(void *ctx)
     return raised;
 }
 
-/* Make the world over a table of this host: (name, rank, size). */
-static weft_status create_by_name(PyObject *named, weft_world_options *options,
-                                  weft_world **out)
+/* Make the world, over a table of this host if `named` is (name, rank, size)
+ * and not NULL. */
+static weft_status world_make(PyObject *named, weft_world_options *options,
+                              weft_world **out)
 {
     weft_boot *boot = NULL;
-    const char *name;
-    unsigned rank;
-    unsigned size;
-    weft_status status;
+    const char *name = NULL;
+    unsigned rank = 0;
+    unsigned size = 0;
+    weft_status status = WEFT_OK;
 
-    if (!PyArg_ParseTuple(named, "sII", &name, &rank, &size)) {
+    if (named != NULL && !PyArg_ParseTuple(named, "sII", &name, &rank, &size)) {
         PyErr_Clear();
         return weft_boot_fail(WEFT_ERR_INVALID,
                               "boot must be a tuple (name, rank, size)");
     }
     Py_BEGIN_ALLOW_THREADS
-    status = weft_boot_open_local(name, rank, size, &boot);
-    if (status == WEFT_OK) {
+    if (named != NULL) {
+        status = weft_boot_open_local(name, rank, size, &boot);
         options->boot = boot;
-        status = weft_world_create(options, out);
-        weft_boot_close(boot);
     }
-    Py_END_ALLOW_THREADS
-    return status;
-}
-
-static weft_status create_by_table(weft_world_options *options,
-                                   weft_world **out)
-{
-    weft_status status;
-
-    Py_BEGIN_ALLOW_THREADS
-    status = weft_world_create(options, out);
+    if (status == WEFT_OK) {
+        status = weft_world_create(options, out);
+    }
+    weft_boot_close(boot);
     Py_END_ALLOW_THREADS
     return status;
 }
@@ -142,8 +134,7 @@ static PyObject *world_create(PyObject *module, PyObject *const *args,
             return NULL;
         }
     }
-    status = by_name ? create_by_name(given[0], &options, &world)
-                     : create_by_table(&options, &world);
+    status = world_make(by_name ? given[0] : NULL, &options, &world);
     if (status == WEFT_OK) {
         result = world_wrap(world);
     } else if (with_boot) {
