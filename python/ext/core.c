@@ -141,18 +141,31 @@ PyMODINIT_FUNC PyInit__core(void);
 PyMODINIT_FUNC PyInit__core(void)
 {
     static int (*const setup[])(PyObject *) = {
-        wfp_status_setup,       wfp_op_setup,           wfp_lazy_setup,
-        wfp_array_setup,        wfp_world_setup,        wfp_comm_setup,
-        wfp_request_setup,      wfp_memory_setup,       wfp_message_setup,
-        wfp_window_setup,       wfp_region_setup,       wfp_region_create_setup,
-        wfp_region_files_setup, wfp_region_share_setup, wfp_region_rows_setup,
-        wfp_update_setup,
+        wfp_status_setup,  wfp_op_setup,     wfp_lazy_setup,
+        wfp_array_setup,   wfp_world_setup,  wfp_comm_setup,
+        wfp_request_setup, wfp_memory_setup, wfp_message_setup,
+        wfp_window_setup,  wfp_region_setup,
+    };
+    static PyMethodDef *const functions[] = {
+        wfp_op_functions,
+        wfp_world_functions,
+        wfp_region_create_functions,
+        wfp_region_files_functions,
+        wfp_region_share_functions,
+        wfp_region_rows_functions,
+        wfp_update_functions,
     };
     PyObject *module = PyModule_Create(&core_module);
 
     for (size_t i = 0; module != NULL && i < sizeof(setup) / sizeof(setup[0]);
          i++) {
         if (setup[i](module) < 0) {
+            Py_CLEAR(module);
+        }
+    }
+    for (size_t i = 0;
+         module != NULL && i < sizeof(functions) / sizeof(functions[0]); i++) {
+        if (PyModule_AddFunctions(module, functions[i]) < 0) {
             Py_CLEAR(module);
         }
     }

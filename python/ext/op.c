@@ -160,7 +160,7 @@ static PyType_Slot op_slots[] = {
     {0, NULL},
 };
 
-static PyMethodDef op_functions[] = {
+PyMethodDef wfp_op_functions[] = {
     {"premul_sum", op_premul_sum, METH_O,
      "premul_sum(factor, /)\n--\n\n"
      "The sum of each rank's elements times factor."},
@@ -190,8 +190,7 @@ static int op_add_constant(PyObject *module, int kind)
 int wfp_op_setup(PyObject *module)
 {
     if (wfp_type_add(module, "weft.Op", sizeof(op_object), 0, op_slots,
-                     &op_type) < 0 ||
-        PyModule_AddFunctions(module, op_functions) < 0) {
+                     &op_type) < 0) {
         return -1;
     }
     for (int kind = 0; kind < OPS; kind++) {

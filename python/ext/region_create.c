@@ -226,7 +226,7 @@ static PyObject *region_find(PyObject *module, PyObject *address)
     return wfp_region_wrap(hold);
 }
 
-static PyMethodDef create_functions[] = {
+PyMethodDef wfp_region_create_functions[] = {
     {"region_create", (PyCFunction)(void (*)(void))region_create,
      METH_VARARGS | METH_KEYWORDS,
      "region_create($module, /, comm, shape, type, place, device, reach, kind, "
@@ -244,8 +244,3 @@ static PyMethodDef create_functions[] = {
      "The RegionHandle of the memory at an address, or None."},
     {NULL, NULL, 0, NULL},
 };
-
-int wfp_region_create_setup(PyObject *module)
-{
-    return PyModule_AddFunctions(module, create_functions);
-}

@@ -282,7 +282,7 @@ static PyObject *file_verify(PyObject *module, PyObject *path)
     return status == WEFT_OK ? Py_NewRef(Py_None) : wfp_raise(status);
 }
 
-static PyMethodDef files_functions[] = {
+PyMethodDef wfp_region_files_functions[] = {
     {"file_describe", file_describe, METH_O,
      "file_describe($module, path, /)\n--\n\n"
      "What a file of a region, or a .npy, holds."},
@@ -291,8 +291,3 @@ static PyMethodDef files_functions[] = {
      "Compare every block of a file with its checksum."},
     {NULL, NULL, 0, NULL},
 };
-
-int wfp_region_files_setup(PyObject *module)
-{
-    return PyModule_AddFunctions(module, files_functions);
-}

@@ -388,7 +388,7 @@ static PyObject *rows_check(PyObject *module, PyObject *stream)
         name, (PyCFunction)(void (*)(void))(function), METH_FASTCALL, doc      \
     }
 
-static PyMethodDef rows_functions[] = {
+PyMethodDef wfp_region_rows_functions[] = {
     ROWS_METHOD("rows_gather", rows_gather,
                 "rows_gather($module, table, ids, out, bounds, threads, "
                 "deterministic, sort, clear, /)\n--\n\nTrue, if it was done."),
@@ -402,8 +402,3 @@ static PyMethodDef rows_functions[] = {
      "rows_check($module, stream, /)\n--\n\nweft_rows_check."},
     {NULL, NULL, 0, NULL},
 };
-
-int wfp_region_rows_setup(PyObject *module)
-{
-    return PyModule_AddFunctions(module, rows_functions);
-}

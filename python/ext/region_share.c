@@ -89,14 +89,9 @@ static PyObject *share_attach(PyObject *module, PyObject *args)
     return hold == NULL ? NULL : wfp_region_wrap(hold);
 }
 
-static PyMethodDef share_functions[] = {
+PyMethodDef wfp_region_share_functions[] = {
     {"region_attach", share_attach, METH_VARARGS,
      "region_attach($module, fd, offset, bytes, writable, /)\n--\n\n"
      "A RegionHandle on memory that another process exported."},
     {NULL, NULL, 0, NULL},
 };
-
-int wfp_region_share_setup(PyObject *module)
-{
-    return PyModule_AddFunctions(module, share_functions);
-}

@@ -297,7 +297,7 @@ static PyObject *rows_unique(PyObject *module, PyObject *const *args,
     return result;
 }
 
-static PyMethodDef update_functions[] = {
+PyMethodDef wfp_update_functions[] = {
     {"rows_update", (PyCFunction)(void (*)(void))rows_update, METH_FASTCALL,
      "rows_update($module, weights, states, ids, grads, rule, threads, /)\n"
      "--\n\nweft_rows_update; rule is (kind, decoupled, lr, weight_decay, eps, "
@@ -307,8 +307,3 @@ static PyMethodDef update_functions[] = {
      "threads, /)\n--\n\nweft_rows_unique."},
     {NULL, NULL, 0, NULL},
 };
-
-int wfp_update_setup(PyObject *module)
-{
-    return PyModule_AddFunctions(module, update_functions);
-}

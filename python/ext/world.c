@@ -403,7 +403,7 @@ static PyStructSequence_Desc peer_desc = {
     .n_in_sequence = 5,
 };
 
-static PyMethodDef world_functions[] = {
+PyMethodDef wfp_world_functions[] = {
     WFP_METHOD("create", world_create,
                "create($module, /, boot=None, settings=None)\n--\n\n"
                "Join the job; weft.init is the way to call it."),
@@ -413,10 +413,9 @@ static PyMethodDef world_functions[] = {
 int wfp_world_setup(PyObject *module)
 {
     peer_type = PyStructSequence_NewType(&peer_desc);
-    if (peer_type == NULL || PyModule_AddType(module, peer_type) < 0 ||
-        wfp_type_add(module, "weft.World", sizeof(wfp_world),
-                     Py_TPFLAGS_HAVE_GC, world_slots, &world_type) < 0) {
+    if (peer_type == NULL || PyModule_AddType(module, peer_type) < 0) {
         return -1;
     }
-    return PyModule_AddFunctions(module, world_functions);
+    return wfp_type_add(module, "weft.World", sizeof(wfp_world),
+                        Py_TPFLAGS_HAVE_GC, world_slots, &world_type);
 }
