@@ -54,10 +54,15 @@ static inline bool wf_args_overlap(const void *a, size_t a_bytes, const void *b,
            (x < y ? y - x < a_bytes : x - y < b_bytes);
 }
 
-static inline bool wf_args_overlap_in_part(const void *a, const void *b,
-                                           size_t bytes)
+/* One block on each side: in place, or without bytes in common. */
+static inline weft_status wf_args_in_part(const weft_comm *comm,
+                                          const void *src, const void *dst,
+                                          size_t bytes)
 {
-    return a != b && wf_args_overlap(a, bytes, b, bytes);
+    return src == dst || !wf_args_overlap(src, bytes, dst, bytes)
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_INVALID,
+                         "rank %u: src and dst overlap in part", comm->rank);
 }
 
 /* Check that the reduction is defined on the type. */
@@ -82,24 +87,16 @@ static inline wf_call wf_args_reduction(wf_call_kind kind, size_t n,
                      .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0};
 }
 
-/* A part for each rank, none of them too long or without memory. `*total`
- * becomes the number of all elements. */
-weft_status wf_args_parts(const weft_comm *comm, const weft_part *part,
-                          weft_dtype type, size_t *total);
+/* Check a call whose buffers and parts are filled in, by what the table says of
+ * its kind, and run it: to its end if `out` is NULL, else behind a request. A
+ * call that has no reduction, root or length of its own passes 0 for it. */
+weft_status wf_coll_call(wf_coll_op *op, weft_comm *comm, wf_call_kind kind,
+                         size_t n, weft_dtype type, weft_op how, uint32_t root,
+                         weft_request **out);
 
-/* Parts that are written must not have bytes in common. */
-weft_status wf_args_apart(const weft_comm *comm, const weft_part *part,
-                          weft_dtype type);
-
-/* A short form of the lengths, the same on ranks that pass the same. */
-uint32_t wf_args_parts_hash(const weft_comm *comm, const weft_part *part);
-
-/* Blocks of `bytes` for each rank must not be more than memory can hold. */
-weft_status wf_args_blocks(const weft_comm *comm, size_t bytes);
-
-/* One block and a set of blocks: they may share the block of `rank`, whole and
- * in place, and nothing else. Which of them is written does not matter. */
-weft_status wf_args_in_place(const wf_coll_op *op, wf_block one, bool src_set,
-                             uint32_t rank);
+/* Like wf_coll_call, with the buffers of a plain form. */
+weft_status wf_coll_plain(weft_comm *comm, wf_call_kind kind, const void *src,
+                          void *dst, size_t n, weft_dtype type, weft_op how,
+                          uint32_t root, weft_request **out);
 
 #endif
