@@ -17,8 +17,9 @@ typedef weft_status parse_fn(const char *text, void *field);
 typedef struct setting {
     const char *name;
     const char *fallback;
-    parse_fn *parse; /* NULL: read elsewhere, listed here for its help */
+    parse_fn *parse;
     size_t offset;
+    size_t room; /* of a text, which needs no parser; 0: of anything else */
     const char *help;
 } setting;
 
@@ -81,13 +82,18 @@ static weft_status parse_bytes(const char *text, void *field)
     return wf_parse_bytes(text, field);
 }
 
+/* Is it left to the library? */
+static bool parse_auto(const char *text, uint64_t *out)
+{
+    bool is_auto = strcmp(text, "auto") == 0;
+
+    *out = is_auto ? UINT64_MAX : *out;
+    return is_auto;
+}
+
 static weft_status parse_auto_bytes(const char *text, void *field)
 {
-    if (strcmp(text, "auto") == 0) {
-        *(uint64_t *)field = UINT64_MAX;
-        return WEFT_OK;
-    }
-    return wf_parse_bytes(text, field);
+    return parse_auto(text, field) ? WEFT_OK : wf_parse_bytes(text, field);
 }
 
 static weft_status parse_timeout(const char *text, void *field)
@@ -102,11 +108,7 @@ static weft_status parse_timeout(const char *text, void *field)
 
 static weft_status parse_auto_duration(const char *text, void *field)
 {
-    if (strcmp(text, "auto") == 0) {
-        *(uint64_t *)field = UINT64_MAX;
-        return WEFT_OK;
-    }
-    return wf_parse_duration(text, field);
+    return parse_auto(text, field) ? WEFT_OK : wf_parse_duration(text, field);
 }
 
 static weft_status parse_u32(const char *text, void *field)
@@ -155,7 +157,7 @@ static weft_status parse_cma(const char *text, void *field)
     return st;
 }
 
-static weft_status parse_name(const char *text, char *field, size_t room)
+static weft_status parse_text(const char *text, char *field, size_t room)
 {
     if (strlen(text) >= room) {
         return wf_fail(WEFT_ERR_INVALID, "'%s' is longer than %zu characters",
@@ -163,31 +165,6 @@ static weft_status parse_name(const char *text, char *field, size_t room)
     }
     snprintf(field, room, "%s", text);
     return WEFT_OK;
-}
-
-static weft_status parse_node(const char *text, void *field)
-{
-    return parse_name(text, field, sizeof(((wf_settings *)0)->node));
-}
-
-static weft_status parse_transports(const char *text, void *field)
-{
-    return parse_name(text, field, sizeof(((wf_settings *)0)->transports));
-}
-
-static weft_status parse_engine(const char *text, void *field)
-{
-    return parse_name(text, field, sizeof(((wf_settings *)0)->engine));
-}
-
-static weft_status parse_algorithm(const char *text, void *field)
-{
-    return parse_name(text, field, sizeof(((wf_settings *)0)->algorithm));
-}
-
-static weft_status parse_cuda_driver(const char *text, void *field)
-{
-    return parse_name(text, field, sizeof(((wf_settings *)0)->cuda_driver));
 }
 
 static weft_status parse_choice(const char *text, void *field,
@@ -221,63 +198,68 @@ static weft_status parse_huge(const char *text, void *field)
     return parse_choice(text, field, names, 3, "off, thp, hugetlb");
 }
 
-#define AT(field) offsetof(wf_settings, field)
+/* A field that `parse` fills in; one that holds a text; and none, for what is
+ * read elsewhere and listed for its help. */
+#define FIELD(parse, field) parse, offsetof(wf_settings, field), 0
+#define TEXT(field)                                                            \
+    NULL, offsetof(wf_settings, field), sizeof(((wf_settings *)0)->field)
+#define ELSEWHERE NULL, 0, 0
 
 static const setting table[] = {
-    {"LOG", "warn", parse_log, AT(log),
+    {"LOG", "warn", FIELD(parse_log, log),
      "What is logged: error, warn, info, debug or trace"},
-    {"TIMEOUT", "30m", parse_timeout, AT(timeout_ns),
+    {"TIMEOUT", "30m", FIELD(parse_timeout, timeout_ns),
      "How long an operation waits for its peers"},
-    {"BOOT_TIMEOUT", "5m", parse_timeout, AT(boot_timeout_ns),
+    {"BOOT_TIMEOUT", "5m", FIELD(parse_timeout, boot_timeout_ns),
      "How long joining the job waits for the other ranks"},
-    {"NODE", "", parse_node, AT(node),
+    {"NODE", "", TEXT(node),
      "Ranks with different names map no memory of each other, even on one "
      "host"},
-    {"TRANSPORTS", "auto", parse_transports, AT(transports),
+    {"TRANSPORTS", "auto", TEXT(transports),
      "Transports that may be used, with commas between (self,shm), the same "
      "on all ranks; they must be there. auto: all that are"},
-    {"ENGINE", "auto", parse_engine, AT(engine),
+    {"ENGINE", "auto", TEXT(engine),
      "The engine of all collectives, by name (shm, message), where it can "
      "serve"},
-    {"ALGORITHM", "auto", parse_algorithm, AT(algorithm),
+    {"ALGORITHM", "auto", TEXT(algorithm),
      "Algorithms of the message engine, as allreduce=ring,broadcast=binomial; "
      "auto, and for all others: by size and ranks"},
-    {"SPIN", "auto", parse_auto_duration, AT(spin_ns),
+    {"SPIN", "auto", FIELD(parse_auto_duration, spin_ns),
      "How long a wait polls before it yields its core"},
-    {"YIELD", "auto", parse_auto_duration, AT(yield_ns),
+    {"YIELD", "auto", FIELD(parse_auto_duration, yield_ns),
      "How long it then yields before it sleeps"},
-    {"HUGE", "thp", parse_huge, AT(huge),
+    {"HUGE", "thp", FIELD(parse_huge, huge),
      "Huge pages for shared memory: off, thp or hugetlb"},
-    {"SHM_RING_BYTES", "64K", parse_bytes, AT(ring_bytes),
+    {"SHM_RING_BYTES", "64K", FIELD(parse_bytes, ring_bytes),
      "Ring between each two ranks for messages; a power of two"},
-    {"SHM_EAGER", "8K", parse_bytes, AT(eager_bytes),
+    {"SHM_EAGER", "8K", FIELD(parse_bytes, eager_bytes),
      "Messages up to this size are copied through the ring at once"},
-    {"SHM_CMA", "auto", parse_cma, AT(cma),
+    {"SHM_CMA", "auto", FIELD(parse_cma, cma),
      "Read large messages and scatters straight from the sender's memory, "
      "where the kernel allows it: 1, 0, or auto: messages when ranks outnumber "
      "cores, scatters among three ranks and more"},
-    {"MESH_RANKS", "64", parse_u32, AT(mesh_ranks),
+    {"MESH_RANKS", "64", FIELD(parse_u32, mesh_ranks),
      "Up to so many ranks a host, each watches every other one"},
-    {"FLAT_BYTES", "auto", parse_auto_bytes, AT(flat_bytes),
+    {"FLAT_BYTES", "auto", FIELD(parse_auto_bytes, flat_bytes),
      "Up to this size every rank reduces all of an allreduce by itself"},
-    {"CHUNK_BYTES", "auto", parse_auto_bytes, AT(chunk_bytes),
+    {"CHUNK_BYTES", "auto", FIELD(parse_auto_bytes, chunk_bytes),
      "Piece in which a rank passes large data to the others"},
-    {"CUDA_DRIVER", "auto", parse_cuda_driver, AT(cuda_driver),
+    {"CUDA_DRIVER", "auto", TEXT(cuda_driver),
      "For tests: a library that replaces the CUDA driver"},
-    {"THREADS", "0", parse_u32, AT(threads),
+    {"THREADS", "0", FIELD(parse_u32, threads),
      "Threads of row operations on the CPU; 0: cores by ranks of the host"},
-    {"CUDA_LIBRARY", "auto", NULL, 0,
+    {"CUDA_LIBRARY", "auto", ELSEWHERE,
      "The file with the kernels for GPUs; auto: libweft_cuda.so beside "
      "libweft"},
-    {"CPU", "auto", NULL, 0,
+    {"CPU", "auto", ELSEWHERE,
      "Vector unit of the reduce kernels: auto, plain, avx2 or avx512"},
-    {"TORCH_BLOCKING_WAIT", "0", NULL, 0,
+    {"TORCH_BLOCKING_WAIT", "0", ELSEWHERE,
      "Calls of torch.distributed on CUDA tensors make the host wait, and raise "
      "where they fail: 1 or 0"},
-    {"RANK", "", NULL, 0, "This process's rank, when no launcher gives it"},
-    {"RANKS", "", NULL, 0, "Number of ranks, when no launcher gives it"},
-    {"JOB", "", NULL, 0, "Name of the job, the same on all its ranks"},
-    {"BOOT_DIR", "", NULL, 0,
+    {"RANK", "", ELSEWHERE, "This process's rank, when no launcher gives it"},
+    {"RANKS", "", ELSEWHERE, "Number of ranks, when no launcher gives it"},
+    {"JOB", "", ELSEWHERE, "Name of the job, the same on all its ranks"},
+    {"BOOT_DIR", "", ELSEWHERE,
      "Directory that all ranks see, through which they find each other"},
 };
 
@@ -296,18 +278,16 @@ static const char *setting_env(const setting *s)
 static weft_status setting_apply(const setting *s, const char *value,
                                  wf_settings *out)
 {
-    char why[WF_DETAIL_MAX / 2];
-    weft_status st;
+    weft_status st = WEFT_OK;
 
-    if (s->parse == NULL) {
-        return WEFT_OK;
+    if (s->room > 0) {
+        st = parse_text(value, (char *)out + s->offset, s->room);
+    } else if (s->parse != NULL) {
+        st = s->parse(value, (char *)out + s->offset);
     }
-    st = s->parse(value, (char *)out + s->offset);
-    if (st != WEFT_OK) {
-        snprintf(why, sizeof(why), "%s", weft_error_detail());
-        return wf_fail(st, "setting WEFT_%s: %s", s->name, why);
-    }
-    return WEFT_OK;
+    return st == WEFT_OK ? st
+                         : wf_fail(st, "setting WEFT_%s: %s", s->name,
+                                   weft_error_detail());
 }
 
 static const setting *setting_find(const char *name, size_t n)
@@ -333,7 +313,7 @@ static weft_status override_apply(const char *word, size_t n, wf_settings *out)
                        word);
     }
     s = setting_find(word, (size_t)(eq - word));
-    if (s == NULL || s->parse == NULL) {
+    if (s == NULL || (s->parse == NULL && s->room == 0)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "'%.*s' is not a setting that can be given in code "
                        "(weft doctor --settings lists them)",

@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/secret.h"
 #include "base/status.h"
@@ -267,9 +268,7 @@ static void dir_remove(const dir *d)
     const struct dirent *e;
 
     if (list == NULL) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
         return;
     }
     while ((e = readdir(list)) != NULL) {
@@ -287,12 +286,8 @@ static void dir_remove(const dir *d)
 
 static void dir_free(dir *d)
 {
-    if (d->fd >= 0) {
-        close(d->fd);
-    }
-    if (d->parent >= 0) {
-        close(d->parent);
-    }
+    wf_close(d->fd);
+    wf_close(d->parent);
     wf_free(d->path);
     wf_free(d);
 }

@@ -10,9 +10,9 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/time.h"
 #include "comm/ids.h"
 #include "comm/mail.h"
@@ -100,11 +100,9 @@ static void name_rank(const build *b, uint32_t member, char *text, size_t room)
 {
     const uint32_t rank = b->group.member[member];
     const wf_peer *p = &b->group.world->host->peer[rank];
-    char why[WF_DETAIL_MAX];
 
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
     snprintf(text, room, "rank %u (pid %d on %s): %.800s", rank, p->pid,
-             p->host, why);
+             p->host, weft_error_detail());
 }
 
 static weft_status lead_make(weft_comm *comm)
@@ -207,9 +205,7 @@ static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
     weft_status st;
 
     if (fd < 0 || t->bytes < segment_bytes(comm)) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
         return wf_fail(WEFT_ERR_MISMATCH,
                        "rank %u and rank %u differ in the settings that size a "
                        "communicator",
@@ -237,9 +233,7 @@ static weft_status follow_make(build *b, const ticket *t, int fd,
     weft_comm *comm = b->comm;
 
     if (own != WEFT_OK || !comm->one_node) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
     } else {
         own = attach_segment(comm, t, fd);
     }
@@ -277,9 +271,7 @@ static weft_status refused(const build *b, const ticket *t, int fd)
     weft_status st = wf_status_parse(t->status);
     char why[WF_DETAIL_MAX];
 
-    if (fd >= 0) {
-        close(fd);
-    }
+    wf_close(fd);
     wf_fail(st, "%s", t->text);
     name_rank(b, 0, why, sizeof(why));
     return wf_fail(st, "%s", why);

@@ -37,18 +37,27 @@ typedef struct splitting {
     uint32_t *members; /* of the caller's colour; NULL likewise */
 } splitting;
 
-/* All members have come to make a communicator. The number of this call keeps
- * its mail apart from that of the next. */
-static weft_status begin_create(weft_comm *comm, uint32_t *sequence)
-{
-    wf_call call = {.kind = WF_CALL_CREATE};
-
-    return comm->world->parts->agree(comm, &call, sequence);
-}
-
 static uint64_t salt_of(const weft_comm *comm, uint32_t sequence)
 {
     return (uint64_t)comm->id << 32 | sequence;
+}
+
+/* All members have come to make a communicator. The number of this call keeps
+ * its mail apart from that of the next. */
+static weft_status begin_create(weft_comm *comm, uint64_t *salt)
+{
+    wf_call call = {.kind = WF_CALL_CREATE};
+    uint32_t sequence = 0;
+    weft_status st = comm->world->parts->agree(comm, &call, &sequence);
+
+    *salt = salt_of(comm, sequence);
+    return st;
+}
+
+static weft_status malformed(const splitting *s, uint32_t from)
+{
+    wf_fail(WEFT_ERR_PROTOCOL, "rank %u: malformed mail", from);
+    return wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
 }
 
 /* Everybody sends its wish to the first rank, which sends all of them back; or,
@@ -65,8 +74,7 @@ static weft_status collect_wishes(const splitting *s, wish *failed)
         st = wf_mail_take(&s->group, r, s->key, &one, &n, NULL);
         if (st == WEFT_OK &&
             (n != sizeof(one) || one.rank != r || one.status > 0)) {
-            wf_fail(WEFT_ERR_PROTOCOL, "rank %u: malformed mail", r);
-            st = wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
+            st = malformed(s, r);
         }
         if (one.status != WEFT_OK && failed->status == WEFT_OK) {
             *failed = one;
@@ -132,8 +140,7 @@ static weft_status take_letter(const splitting *s, uint32_t first)
         return fail_wish(&l.wish[0]);
     }
     if (n != expected || s->all == NULL) {
-        wf_fail(WEFT_ERR_PROTOCOL, "rank 0: malformed mail");
-        return wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
+        return malformed(s, 0);
     }
     memcpy(&s->all[first], &l, n);
     return WEFT_OK;
@@ -159,11 +166,7 @@ static weft_status check_wishes(const weft_comm *comm, const splitting *s)
     for (uint32_t r = 0; r < comm->size; r++) {
         good = good && s->all[r].rank == r;
     }
-    if (good) {
-        return WEFT_OK;
-    }
-    wf_fail(WEFT_ERR_PROTOCOL, "rank 0: malformed mail");
-    return wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
+    return good ? WEFT_OK : malformed(s, 0);
 }
 
 static int by_key_then_rank(const void *a, const void *b)
@@ -195,14 +198,12 @@ static uint32_t pick(const weft_comm *comm, wish *all, int64_t colour,
 static weft_status split(weft_comm *comm, splitting *s, weft_comm **out)
 {
     uint64_t salt;
-    uint32_t sequence;
     uint32_t n;
-    weft_status st = begin_create(comm, &sequence);
+    weft_status st = begin_create(comm, &salt);
 
     if (st != WEFT_OK) {
         return st;
     }
-    salt = salt_of(comm, sequence);
     s->group = wf_mail_group_of(comm);
     s->key = wf_mail_key(comm->member, comm->size, salt, WF_MAIL_COLOURS);
     st = comm->rank == 0 ? gather_wishes(s) : swap_wishes(s);
@@ -246,18 +247,17 @@ weft_status weft_comm_split(weft_comm *comm, int64_t colour, int64_t key,
 
 weft_status weft_comm_dup(weft_comm *comm, weft_comm **out)
 {
-    uint32_t sequence;
+    uint64_t salt;
     weft_status st;
 
     if (comm == NULL || out == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
     }
-    st = begin_create(comm, &sequence);
-    if (st != WEFT_OK) {
-        return st;
-    }
-    return wf_comm_build(comm->world, comm, comm->member, comm->size,
-                         salt_of(comm, sequence), comm->timeout_ns, out);
+    st = begin_create(comm, &salt);
+    return st == WEFT_OK
+               ? wf_comm_build(comm->world, comm, comm->member, comm->size,
+                               salt, comm->timeout_ns, out)
+               : st;
 }
 
 static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,

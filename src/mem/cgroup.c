@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/num.h"
 
 /* --- where our groups are ------------------------------------------------- */
@@ -225,9 +226,7 @@ static bool number_in(int dir, const char *name, const char *prefix,
     char *end;
 
     if (f == NULL) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
         return false;
     }
     while (!found && fgets(line, sizeof(line), f) != NULL) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/time.h"
@@ -119,9 +120,7 @@ static void host_free(wf_host *h)
     wf_watch_destroy(h->watch);
     wf_mailbox_destroy(h->mailbox);
     for (uint32_t i = 0; i < h->count; i++) {
-        if (h->link[i] >= 0) {
-            close(h->link[i]);
-        }
+        wf_close(h->link[i]);
     }
     wf_segment_close(&h->control);
     wf_free(h->peer);
@@ -414,9 +413,7 @@ weft_status wf_host_join(const weft_boot *boot, const wf_settings *settings,
     if (st == WEFT_OK) {
         st = host_connect(h, h->table, settings, listener, &patience);
     }
-    if (listener >= 0) {
-        close(listener);
-    }
+    wf_close(listener);
     if (st != WEFT_OK) {
         host_free(h);
         return st;

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/time.h"
@@ -81,9 +81,7 @@ weft_status wf_mailbox_create(wf_host *host, wf_mailbox **out)
 
 static void mail_free(wf_mail *m)
 {
-    if (m->fd >= 0) {
-        close(m->fd);
-    }
+    wf_close(m->fd);
     wf_free(m);
 }
 
@@ -193,9 +191,7 @@ void wf_mailbox_deliver(wf_mailbox *box, wf_packet *p, int fd)
     } else if (h->self == 0 && route(h, p->to) >= 0) {
         pass_on(box, p, fd);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
+    wf_close(fd);
 }
 
 uint64_t wf_host_starved_ns(wf_host *host)
@@ -222,7 +218,6 @@ void wf_host_on_mail(wf_host *host, wf_mail_fn *fn, void *ctx)
 static weft_status post_fail(const wf_host *host, uint32_t to, weft_status st)
 {
     const wf_peer *peer = &host->peer[to];
-    char why[256];
 
     if (st == WEFT_ERR_CLOSED) {
         st = wf_host_check(host, to);
@@ -231,9 +226,8 @@ static weft_status post_fail(const wf_host *host, uint32_t to, weft_status st)
                    : wf_fail(WEFT_ERR_PEER, "rank %u (pid %d on %s) went away",
                              to, peer->pid, peer->host);
     }
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
     return wf_fail(st, "rank %u could not mail rank %u (pid %d on %s): %s",
-                   host->rank, to, peer->pid, peer->host, why);
+                   host->rank, to, peer->pid, peer->host, weft_error_detail());
 }
 
 weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,

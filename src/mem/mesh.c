@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/time.h"
@@ -139,7 +140,6 @@ bool wf_mesh_lasts(const wf_host *h, const wf_patience *patience,
 static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
 {
     uint32_t rank = m->host->rank_of[local];
-    char why[256];
 
     if (st == WEFT_ERR_CLOSED) {
         return wf_mesh_lost(m->host, local);
@@ -147,9 +147,9 @@ static weft_status mesh_fail(const mesh *m, uint32_t local, weft_status st)
     if (st == WEFT_ERR_PEER || st == WEFT_ERR_ABORTED) {
         return st; /* it is not about this rank, or says enough */
     }
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
     return wf_fail(st, "rank %u (pid %d on %s): %s", rank,
-                   m->host->peer[rank].pid, m->host->peer[rank].host, why);
+                   m->host->peer[rank].pid, m->host->peer[rank].host,
+                   weft_error_detail());
 }
 
 static weft_status mesh_send(const mesh *m, uint32_t local, uint32_t kind,
@@ -280,9 +280,7 @@ static weft_status probe_missing(mesh *m)
             WEFT_ERR_CLOSED) {
             return wf_mesh_lost(h, i);
         }
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
     }
     return WEFT_OK;
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -254,16 +255,10 @@ void wf_watch_destroy(wf_watch *w)
         pthread_join(w->thread, NULL);
     }
     for (uint32_t i = 0; i < w->host->count; i++) {
-        if (w->pidfd[i] >= 0) {
-            close(w->pidfd[i]);
-        }
+        wf_close(w->pidfd[i]);
     }
-    if (w->epoll >= 0) {
-        close(w->epoll);
-    }
-    if (w->stop >= 0) {
-        close(w->stop);
-    }
+    wf_close(w->epoll);
+    wf_close(w->stop);
     wf_free(w->pidfd);
     wf_free(w);
 }

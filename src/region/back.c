@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/num.h"
 #include "region/region.h"
 
@@ -88,9 +89,7 @@ static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
         return st;
     }
     if (n != sizeof(l) || l.at != e.at || l.bytes != e.bytes) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "rank %u sent memory of the wrong size for %s", rank,
                        region->what);
@@ -176,9 +175,7 @@ weft_status wf_region_back(weft_region *region, weft_comm *comm,
             deadline);
     }
     region->made = region->made || st == WEFT_OK;
-    if (fd >= 0) {
-        close(fd);
-    }
+    wf_close(fd);
     return st;
 }
 
@@ -199,7 +196,7 @@ void wf_region_unback(weft_region *region, const wf_partition *part,
             }
         }
     }
-    if (least != UINT64_MAX) {
+    if (least != UINT64_MAX && region->storage->truncate != NULL) {
         region->storage->truncate(region->store, least);
     }
 }

@@ -105,7 +105,7 @@ typedef struct wf_storage {
     void (*discard)(void *state, uint64_t at, uint64_t bytes);
 
     /* Unmap the objects that begin at or behind `at`: of a stretch that is
-     * dropped, or of a growth that failed. Whole storage does nothing. */
+     * dropped, or of a growth that failed. Whole storage has none. */
     void (*truncate)(void *state, uint64_t at);
 
     /* A second, read-only mapping of the first `bytes`. */
@@ -123,6 +123,12 @@ typedef struct wf_storage {
      * ranks have of it stays theirs. Runs in a forked child, too. */
     void (*close)(void *state);
 } wf_storage;
+
+/* For storage on the CPU: its unview, and a descriptor as `descriptor` gives
+ * it, of the object `fd` whose rows begin at `at`. */
+void wf_storage_unview(void *state, void *view, uint64_t bytes);
+weft_status wf_storage_dup(int fd, const char *what, uint64_t at, int *out,
+                           uint64_t *offset);
 
 extern const wf_storage wf_storage_host;
 extern const wf_storage wf_storage_cuda;

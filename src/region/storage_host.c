@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/status.h"
@@ -153,9 +154,7 @@ static weft_status host_create(void *state, uint64_t at, uint64_t bytes,
     }
     if (st != WEFT_OK) {
         close(own);
-        if (sent >= 0) {
-            close(sent);
-        }
+        wf_close(sent);
         return st;
     }
     *out = sent;
@@ -227,12 +226,6 @@ static void host_discard(void *state, uint64_t at, uint64_t bytes)
     memset(h->base + until, 0, at + bytes - until);
 }
 
-static void host_truncate(void *state, uint64_t at)
-{
-    (void)state;
-    (void)at;
-}
-
 static weft_status host_view(void *state, uint64_t bytes, void **out)
 {
     const host_state *h = state;
@@ -254,24 +247,31 @@ static weft_status host_view(void *state, uint64_t bytes, void **out)
     return st;
 }
 
-static void host_unview(void *state, void *view, uint64_t bytes)
+void wf_storage_unview(void *state, void *view, uint64_t bytes)
 {
     (void)state;
     munmap(view, bytes);
+}
+
+weft_status wf_storage_dup(int fd, const char *what, uint64_t at, int *out,
+                           uint64_t *offset)
+{
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+
+    if (own < 0) {
+        return wf_fail_errno("another descriptor of %s", what);
+    }
+    *out = own;
+    *offset = at;
+    return WEFT_OK;
 }
 
 static weft_status host_descriptor(const void *state, int *out,
                                    uint64_t *offset)
 {
     const host_state *h = state;
-    int fd = fcntl(h->fd, F_DUPFD_CLOEXEC, 0);
 
-    if (fd < 0) {
-        return wf_fail_errno("another descriptor of %s", h->spec->what);
-    }
-    *out = fd;
-    *offset = 0;
-    return WEFT_OK;
+    return wf_storage_dup(h->fd, h->spec->what, 0, out, offset);
 }
 
 /* "7f12...-7f34..." begins a mapping in smaps, "Name: 17 kB" is a line of it.
@@ -314,9 +314,7 @@ static void host_close(void *state)
     host_state *h = state;
 
     munmap(h->base, h->reserve);
-    if (h->fd >= 0) {
-        close(h->fd);
-    }
+    wf_close(h->fd);
     wf_free(h);
 }
 
@@ -332,9 +330,8 @@ const wf_storage wf_storage_host = {
     .commit = host_commit,
     .access = host_access,
     .discard = host_discard,
-    .truncate = host_truncate,
     .view = host_view,
-    .unview = host_unview,
+    .unview = wf_storage_unview,
     .descriptor = host_descriptor,
     .huge_bytes = host_huge_bytes,
     .close = host_close,

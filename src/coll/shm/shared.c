@@ -2,9 +2,9 @@
 #include "coll/shm/shared.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "comm/mail.h"
 
 const shm_shared *shm_shared_find(const shm_shared *list, uint32_t rank,
@@ -74,9 +74,7 @@ static weft_status follow(weft_comm *comm, uint64_t key, shm_shared *s)
         return st;
     }
     if (n != sizeof(bytes) || bytes != s->bytes || fd < 0) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
         return wf_fail(WEFT_ERR_NOMEM,
                        "rank 0 could not make %u buffers of %zu bytes",
                        comm->size, s->bytes);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/status.h"
 
 static weft_status size_of(const wf_file *file, uint64_t *out)
@@ -67,12 +68,8 @@ void wf_file_go_direct(wf_file *file, bool writable)
 
 void wf_file_close(wf_file *file)
 {
-    if (file->direct >= 0) {
-        close(file->direct);
-    }
-    if (file->fd >= 0) {
-        close(file->fd);
-    }
+    wf_close(file->direct);
+    wf_close(file->fd);
     file->fd = -1;
     file->direct = -1;
 }
@@ -86,37 +83,46 @@ static int pick(const wf_file *file, uint64_t at, const void *buf, size_t n)
     return file->direct >= 0 && even ? file->direct : file->fd;
 }
 
-weft_status wf_file_read(const wf_file *file, uint64_t at, void *to, size_t n)
+/* Transfer as much as there is of `*n` bytes; `*at` and `*n` become where the
+ * rest begins and how long it is. Returns what the last call did, 1 if it moved
+ * something. */
+static int transfer(const wf_file *file, bool writes, char *p, uint64_t *at,
+                    size_t *n)
 {
-    char *p = to;
-    int fd = pick(file, at, to, n);
+    int fd = pick(file, *at, p, *n);
+    ssize_t moved = 1;
 
-    while (n > 0) {
-        ssize_t got = pread(fd, p, n, (off_t)at);
-
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (fd != file->fd && (got < 0 || got % WF_FILE_DIRECT_UNIT != 0)) {
+    while (*n > 0 && moved > 0) {
+        moved = writes ? pwrite(fd, p, *n, (off_t)*at)
+                       : pread(fd, p, *n, (off_t)*at);
+        if (moved < 0 && errno == EINTR) {
+            moved = 1;
+        } else if (fd != file->fd &&
+                   (moved < 0 || moved % WF_FILE_DIRECT_UNIT != 0)) {
             /* It wants larger multiples than we use, or it ends here. */
             fd = file->fd;
-            continue;
+            moved = 1;
+        } else if (moved > 0) {
+            p += moved;
+            *at += (uint64_t)moved;
+            *n -= (size_t)moved;
         }
-        if (got < 0) {
-            return wf_fail_errno("cannot read %s at byte %" PRIu64, file->name,
-                                 at);
-        }
-        if (got == 0) {
-            return wf_fail(WEFT_ERR_PROTOCOL,
-                           "%s ends at byte %" PRIu64
-                           ", where %zu more should follow",
-                           file->name, at, n);
-        }
-        p += got;
-        at += (uint64_t)got;
-        n -= (size_t)got;
     }
-    return WEFT_OK;
+    return moved > 0 ? 1 : (int)moved;
+}
+
+weft_status wf_file_read(const wf_file *file, uint64_t at, void *to, size_t n)
+{
+    int moved = transfer(file, false, to, &at, &n);
+
+    if (moved < 0) {
+        return wf_fail_errno("cannot read %s at byte %" PRIu64, file->name, at);
+    }
+    return moved > 0 ? WEFT_OK
+                     : wf_fail(WEFT_ERR_PROTOCOL,
+                               "%s ends at byte %" PRIu64
+                               ", where %zu more should follow",
+                               file->name, at, n);
 }
 
 /* A write past this limit would be a signal that ends the process. */
@@ -138,32 +144,13 @@ weft_status wf_file_check_limit(const char *name, uint64_t bytes)
 weft_status wf_file_write(const wf_file *file, uint64_t at, const void *from,
                           size_t n)
 {
-    const char *p = from;
-    int fd = pick(file, at, from, n);
     weft_status st = wf_file_check_limit(file->name, at + n);
 
-    if (st != WEFT_OK) {
-        return st;
+    if (st == WEFT_OK &&
+        transfer(file, true, (char *)(uintptr_t)from, &at, &n) <= 0) {
+        st = wf_fail_errno("cannot write %s at byte %" PRIu64, file->name, at);
     }
-    while (n > 0) {
-        ssize_t put = pwrite(fd, p, n, (off_t)at);
-
-        if (put < 0 && errno == EINTR) {
-            continue;
-        }
-        if (fd != file->fd && (put < 0 || put % WF_FILE_DIRECT_UNIT != 0)) {
-            fd = file->fd;
-            continue;
-        }
-        if (put <= 0) {
-            return wf_fail_errno("cannot write %s at byte %" PRIu64, file->name,
-                                 at);
-        }
-        p += put;
-        at += (uint64_t)put;
-        n -= (size_t)put;
-    }
-    return WEFT_OK;
+    return st;
 }
 
 weft_status wf_file_flush(const wf_file *file)

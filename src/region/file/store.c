@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/status.h"
 
 typedef struct file_state {
@@ -86,12 +87,8 @@ static weft_status file_create(void *state, uint64_t at, uint64_t bytes,
         *out = sent;
         return WEFT_OK;
     }
-    if (own >= 0) {
-        close(own);
-    }
-    if (sent >= 0) {
-        close(sent);
-    }
+    wf_close(own);
+    wf_close(sent);
     return st;
 }
 
@@ -182,12 +179,6 @@ static void file_discard(void *state, uint64_t at, uint64_t bytes)
     (void)bytes;
 }
 
-static void file_truncate(void *state, uint64_t at)
-{
-    (void)state;
-    (void)at;
-}
-
 static weft_status file_view(void *state, uint64_t bytes, void **out)
 {
     const file_state *f = state;
@@ -201,24 +192,13 @@ static weft_status file_view(void *state, uint64_t bytes, void **out)
     return WEFT_OK;
 }
 
-static void file_unview(void *state, void *view, uint64_t bytes)
-{
-    (void)state;
-    munmap(view, bytes);
-}
-
 static weft_status file_descriptor(const void *state, int *out,
                                    uint64_t *offset)
 {
     const file_state *f = state;
-    int fd = fcntl(f->fd, F_DUPFD_CLOEXEC, 0);
 
-    if (fd < 0) {
-        return wf_fail_errno("another descriptor of %s", f->spec->what);
-    }
-    *out = fd;
-    *offset = f->arg.header.data_at;
-    return WEFT_OK;
+    return wf_storage_dup(f->fd, f->spec->what, f->arg.header.data_at, out,
+                          offset);
 }
 
 static void file_close(void *state)
@@ -226,9 +206,7 @@ static void file_close(void *state)
     file_state *f = state;
 
     munmap(f->base, f->reserve);
-    if (f->fd >= 0) {
-        close(f->fd);
-    }
+    wf_close(f->fd);
     wf_free(f);
 }
 
@@ -258,9 +236,8 @@ const wf_storage wf_storage_file = {
     .commit = file_commit,
     .access = file_access,
     .discard = file_discard,
-    .truncate = file_truncate,
     .view = file_view,
-    .unview = file_unview,
+    .unview = wf_storage_unview,
     .descriptor = file_descriptor,
     .close = file_close,
 };

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/secret.h"
 #include "base/status.h"
 #include "comm/mail.h"
@@ -339,9 +340,7 @@ static weft_status replace(wf_temp *temp)
     if (st == WEFT_OK) {
         st = take_place(temp);
     }
-    if (lock >= 0) {
-        close(lock);
-    }
+    wf_close(lock);
     return st;
 }
 

@@ -4,6 +4,7 @@
  * to are never allocated, but for the first one, which the owner polls. */
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "mem/await.h"
@@ -150,9 +151,7 @@ static weft_status inbox_take(wf_port *port, shm_peer *peer,
     }
     if (n != sizeof(hello) || fd < 0 || hello.magic != WF_RING_MAGIC ||
         hello.version != WF_RING_VERSION) {
-        if (fd >= 0) {
-            close(fd);
-        }
+        wf_close(fd);
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "rank %u did not send its inbox as version %u has it; "
                        "do all ranks use the same weft?",
