@@ -317,7 +317,8 @@ void wf_ports_close(weft_world *world)
 {
     wf_ports *p = &world->ports;
 
-    if (p->count > 0 && !atomic_load(&world->host->orphan)) {
+    /* Without a communicator nothing was sent, and routes may be missing. */
+    if (world->comm != NULL && !atomic_load(&world->host->orphan)) {
         flush(world);
     }
     for (uint32_t i = p->prepared; i-- > 0;) {

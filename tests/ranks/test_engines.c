@@ -309,9 +309,10 @@ static void wrong_name_bare(void)
     weft_world *world = NULL;
 
     WT_STATUS(wt_join("ENGINE=warp", 0, &world), WEFT_ERR_INVALID);
-    WT_CHECK(strstr(weft_error_detail(),
-                    "no engine 'warp' (auto, alone, shm, message, added)") !=
-             NULL);
+    WT_CHECK(
+        strstr(weft_error_detail(),
+               "'warp' is not an engine (auto, alone, shm, message, added)") !=
+        NULL);
 }
 
 static void an_unknown_engine_is_refused_with_the_known_ones(void **state)
