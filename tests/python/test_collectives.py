@@ -197,5 +197,5 @@ def test_one_process_without_a_launcher_is_a_world_of_one(alone):
 
 def test_init_is_idempotent_and_refuses_other_arguments_the_second_time(alone):
     assert weft.init() is weft.world()
-    with pytest.raises(weft.InvalidError, match="before"):
+    with pytest.raises(weft.InvalidError, match="already"):
         weft.init("alone")

@@ -191,7 +191,7 @@ def one_has_no_file(folder):
         lambda kind: weft.new_file(f"{folder}/new", (4, 2), kind),
         lambda kind: weft.from_file(f"{folder}/0", mmap=True, dtype=kind),
     ):
-        with pytest.raises(weft.MismatchError, match="rank 1 has another dtype than rank 0"):
+        with pytest.raises(weft.MismatchError, match="rank 1 has a different dtype than rank 0"):
             make(np.dtype("u4" if comm.rank == 1 else ">u4"))
     comm.barrier()
 
