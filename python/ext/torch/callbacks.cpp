@@ -7,9 +7,10 @@
 #include <deque>
 #include <mutex>
 #include <thread>
-#include <unistd.h>
 
 #include <c10/util/Exception.h>
+
+#include "forks.hpp"
 
 namespace weft_torch
 {
@@ -93,22 +94,10 @@ thread_local CallbackScope *innermost = nullptr;
 
 void run_elsewhere(std::function<void()> callback)
 {
-    static std::mutex mutex;
-    static Threads *threads = nullptr; /* outlives static destructors */
-    static pid_t owner = 0;
-    Threads *own;
+    /* Outlives static destructors. A forked child has none of its threads. */
+    static Threads *threads = new Renewed<Threads>;
 
-    {
-        std::lock_guard<std::mutex> lock(mutex);
-
-        /* A forked child has the object but none of its threads. */
-        if (owner != getpid()) {
-            owner = getpid();
-            threads = new Threads;
-        }
-        own = threads;
-    }
-    own->run(std::move(callback));
+    threads->run(std::move(callback));
 }
 
 CallbackScope::CallbackScope(const weft_comm *comm, uint64_t order)

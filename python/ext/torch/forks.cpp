@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 #include <pthread.h>
+#include <set>
 
 namespace weft_torch
 {
@@ -13,13 +14,13 @@ namespace
 
 std::atomic<uint64_t> forks_so_far{0};
 
-/* Held over a fork, so that the list is whole in the child. */
-struct RenewableList {
+/* The lock is held over a fork, so that the list is whole in the child. */
+struct Renewables {
     std::mutex lock;
-    Renewable *first = nullptr;
+    std::set<Renewable *> all;
 };
 
-RenewableList &renewables();
+Renewables &renewables();
 
 void before_fork()
 {
@@ -31,33 +32,23 @@ void after_in_parent()
     renewables().lock.unlock();
 }
 
-} // namespace
-
-void renew_all()
-{
-    for (Renewable *r = renewables().first; r != nullptr; r = r->next_) {
-        r->renew();
-    }
-}
-
-namespace
-{
-
 void after_in_child()
 {
     forks_so_far++;
-    renew_all();
+    for (Renewable *renewable : renewables().all) {
+        renewable->renew();
+    }
     renewables().lock.unlock();
 }
 
-RenewableList &renewables()
+Renewables &renewables()
 {
-    static RenewableList *all = [] {
+    static Renewables *made = [] {
         pthread_atfork(before_fork, after_in_parent, after_in_child);
-        return new RenewableList; /* outlives static destructors */
+        return new Renewables; /* outlives static destructors */
     }();
 
-    return *all;
+    return *made;
 }
 
 } // namespace
@@ -69,25 +60,16 @@ uint64_t forks()
 
 Renewable::Renewable()
 {
-    RenewableList &all = renewables();
-    std::lock_guard<std::mutex> guard(all.lock);
+    std::lock_guard<std::mutex> guard(renewables().lock);
 
-    next_ = all.first;
-    at_ = &all.first;
-    all.first = this;
-    if (next_ != nullptr) {
-        next_->at_ = &next_;
-    }
+    renewables().all.insert(this);
 }
 
 Renewable::~Renewable()
 {
     std::lock_guard<std::mutex> guard(renewables().lock);
 
-    *at_ = next_;
-    if (next_ != nullptr) {
-        next_->at_ = at_;
-    }
+    renewables().all.erase(this);
 }
 
 } // namespace weft_torch

@@ -24,12 +24,6 @@ class Renewable
   protected:
     Renewable();
     ~Renewable();
-
-  private:
-    friend void renew_all();
-
-    Renewable *next_;
-    Renewable **at_; /* what points to this */
 };
 
 /* A lock that threads hold, or a condition that they wait for, while other
