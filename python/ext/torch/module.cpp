@@ -51,13 +51,12 @@ template <class T> void bind_work(py::module_ &module, const char *name)
         .def("exception", [](const T &work) { return work_exception(work); });
 }
 
-/* For tests: host tensors are staged as those of a device are. */
-void bind_double(py::module_ &module)
+/* For tests: the address of what makes streams, see Buffers; 0 for none. */
+void stage_host_tensors(uintptr_t make)
 {
-    module.def("_stage_host_tensors",
-               [](bool on) { weft_torch::Buffers::stages_host = on; });
-    module.def("_wait_for_staged", &weft_torch::wait_for_double_streams,
-               py::call_guard<py::gil_scoped_release>());
+    using weft_torch::Buffers;
+
+    Buffers::host_streams = reinterpret_cast<Buffers::MakeStream *>(make);
 }
 
 } // namespace
@@ -103,6 +102,6 @@ PYBIND11_MODULE(WEFT_SHIM_NAME, module)
     bind_work<weft_torch::Work>(module, "Work");
     bind_work<weft_torch::StagedWork>(module, "StagedWork");
     bind_work<weft_torch::WorkList>(module, "WorkList");
-    bind_double(module);
+    module.def("_stage_host_tensors", &stage_host_tensors);
     weft_torch::mpi::bind_mpi(module);
 }

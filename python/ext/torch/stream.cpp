@@ -154,8 +154,10 @@ class CudaStream : public StagingStream
 
 std::unique_ptr<StagingStream> make_stream(at::Device device)
 {
-    return device.is_cpu() ? make_double_stream()
-                           : std::make_unique<CudaStream>(device);
+    if (device.is_cpu()) {
+        return std::unique_ptr<StagingStream>(Buffers::host_streams.load()());
+    }
+    return std::make_unique<CudaStream>(device);
 }
 
 void wait_for_device(at::Device device)

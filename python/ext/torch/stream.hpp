@@ -3,8 +3,8 @@
  *
  * The shim knows devices through c10 only; two functions that c10 does not have
  * are looked up in the driver's library when they are needed, so that one build
- * serves torch with and without CUDA. For tests without a device there is a
- * double: host tensors, and a thread that plays the stream. */
+ * serves torch with and without CUDA. Tests without a device bring streams of
+ * their own, see Buffers. */
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -50,11 +50,6 @@ class StagingStream
 };
 
 std::unique_ptr<StagingStream> make_stream(at::Device device);
-
-/* The double, for tensors on the host, and the wait for all that was queued on
- * such streams. Which tensors are staged is up to Buffers. */
-std::unique_ptr<StagingStream> make_double_stream();
-void wait_for_double_streams();
 
 /* Make the host wait for what is queued on `device` so far. */
 void wait_for_device(at::Device device);

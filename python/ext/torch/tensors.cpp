@@ -54,7 +54,8 @@ using Unseen = at::AutoDispatchBelowADInplaceOrView;
 /* Can the library work on the memory of `t` itself? */
 bool on_host(const at::Tensor &t)
 {
-    return t.is_cpu() && !Buffers::stages_host.load(std::memory_order_relaxed);
+    return t.is_cpu() &&
+           Buffers::host_streams.load(std::memory_order_relaxed) == nullptr;
 }
 
 } // namespace

@@ -13,6 +13,7 @@
 namespace weft_torch
 {
 
+class StagingStream;
 using Tensors = std::vector<at::Tensor>;
 
 /* The library's name of a type in reductions, if it has one. Of unsigned
@@ -48,8 +49,10 @@ std::vector<weft_part> parts_of(const at::Tensor &whole, size_t pieces,
 class Buffers
 {
   public:
-    /* For tests without a device: take host tensors for those of one. */
-    static inline std::atomic<bool> stages_host{false};
+    /* For tests without a device, which set it: makes the streams of host
+     * tensors, which are then taken for those of a device. */
+    using MakeStream = StagingStream *();
+    static inline std::atomic<MakeStream *> host_streams{nullptr};
 
     /* Memory for a tensor that the operation reads, writes, or both. The
      * result is contiguous and on the host; it has the shape of `t`. */

@@ -63,12 +63,22 @@ def find() -> pathlib.Path | None:
 
 def build(verbose: bool = False) -> pathlib.Path:
     """Build the shim for the installed torch and return the file."""
+    target = _writable() / (identity() + ".so")
+    # One compilation, because nearly all of its time goes into torch's headers.
+    compile_library(sorted(SOURCES.rglob("*.cpp")), target, verbose)
+    for other in target.parent.glob(target.stem.rpartition("_")[0] + "_*.so"):
+        if other != target:
+            other.unlink()  # of sources that are not installed any more
+    _record(target)
+    return target
+
+
+def compile_library(sources: list[pathlib.Path], target: pathlib.Path, verbose: bool) -> None:
+    """Compile sources that may include the shim's and torch's headers."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if compiler is None:
         raise BuildError("there is no C++ compiler: install g++, or name one in CXX")
-    target = _writable() / (identity() + ".so")
-    # One compilation, because nearly all of its time goes into torch's headers.
-    units = "".join(f'#include "{path}"\n' for path in sorted(SOURCES.rglob("*.cpp")))
+    units = "".join(f'#include "{path}"\n' for path in sources)
     with tempfile.TemporaryDirectory() as scratch:
         output = pathlib.Path(scratch, target.name)
         options = [*_options(), *shlex.split(os.environ.get("CXXFLAGS", ""))]
@@ -87,11 +97,6 @@ def build(verbose: bool = False) -> pathlib.Path:
         # Ranks that start meanwhile find the old file or the new one.
         shutil.copy(output, target.with_suffix(".part"))
         os.replace(target.with_suffix(".part"), target)
-    for other in target.parent.glob(target.stem.rpartition("_")[0] + "_*.so"):
-        if other != target:
-            other.unlink()  # of sources that are not installed any more
-    _record(target)
-    return target
 
 
 def _record(target: pathlib.Path) -> None:

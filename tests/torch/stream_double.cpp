@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The double of a stream: a thread that does what is queued, in order. It runs
- * the staging, and above all its failures, where there is no device.
+ * the staging, and above all its failures, where there is no device. devices.py
+ * compiles it and hands it to the shim.
  *
  * It cannot hold the program's own work on its tensors back: that is done by
  * the host at once. So a test waits for the streams before it looks. */
@@ -13,11 +14,10 @@
 #include <mutex>
 #include <thread>
 
-namespace weft_torch
-{
-
 namespace
 {
+
+using namespace weft_torch;
 
 constexpr std::chrono::microseconds double_pause{50};
 
@@ -146,12 +146,15 @@ class DoubleStagingStream : public StagingStream
 
 } // namespace
 
-std::unique_ptr<StagingStream> make_double_stream()
+#define EXPORTED extern "C" __attribute__((visibility("default")))
+
+EXPORTED StagingStream *make_double_stream()
 {
-    return std::make_unique<DoubleStagingStream>();
+    return new DoubleStagingStream;
 }
 
-void wait_for_double_streams()
+/* Wait for all that was queued so far. */
+EXPORTED void wait_for_double_streams()
 {
     std::vector<std::shared_ptr<DoubleStream>> streams;
 
@@ -168,5 +171,3 @@ void wait_for_double_streams()
         DoubleEvent(*stream).wait();
     }
 }
-
-} // namespace weft_torch
