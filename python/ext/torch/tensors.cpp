@@ -12,11 +12,37 @@ namespace weft_torch
 namespace
 {
 
-/* Sums, products and bits of unsigned numbers are those of signed ones. */
-bool sign_matters(const c10d::ReduceOp &op)
+struct TypeRow {
+    at::ScalarType torch;
+    weft_dtype weft;
+    bool loses_sign = false;
+};
+
+/* The most used first. */
+constexpr TypeRow types[] = {
+    {at::kFloat, WEFT_F32},        {at::kBFloat16, WEFT_BF16},
+    {at::kDouble, WEFT_F64},       {at::kHalf, WEFT_F16},
+    {at::kLong, WEFT_I64},         {at::kInt, WEFT_I32},
+    {at::kShort, WEFT_I16},        {at::kChar, WEFT_I8},
+    {at::kByte, WEFT_U8},          {at::kBool, WEFT_BOOL},
+    {at::kComplexFloat, WEFT_C64}, {at::kComplexDouble, WEFT_C128},
+    {at::kUInt16, WEFT_I16, true}, {at::kUInt32, WEFT_I32, true},
+    {at::kUInt64, WEFT_I64, true},
+};
+
+/* In the order of c10d's. */
+constexpr weft_op_kind reductions[] = {
+    WEFT_OP_SUM,  WEFT_OP_AVG, WEFT_OP_PROD, WEFT_OP_MIN,        WEFT_OP_MAX,
+    WEFT_OP_BAND, WEFT_OP_BOR, WEFT_OP_BXOR, WEFT_OP_PREMUL_SUM,
+};
+static_assert(c10d::ReduceOp::SUM == 0 &&
+              c10d::ReduceOp::PREMUL_SUM == std::size(reductions) - 1);
+
+weft_op_kind kind_of(const c10d::ReduceOp &op)
 {
-    return op == c10d::ReduceOp::MIN || op == c10d::ReduceOp::MAX ||
-           op == c10d::ReduceOp::AVG;
+    TORCH_CHECK_VALUE(op.op_ < std::size(reductions), "weft: reduce operation ",
+                      int(op.op_), " is not supported");
+    return reductions[op.op_];
 }
 
 double premul_factor(const c10d::ReduceOp &op)
@@ -60,53 +86,28 @@ bool on_host(const at::Tensor &t)
 
 } // namespace
 
-std::optional<weft_dtype> type_of(at::ScalarType type, bool sign_matters)
+/* Sums, products and bits of unsigned numbers are those of signed ones. */
+std::optional<weft_dtype> type_of(at::ScalarType type, weft_op_kind op)
 {
-    switch (type) {
-    case at::kBool:
-        return WEFT_BOOL;
-    case at::kByte:
-        return WEFT_U8;
-    case at::kChar:
-        return WEFT_I8;
-    case at::kShort:
-        return WEFT_I16;
-    case at::kInt:
-        return WEFT_I32;
-    case at::kLong:
-        return WEFT_I64;
-    case at::kHalf:
-        return WEFT_F16;
-    case at::kBFloat16:
-        return WEFT_BF16;
-    case at::kFloat:
-        return WEFT_F32;
-    case at::kDouble:
-        return WEFT_F64;
-    case at::kComplexFloat:
-        return WEFT_C64;
-    case at::kComplexDouble:
-        return WEFT_C128;
-    case at::kUInt16:
-        return sign_matters ? std::nullopt : std::optional(WEFT_I16);
-    case at::kUInt32:
-        return sign_matters ? std::nullopt : std::optional(WEFT_I32);
-    case at::kUInt64:
-        return sign_matters ? std::nullopt : std::optional(WEFT_I64);
-    default:
-        return std::nullopt;
+    bool sign_matters =
+        op == WEFT_OP_MIN || op == WEFT_OP_MAX || op == WEFT_OP_AVG;
+
+    for (const TypeRow &row : types) {
+        if (row.torch == type && !(row.loses_sign && sign_matters)) {
+            return row.weft;
+        }
     }
+    return std::nullopt;
 }
 
 weft_dtype reduced_type(const at::Tensor &t, const c10d::ReduceOp &op)
 {
-    std::optional<weft_dtype> type = type_of(t.scalar_type(), sign_matters(op));
+    weft_op_kind kind = kind_of(op);
+    std::optional<weft_dtype> type = type_of(t.scalar_type(), kind);
 
     TORCH_CHECK_TYPE(type.has_value(), "weft: tensors of ", t.scalar_type(),
                      " can be moved, but not reduced by this operation");
     /* The library says so too, but of a tensor on a device only later. */
-    weft_op_kind kind = op == c10d::ReduceOp::PREMUL_SUM ? WEFT_OP_PREMUL_SUM
-                                                         : reduction(op).kind;
     TORCH_CHECK_VALUE(weft_op_applies(kind, *type) != 0, "weft: operation ",
                       weft_op_name(kind), " is not defined on ",
                       weft_dtype_name(*type));
@@ -115,38 +116,19 @@ weft_dtype reduced_type(const at::Tensor &t, const c10d::ReduceOp &op)
 
 weft_op reduction(const c10d::ReduceOp &op)
 {
-    switch (op.op_) {
-    case c10d::ReduceOp::SUM:
-        return WEFT_SUM;
-    case c10d::ReduceOp::AVG:
-        return WEFT_AVG;
-    case c10d::ReduceOp::PRODUCT:
-        return WEFT_PROD;
-    case c10d::ReduceOp::MIN:
-        return WEFT_MIN;
-    case c10d::ReduceOp::MAX:
-        return WEFT_MAX;
-    case c10d::ReduceOp::BAND:
-        return WEFT_BAND;
-    case c10d::ReduceOp::BOR:
-        return WEFT_BOR;
-    case c10d::ReduceOp::BXOR:
-        return WEFT_BXOR;
-    case c10d::ReduceOp::PREMUL_SUM:
-        return weft_premul_sum(premul_factor(op));
-    default:
-        TORCH_CHECK_VALUE(false, "weft: reduce operation ", int(op.op_),
-                          " is not supported");
-    }
+    weft_op_kind kind = kind_of(op);
+
+    return kind == WEFT_OP_PREMUL_SUM ? weft_premul_sum(premul_factor(op))
+                                      : weft_op_of(kind);
 }
 
-std::vector<weft_part> parts_of(const Tensors &list)
+std::vector<weft_part> parts_of(const Tensors &list, size_t unit)
 {
     std::vector<weft_part> parts;
 
     parts.reserve(list.size());
     for (const at::Tensor &t : list) {
-        parts.push_back(bytes_of(t));
+        parts.push_back({t.data_ptr(), t.nbytes() / unit});
     }
     return parts;
 }

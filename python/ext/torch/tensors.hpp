@@ -16,10 +16,10 @@ namespace weft_torch
 class StagingStream;
 using Tensors = std::vector<at::Tensor>;
 
-/* The library's name of a type in reductions, if it has one. Of unsigned
+/* The library's name of a type in a reduction, if it has one. Of unsigned
  * numbers it has the signed ones', which will do where the sign does not
  * matter. */
-std::optional<weft_dtype> type_of(at::ScalarType type, bool sign_matters);
+std::optional<weft_dtype> type_of(at::ScalarType type, weft_op_kind op);
 
 /* What to call the elements of `t` in a reduction by `op`; throws where the
  * library cannot reduce them. */
@@ -34,9 +34,10 @@ inline weft_part bytes_of(const at::Tensor &memory)
     return {memory.data_ptr(), memory.nbytes()};
 }
 
-/* One part for each tensor of a list, or of a tensor cut along dimension 0 in
- * equal pieces or in `splits`. */
-std::vector<weft_part> parts_of(const Tensors &list);
+/* One part for each tensor of a list, whose length is counted in units of so
+ * many bytes; or of a tensor cut along dimension 0 in equal pieces or in
+ * `splits`. */
+std::vector<weft_part> parts_of(const Tensors &list, size_t unit = 1);
 std::vector<weft_part> parts_of(const at::Tensor &whole, size_t pieces,
                                 const std::vector<int64_t> &splits);
 

@@ -43,8 +43,6 @@ Tensor axis_back(const Tensor &x, int64_t axis)
 
 void fill_identity(const Tensor &t, weft_op_kind op)
 {
-    bool whole = !t.is_floating_point() && t.scalar_type() != at::kBool;
-
     switch (op) {
     case WEFT_OP_PROD:
     case WEFT_OP_LAND:
@@ -52,20 +50,17 @@ void fill_identity(const Tensor &t, weft_op_kind op)
         return;
     case WEFT_OP_MIN:
     case WEFT_OP_MAX:
-        if (t.scalar_type() == at::kBool) {
-            t.fill_(op == WEFT_OP_MIN);
-        } else if (whole) {
-            bool least = op == WEFT_OP_MAX;
-            int64_t bits = 8 * int64_t(t.itemsize());
-            bool is_signed = t.scalar_type() != at::kByte;
-            int64_t top = is_signed ? int64_t((uint64_t(1) << (bits - 1)) - 1)
-                                    : (int64_t(1) << bits) - 1;
-
-            t.fill_(least ? (is_signed ? -top - 1 : 0) : top);
-        } else {
+        if (t.is_floating_point()) {
             double inf = std::numeric_limits<double>::infinity();
 
             t.fill_(op == WEFT_OP_MIN ? inf : -inf);
+        } else {
+            bool is_signed = c10::isSignedType(t.scalar_type());
+            int64_t bits =
+                t.scalar_type() == at::kBool ? 1 : 8 * int64_t(t.itemsize());
+            int64_t top = int64_t((uint64_t(1) << (bits - is_signed)) - 1);
+
+            t.fill_(op == WEFT_OP_MIN ? top : is_signed ? -top - 1 : 0);
         }
         return;
     case WEFT_OP_BAND:
@@ -99,9 +94,7 @@ Tensor plain(const Tensor &x)
 
 weft_dtype reduced_type(at::ScalarType type, weft_op_kind op, Kind kind)
 {
-    bool sign_matters =
-        op == WEFT_OP_MIN || op == WEFT_OP_MAX || op == WEFT_OP_AVG;
-    std::optional<weft_dtype> found = type_of(type, sign_matters);
+    std::optional<weft_dtype> found = type_of(type, op);
 
     TORCH_CHECK_TYPE(found, "weft.mpi: tensors of ", type,
                      " can be moved, but not reduced by ", weft_op_name(op));
