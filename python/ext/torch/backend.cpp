@@ -49,12 +49,10 @@ Backend::Backend(std::shared_ptr<Lease> lease,
     : c10d::Backend(int(weft_comm_rank(lease->comm())),
                     int(weft_comm_size(lease->comm()))),
       name_(std::move(name)), options_(std::move(options)),
-      lease_(std::move(lease)), last_(c10::intrusive_ptr<c10d::Work>())
+      lease_(std::move(lease)), staging_(options_->blocking_wait),
+      last_(c10::intrusive_ptr<c10d::Work>())
 {
     setTimeout(options_->timeout);
-    if (options_->blocking_wait) {
-        staging_.make_host_wait();
-    }
     init();
 }
 

@@ -2,6 +2,7 @@
 /* One call of a Backend method, on its way to the library. */
 #pragma once
 
+#include <ATen/core/ivalue.h>
 #include <functional>
 #include <memory>
 
@@ -9,6 +10,8 @@
 
 namespace weft_torch
 {
+
+using FuturePtr = c10::intrusive_ptr<c10::ivalue::Future>;
 
 struct Call {
     c10d::OpType type;

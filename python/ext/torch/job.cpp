@@ -108,42 +108,28 @@ void Job::request_over(weft_request *request, weft_status, void *ctx)
 /* Nothing here is touched after the lock is let go of: it may be gone. */
 void Job::part_over(const std::exception_ptr &error)
 {
-    Listeners listeners;
+    std::unique_lock<std::mutex> guard(mutex_);
 
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-
-        if (error_ == nullptr && !ended_) {
-            error_ = error;
-        }
-        if (--unfinished_ == 0 && !ended_) {
-            listeners = end();
-        }
+    if (error_ == nullptr && !ended_) {
+        error_ = error;
     }
-    for (auto &listener : listeners) {
-        run_elsewhere(std::move(listener));
+    if (--unfinished_ == 0 && !ended_) {
+        end(guard);
     }
 }
 
 void Job::cut_off(std::exception_ptr error)
 {
-    Listeners listeners;
+    std::unique_lock<std::mutex> guard(mutex_);
 
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-
-        if (ended_) {
-            return;
-        }
+    if (!ended_) {
         error_ = std::move(error);
-        listeners = end();
-    }
-    for (auto &listener : listeners) {
-        run_elsewhere(std::move(listener));
+        end(guard);
     }
 }
 
-Job::Listeners Job::end()
+/* Lets go of the lock. */
+void Job::end(std::unique_lock<std::mutex> &guard)
 {
     if (error_ != nullptr) {
         call_.buffers.poison();
@@ -156,7 +142,12 @@ Job::Listeners Job::end()
     __atomic_store_n(gate_.data_ptr<int32_t>(), 1, __ATOMIC_RELEASE);
     ended_ = true;
     changed_.notify_all();
-    return std::exchange(listeners_, {});
+    auto listeners = std::exchange(listeners_, {});
+
+    guard.unlock();
+    for (auto &listener : listeners) {
+        run_elsewhere(std::move(listener));
+    }
 }
 
 void Job::wait_started()
@@ -207,17 +198,14 @@ void Job::leave()
     }
 }
 
-void Job::block_current()
+void Job::block_current(bool host_waits, std::chrono::milliseconds timeout)
 {
+    if (host_waits || timeout != kNoTimeout) {
+        wait(timeout);
+        throw_error();
+    }
     leave();
     event_->block_current();
-}
-
-void Job::wait_and_block(std::chrono::milliseconds timeout)
-{
-    wait(timeout);
-    throw_error();
-    block_current();
 }
 
 void Job::abort()

@@ -86,10 +86,10 @@ class Job : public std::enable_shared_from_this<Job>
     /* Wait on the host, as for an operation on host tensors. */
     void wait(std::chrono::milliseconds timeout);
     /* Make the current stream wait. The host goes on without knowing how it
-     * ends; throws if it has failed already. */
-    void block_current();
-    /* The same after a wait on the host, which throws if it fails. */
-    void wait_and_block(std::chrono::milliseconds timeout);
+     * ends; throws if it has failed already. With a timeout, or if that is
+     * asked for, the host waits before, which throws if it fails. */
+    void block_current(bool host_waits = false,
+                       std::chrono::milliseconds timeout = kNoTimeout);
     /* End it now, for the caller; the library may still hold it. */
     void cut_off(std::exception_ptr error);
     void abort();
@@ -105,8 +105,6 @@ class Job : public std::enable_shared_from_this<Job>
     void when_ended(std::function<void()> fn);
 
   private:
-    using Listeners = std::vector<std::function<void()>>;
-
     static void start_now(void *job);
     static weft_request_fn request_over;
 
@@ -114,7 +112,7 @@ class Job : public std::enable_shared_from_this<Job>
     std::exception_ptr start_part(const Start &begin);
     void leave();
     void part_over(const std::exception_ptr &error);
-    Listeners end();
+    void end(std::unique_lock<std::mutex> &guard);
 
     Call call_;
     weft_comm *comm_;  /* while it has not ended */
@@ -133,7 +131,7 @@ class Job : public std::enable_shared_from_this<Job>
     bool left_ = false;  /* the host has gone on */
     bool ended_ = false; /* the gate is open */
     std::exception_ptr error_;
-    Listeners listeners_;
+    std::vector<std::function<void()>> listeners_;
 };
 
 /* Over on the device's time, which the host only asks about. */
@@ -143,24 +141,53 @@ class StagedWork : public c10d::Work
     StagedWork(std::shared_ptr<Job> job, bool host_waits, int rank,
                const std::string &title);
 
-    bool isCompleted() override;
+    bool isCompleted() override
+    {
+        return job_->completed();
+    }
     bool isSuccess() const override;
-    std::exception_ptr exception() const override;
+    std::exception_ptr exception() const override
+    {
+        return job_->error();
+    }
     int sourceRank() const override;
     Tensors result() override;
-    uint64_t getSequencenumber() const override;
-    void synchronize() override;
-    void blockCurrentStream() override;
-    bool wait(std::chrono::milliseconds timeout) override;
-    void abort() override;
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-    c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+    uint64_t getSequencenumber() const override
+    {
+        return job_->call().sequence;
+    }
+    /* The stream waits, the host goes on. */
+    void synchronize() override
+    {
+        job_->block_current();
+    }
+    void blockCurrentStream() override
+    {
+        job_->block_current();
+    }
+    bool wait(std::chrono::milliseconds timeout) override
+    {
+        job_->block_current(host_waits_, timeout);
+        return true;
+    }
+    void abort() override
+    {
+        job_->abort();
+    }
+    /* Completed when the operation has ended, not before: whoever waits for a
+     * future, as DDP does, is to see that it failed. */
+    FuturePtr getFuture() override;
+    FuturePtr getFutureResult() override;
 
   private:
+    /* The future in one of the slots; `made` if there is none yet. */
+    FuturePtr future_in(FuturePtr &slot, FuturePtr made,
+                        void (*complete)(Job &, c10::ivalue::Future &));
+
     std::shared_ptr<Job> job_;
     const bool host_waits_;
-    c10::intrusive_ptr<c10::ivalue::Future> future_;
-    c10::intrusive_ptr<c10::ivalue::Future> outcome_;
+    FuturePtr future_;
+    FuturePtr outcome_;
 };
 
 } // namespace weft_torch

@@ -17,19 +17,9 @@ StagedWork::StagedWork(std::shared_ptr<Job> job, bool host_waits, int rank,
 {
 }
 
-bool StagedWork::isCompleted()
-{
-    return job_->completed();
-}
-
 bool StagedWork::isSuccess() const
 {
     return job_->completed() && exception() == nullptr;
-}
-
-std::exception_ptr StagedWork::exception() const
-{
-    return job_->error();
 }
 
 int StagedWork::sourceRank() const
@@ -44,38 +34,6 @@ Tensors StagedWork::result()
 {
     job_->throw_error();
     return job_->call().outputs;
-}
-
-uint64_t StagedWork::getSequencenumber() const
-{
-    return job_->call().sequence;
-}
-
-/* The stream waits, the host goes on. */
-void StagedWork::synchronize()
-{
-    job_->block_current();
-}
-
-void StagedWork::blockCurrentStream()
-{
-    synchronize();
-}
-
-/* With a timeout, or if that is asked for, the host waits too. */
-bool StagedWork::wait(std::chrono::milliseconds timeout)
-{
-    if (host_waits_ || timeout != kNoTimeout) {
-        job_->wait_and_block(timeout);
-    } else {
-        job_->block_current();
-    }
-    return true;
-}
-
-void StagedWork::abort()
-{
-    job_->abort();
 }
 
 namespace
@@ -98,45 +56,46 @@ void complete_staged(Job &job, Future &future)
     }
 }
 
-} // namespace
-
-/* Completed when the operation has ended, not before: whoever waits for a
- * future, as DDP does, is to see that it failed. */
-c10::intrusive_ptr<Future> StagedWork::getFuture()
+void tell_outcome(Job &job, Future &outcome)
 {
-    {
-        std::lock_guard<std::mutex> guard(mutex_);
-
-        if (future_ != nullptr) {
-            return future_;
-        }
-        std::vector<c10::Device> devices;
-
-        if (!job_->device().is_cpu()) {
-            devices.push_back(job_->device());
-        }
-        future_ = c10::make_intrusive<Future>(
-            c10::ListType::create(c10::TensorType::get()), devices);
-    }
-    job_->when_ended(
-        [job = job_, future = future_] { complete_staged(*job, *future); });
-    return future_;
+    outcome.markCompleted(outcome_of(job.error()));
 }
 
-c10::intrusive_ptr<Future> StagedWork::getFutureResult()
+} // namespace
+
+FuturePtr StagedWork::future_in(FuturePtr &slot, FuturePtr made,
+                                void (*complete)(Job &, Future &))
 {
     {
         std::lock_guard<std::mutex> guard(mutex_);
 
-        if (outcome_ != nullptr) {
-            return outcome_;
+        if (slot != nullptr) {
+            return slot;
         }
-        outcome_ = c10::make_intrusive<Future>(c10::IntType::get());
+        slot = made;
     }
-    job_->when_ended([job = job_, outcome = outcome_] {
-        outcome->markCompleted(outcome_of(job->error()));
-    });
-    return outcome_;
+    job_->when_ended([job = job_, made, complete] { complete(*job, *made); });
+    return made;
+}
+
+FuturePtr StagedWork::getFuture()
+{
+    std::vector<c10::Device> devices;
+
+    if (!job_->device().is_cpu()) {
+        devices.push_back(job_->device());
+    }
+    return future_in(
+        future_,
+        c10::make_intrusive<Future>(
+            c10::ListType::create(c10::TensorType::get()), devices),
+        complete_staged);
+}
+
+FuturePtr StagedWork::getFutureResult()
+{
+    return future_in(outcome_, c10::make_intrusive<Future>(c10::IntType::get()),
+                     tell_outcome);
 }
 
 } // namespace weft_torch

@@ -49,11 +49,7 @@ c10::intrusive_ptr<c10d::Work> Staging::run(Call &&call, weft_comm *comm,
     if (async) {
         return c10::make_intrusive<StagedWork>(job, host_waits_, rank, title);
     }
-    if (host_waits_) {
-        job->wait_and_block(kNoTimeout);
-    } else {
-        job->block_current();
-    }
+    job->block_current(host_waits_);
     return nullptr;
 }
 

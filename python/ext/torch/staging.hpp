@@ -38,16 +38,13 @@ namespace weft_torch
 class Staging
 {
   public:
-    Staging() = default;
+    /* If `host_waits`, Work::wait and calls without a Work make it wait. */
+    explicit Staging(bool host_waits) : host_waits_(host_waits)
+    {
+    }
     ~Staging();
     Staging(const Staging &) = delete;
     Staging &operator=(const Staging &) = delete;
-
-    /* Have Work::wait and calls without a Work make the host wait. */
-    void make_host_wait()
-    {
-        host_waits_ = true;
-    }
 
     /* Queue `call`; null if the caller wants no Work. `lock` is held around
      * each start, so that the library sees one call at a time. */
@@ -73,7 +70,7 @@ class Staging
     void reap();
 
     std::mutex mutex_;
-    bool host_waits_ = false;
+    const bool host_waits_;
     std::map<std::pair<c10::DeviceIndex, bool>, std::unique_ptr<StagingStream>>
         streams_;
     std::list<std::shared_ptr<Job>> jobs_; /* what may still be under way */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "work.hpp"
 
-#include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
 
 #include "callbacks.hpp"
@@ -149,12 +148,7 @@ void Work::started()
 
 bool Work::over() const
 {
-    for (weft_request *request : requests_) {
-        if (!request_is_over(request)) {
-            return false;
-        }
-    }
-    return true;
+    return std::all_of(requests_.begin(), requests_.end(), request_is_over);
 }
 
 void Work::request_over(weft_request *, weft_status, void *ctx)
@@ -221,8 +215,8 @@ bool Work::has_futures() const
 
 void Work::tell_futures()
 {
-    c10::intrusive_ptr<Future> future;
-    c10::intrusive_ptr<Future> outcome;
+    FuturePtr future;
+    FuturePtr outcome;
     std::exception_ptr error;
 
     {
@@ -262,13 +256,6 @@ bool Work::isSuccess() const
     std::lock_guard<std::mutex> lock(mutex_);
 
     return completed_ && exception_ == nullptr;
-}
-
-std::exception_ptr Work::exception() const
-{
-    std::lock_guard<std::mutex> lock(mutex_);
-
-    return exception_;
 }
 
 Tensors Work::result()
@@ -312,10 +299,9 @@ void Work::abort()
 }
 
 /* The future in one of the slots, which is told when the operation is over. */
-c10::intrusive_ptr<Future> Work::future_in(c10::intrusive_ptr<Future> &slot,
-                                           const c10::TypePtr &type)
+FuturePtr Work::future_in(FuturePtr &slot, const c10::TypePtr &type)
 {
-    c10::intrusive_ptr<Future> future;
+    FuturePtr future;
 
     {
         std::lock_guard<std::mutex> lock(mutex_);
@@ -332,12 +318,12 @@ c10::intrusive_ptr<Future> Work::future_in(c10::intrusive_ptr<Future> &slot,
     return future;
 }
 
-c10::intrusive_ptr<Future> Work::getFuture()
+FuturePtr Work::getFuture()
 {
     return future_in(future_, c10::ListType::create(c10::TensorType::get()));
 }
 
-c10::intrusive_ptr<Future> Work::getFutureResult()
+FuturePtr Work::getFutureResult()
 {
     return future_in(outcome_, c10::IntType::get());
 }
@@ -403,9 +389,9 @@ Tensors WorkList::result()
     return all;
 }
 
-c10::intrusive_ptr<Future> WorkList::getFuture()
+FuturePtr WorkList::getFuture()
 {
-    c10::List<c10::intrusive_ptr<Future>> futures(
+    c10::List<FuturePtr> futures(
         c10::FutureType::create(c10::ListType::create(c10::TensorType::get())));
     std::vector<c10::Device> devices;
 

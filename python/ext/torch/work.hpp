@@ -43,7 +43,6 @@ class Work : public c10d::Work
     void started();
     bool isCompleted() override;
     bool isSuccess() const override;
-    std::exception_ptr exception() const override;
     int sourceRank() const override;
     Tensors result() override;
     void synchronize() override
@@ -51,8 +50,8 @@ class Work : public c10d::Work
     }
     bool wait(std::chrono::milliseconds timeout) override;
     void abort() override;
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-    c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+    FuturePtr getFuture() override;
+    FuturePtr getFutureResult() override;
     uint64_t getSequencenumber() const override
     {
         return call_.sequence;
@@ -63,9 +62,7 @@ class Work : public c10d::Work
     void watch();
     void settle();
     bool has_futures() const;
-    c10::intrusive_ptr<c10::ivalue::Future>
-    future_in(c10::intrusive_ptr<c10::ivalue::Future> &slot,
-              const c10::TypePtr &type);
+    FuturePtr future_in(FuturePtr &slot, const c10::TypePtr &type);
     void tell_futures();
     static weft_request_fn request_over;
 
@@ -78,8 +75,8 @@ class Work : public c10d::Work
     std::once_flag settled_;
     std::atomic<bool> done_{false};
     /* All under mutex_; a future is completed once. */
-    c10::intrusive_ptr<c10::ivalue::Future> future_;
-    c10::intrusive_ptr<c10::ivalue::Future> outcome_;
+    FuturePtr future_;
+    FuturePtr outcome_;
     bool future_completed_ = false;
     bool outcome_completed_ = false;
 };
@@ -97,7 +94,7 @@ class WorkList : public c10d::Work
     bool wait(std::chrono::milliseconds timeout) override;
     void abort() override;
     Tensors result() override;
-    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    FuturePtr getFuture() override;
 
   private:
     std::vector<c10::intrusive_ptr<c10d::Work>> works_;
