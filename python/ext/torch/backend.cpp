@@ -80,6 +80,25 @@ void Backend::number(Call &call)
     }
 }
 
+WorkPtr Backend::stage(Call &&call, Starts starts, const std::string &title)
+{
+    std::optional<Event> queued;
+
+    staging_.check(comm(), call.name);
+    staged_ = true;
+    if (!call.async) {
+        queued.emplace(title, call.inputs);
+    }
+    WorkPtr work = staging_.run(std::move(call), comm(), rank_, title, lock_,
+                                std::move(starts));
+    std::lock_guard<std::mutex> guard(lock_);
+
+    if (coalescing_ && work != nullptr) {
+        coalesced_.push_back(work);
+    }
+    return work;
+}
+
 void Backend::follow_staged(const char *what)
 {
     if (staged_) {

@@ -165,8 +165,15 @@ class Backend : public c10d::Backend
 
     weft_comm *comm() const;
     void check_rank(int64_t rank, const char *role, const char *what) const;
-    void check_root(int64_t root, const char *what) const;
     bool in_place(const at::Tensor &whole, const at::Tensor &part) const;
+    Tensors &list_of_ranks(std::vector<Tensors> &lists, const at::Tensor &own,
+                           const char *which, const char *what) const;
+    /* How a part of a call starts that has a coalesced form, too. */
+    auto reduces_all(const at::Tensor &memory, const c10d::ReduceOp &op) const;
+    auto gathers_into(Call &call, const at::Tensor &output,
+                      const at::Tensor &input) const;
+    auto scatters_into(Call &call, const at::Tensor &output,
+                       const at::Tensor &input, const c10d::ReduceOp &op) const;
     void number(Call &call);
     /* Before a call on the host: those on a device come first, and none of
      * them may have failed. */
@@ -177,18 +184,13 @@ class Backend : public c10d::Backend
     void look_for_signals(Clock::time_point &next);
     WorkPtr receive(Call &&call, Tensors &tensors, uint32_t from, int tag);
 
-    /* Carry out a call of `count` parts. start(i, out) gives part i to the
-     * library: as a request if `out` is there, else it returns when the part is
-     * done. */
+    /* Carry out a call of `count` parts, or of one; see Start in call.hpp. */
     template <class Start>
-    WorkPtr run(Call &&call, size_t count, const Start &start);
+    WorkPtr run(Call &&call, const Start *starts, size_t count);
     template <class Start> WorkPtr run(Call &&call, const Start &start);
-    WorkPtr run_all(Call &&call, const Starts &starts);
     template <class Start>
-    WorkPtr carry_out(Call &&call, size_t count, const Start &start);
-    template <class Start>
-    WorkPtr stage(Call &&call, size_t count, const Start &start,
-                  const std::string &title);
+    WorkPtr carry_out(Call &&call, const Start *starts, size_t count);
+    WorkPtr stage(Call &&call, Starts starts, const std::string &title);
 
     const std::string name_;
     c10::intrusive_ptr<GroupOptions> options_;

@@ -25,9 +25,19 @@ struct Call {
     uint64_t sequence = 0; /* among all calls of its group */
     uint64_t order = 0;    /* among its collectives */
 
-    Call(c10d::OpType type_, const char *name_, bool async_,
-         std::chrono::milliseconds timeout_ = c10d::kUnsetTimeout)
-        : type(type_), name(name_), async(async_), timeout(timeout_)
+    /* A collective. Options are those of any of them. */
+    template <class Options>
+    Call(c10d::OpType type_, const char *name_, const Options &options,
+         Tensors inputs_ = {}, Tensors outputs_ = {})
+        : type(type_), name(name_), async(options.asyncOp),
+          timeout(options.timeout), inputs(std::move(inputs_)),
+          outputs(std::move(outputs_))
+    {
+    }
+    /* A message, which is always started. */
+    Call(c10d::OpType type_, const char *name_, const Tensors &tensors)
+        : type(type_), name(name_), async(true), timeout(c10d::kUnsetTimeout),
+          inputs(tensors), outputs(tensors)
     {
     }
 };

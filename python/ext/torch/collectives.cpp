@@ -23,22 +23,6 @@ at::Tensor &only(Tensors &list, const char *what)
     return list[0];
 }
 
-/* The only list of a call that has one, with a tensor for each rank; `which`
- * is "input" or "output". */
-Tensors &only(std::vector<Tensors> &lists, size_t size, const char *which,
-              const char *what)
-{
-    TORCH_CHECK_VALUE(lists.size() == 1, "weft ", what,
-                      ": requires a single-element ", which,
-                      " list containing a list with ", size, " tensors");
-    TORCH_CHECK_VALUE(lists[0].size() == size, "weft ", what, ": Incorrect ",
-                      which, " list size ", lists[0].size(), ". ",
-                      char(std::toupper(which[0])), which + 1,
-                      " list size should be ", size,
-                      ", the number of ranks of the group");
-    return lists[0];
-}
-
 void check_type(const at::Tensor &t, const at::Tensor &like, const char *what)
 {
     TORCH_CHECK_TYPE(t.scalar_type() == like.scalar_type(), "weft ", what,
@@ -51,6 +35,14 @@ void check_types(const Tensors &list, const at::Tensor &like, const char *what)
     for (const at::Tensor &t : list) {
         check_type(t, like, what);
     }
+}
+
+void check_as_many(const Tensors &outputs, const Tensors &inputs,
+                   const char *what)
+{
+    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "weft ", what, ": ",
+                      outputs.size(), " outputs for ", inputs.size(),
+                      " inputs");
 }
 
 void check_alike(const at::Tensor &a, const at::Tensor &b, int64_t factor,
@@ -70,17 +62,6 @@ Tensors joined(const std::vector<Tensors> &lists)
         all.insert(all.end(), list.begin(), list.end());
     }
     return all;
-}
-
-/* Blocks of a reduction are counted in elements. */
-std::vector<weft_part> element_parts(const Tensors &list)
-{
-    std::vector<weft_part> parts;
-
-    for (const at::Tensor &t : list) {
-        parts.push_back({t.data_ptr(), size_t(t.numel())});
-    }
-    return parts;
 }
 
 at::Tensor written(Buffers &buffers, const at::Tensor &t, bool in_place)
@@ -105,18 +86,68 @@ void Backend::check_rank(int64_t rank, const char *role, const char *what) const
                       ")");
 }
 
-void Backend::check_root(int64_t root, const char *what) const
+/* The only list of a call that has one, with a tensor for each rank: all of the
+ * type of `own`, and this rank's of its length. `which` is "input" or "output".
+ */
+Tensors &Backend::list_of_ranks(std::vector<Tensors> &lists,
+                                const at::Tensor &own, const char *which,
+                                const char *what) const
 {
-    check_rank(root, "root", what);
+    TORCH_CHECK_VALUE(lists.size() == 1, "weft ", what,
+                      ": requires a single-element ", which,
+                      " list containing a list with ", size_, " tensors");
+    TORCH_CHECK_VALUE(lists[0].size() == size_t(size_), "weft ", what,
+                      ": Incorrect ", which, " list size ", lists[0].size(),
+                      ". ", char(std::toupper(which[0])), which + 1,
+                      " list size should be ", size_,
+                      ", the number of ranks of the group");
+    check_types(lists[0], own, what);
+    check_alike(lists[0][size_t(rank_)], own, 1, what);
+    return lists[0];
+}
+
+auto Backend::reduces_all(const at::Tensor &memory,
+                          const c10d::ReduceOp &op) const
+{
+    void *at = memory.data_ptr();
+
+    return later<weft_allreduce, weft_iallreduce>(
+        comm(), at, at, size_t(memory.numel()), reduced_type(memory, op),
+        reduction(op));
+}
+
+auto Backend::gathers_into(Call &call, const at::Tensor &output,
+                           const at::Tensor &input) const
+{
+    check_alike(output, input, size_, call.name);
+    weft_part src = bytes_of(call.buffers.in(input));
+    void *dst =
+        written(call.buffers, output, in_place(output, input)).data_ptr();
+
+    return later<weft_allgather, weft_iallgather>(comm(), src.at, dst, src.n,
+                                                  WEFT_U8);
+}
+
+auto Backend::scatters_into(Call &call, const at::Tensor &output,
+                            const at::Tensor &input,
+                            const c10d::ReduceOp &op) const
+{
+    check_alike(input, output, size_, call.name);
+    void *src = call.buffers.in(input).data_ptr();
+    void *dst =
+        written(call.buffers, output, in_place(input, output)).data_ptr();
+
+    return later<weft_reduce_scatter, weft_ireduce_scatter>(
+        comm(), src, dst, size_t(output.numel()), reduced_type(output, op),
+        reduction(op));
 }
 
 WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 {
-    Call call(OpType::BROADCAST, "broadcast", opts.asyncOp, opts.timeout);
+    Call call(OpType::BROADCAST, "broadcast", opts, tensors, tensors);
     at::Tensor &t = only(tensors, call.name);
 
-    check_root(opts.rootRank, call.name);
-    call.inputs = call.outputs = tensors;
+    check_rank(opts.rootRank, "root", call.name);
     at::Tensor memory =
         opts.rootRank == rank_ ? call.buffers.in(t) : call.buffers.out(t);
     weft_part part = bytes_of(memory);
@@ -128,48 +159,39 @@ WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
 
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
 {
-    Call call(OpType::ALLREDUCE, "all_reduce", opts.asyncOp, opts.timeout);
+    Call call(OpType::ALLREDUCE, "all_reduce", opts, tensors, tensors);
     at::Tensor &t = only(tensors, call.name);
 
     if (t.layout() == at::kSparse) {
         return allreduce_sparse(tensors, opts);
     }
-    call.inputs = call.outputs = tensors;
-    void *at = call.buffers.inout(t).data_ptr();
+    at::Tensor memory = call.buffers.inout(t);
 
-    return run(std::move(call),
-               later<weft_allreduce, weft_iallreduce>(
-                   comm(), at, at, size_t(t.numel()),
-                   reduced_type(t, opts.reduceOp), reduction(opts.reduceOp)));
+    return run(std::move(call), reduces_all(memory, opts.reduceOp));
 }
 
 WorkPtr
 Backend::allreduce_coalesced(Tensors &tensors,
                              const c10d::AllreduceCoalescedOptions &opts)
 {
-    Call call(OpType::ALLREDUCE_COALESCED, "all_reduce", opts.asyncOp,
-              opts.timeout);
+    Call call(OpType::ALLREDUCE_COALESCED, "all_reduce", opts, tensors,
+              tensors);
     Starts starts;
 
-    call.inputs = call.outputs = tensors;
     for (const at::Tensor &t : tensors) {
-        void *at = call.buffers.inout_apart(t).data_ptr();
-
-        starts.push_back(later<weft_allreduce, weft_iallreduce>(
-            comm(), at, at, size_t(t.numel()), reduced_type(t, opts.reduceOp),
-            reduction(opts.reduceOp)));
+        starts.push_back(
+            reduces_all(call.buffers.inout_apart(t), opts.reduceOp));
     }
-    return run_all(std::move(call), starts);
+    return run(std::move(call), starts.data(), starts.size());
 }
 
 WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 {
-    Call call(OpType::REDUCE, "reduce", opts.asyncOp, opts.timeout);
+    Call call(OpType::REDUCE, "reduce", opts, tensors, tensors);
     at::Tensor &t = only(tensors, call.name);
 
-    check_root(opts.rootRank, call.name);
+    check_rank(opts.rootRank, "root", call.name);
     bool root = opts.rootRank == rank_;
-    call.inputs = call.outputs = tensors;
     void *at = (root ? call.buffers.inout(t) : call.buffers.in(t)).data_ptr();
 
     return run(std::move(call),
@@ -182,13 +204,10 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
 WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
                            const c10d::AllgatherOptions &opts)
 {
-    Call call(OpType::ALLGATHER, "all_gather", opts.asyncOp, opts.timeout);
+    Call call(OpType::ALLGATHER, "all_gather", opts, inputs);
     at::Tensor &input = only(inputs, call.name);
-    Tensors &list = only(outputs, size_t(size_), "output", call.name);
+    Tensors &list = list_of_ranks(outputs, input, "output", call.name);
 
-    check_types(list, input, call.name);
-    check_alike(list[size_t(rank_)], input, 1, call.name);
-    call.inputs = inputs;
     call.outputs = list;
     void *src = call.buffers.in(input).data_ptr();
     std::vector<weft_part> parts = parts_of(call.buffers.out_apart(list));
@@ -200,18 +219,11 @@ WorkPtr Backend::allgather(std::vector<Tensors> &outputs, Tensors &inputs,
 WorkPtr Backend::_allgather_base(at::Tensor &output, at::Tensor &input,
                                  const c10d::AllgatherOptions &opts)
 {
-    Call call(OpType::_ALLGATHER_BASE, "_all_gather_base", opts.asyncOp,
-              opts.timeout);
+    Call call(OpType::_ALLGATHER_BASE, "_all_gather_base", opts, {input},
+              {output});
+    auto start = gathers_into(call, output, input);
 
-    check_alike(output, input, size_, call.name);
-    call.inputs = {input};
-    call.outputs = {output};
-    weft_part src = bytes_of(call.buffers.in(input));
-    void *dst =
-        written(call.buffers, output, in_place(output, input)).data_ptr();
-
-    return run(std::move(call), later<weft_allgather, weft_iallgather>(
-                                    comm(), src.at, dst, src.n, WEFT_U8));
+    return run(std::move(call), start);
 }
 
 /* Tensor i of every rank goes to list i of rank r, place r. */
@@ -219,16 +231,14 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs,
                                      Tensors &inputs,
                                      const c10d::AllgatherOptions &opts)
 {
-    Call call(OpType::ALLGATHER_COALESCED, "all_gather", opts.asyncOp,
-              opts.timeout);
+    Call call(OpType::ALLGATHER_COALESCED, "all_gather", opts, inputs,
+              joined(outputs));
     Starts starts;
 
     TORCH_CHECK_VALUE(outputs.size() == size_t(size_),
                       "weft all_gather_coalesced: output lists should be equal "
                       "to world size, ",
                       size_, ", not ", outputs.size());
-    call.inputs = inputs;
-    call.outputs = joined(outputs);
     for (size_t i = 0; i < inputs.size(); i++) {
         Tensors list;
 
@@ -245,51 +255,36 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs,
         starts.push_back(later<weft_allgatherv, weft_iallgatherv>(
             comm(), src, parts_of(call.buffers.out_apart(list)), WEFT_U8));
     }
-    return run_all(std::move(call), starts);
+    return run(std::move(call), starts.data(), starts.size());
 }
 
 WorkPtr
 Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                          const c10d::AllgatherOptions &opts)
 {
-    Call call(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced",
-              opts.asyncOp, opts.timeout);
+    Call call(OpType::_ALLGATHER_BASE, "all_gather_into_tensor_coalesced", opts,
+              inputs, outputs);
     Starts starts;
 
-    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "weft ", call.name, ": ",
-                      outputs.size(), " outputs for ", inputs.size(),
-                      " inputs");
-    call.inputs = inputs;
-    call.outputs = outputs;
+    check_as_many(outputs, inputs, call.name);
     for (size_t i = 0; i < inputs.size(); i++) {
-        check_alike(outputs[i], inputs[i], size_, call.name);
-        weft_part src = bytes_of(call.buffers.in(inputs[i]));
-        bool in = in_place(outputs[i], inputs[i]);
-
-        starts.push_back(later<weft_allgather, weft_iallgather>(
-            comm(), src.at, written(call.buffers, outputs[i], in).data_ptr(),
-            src.n, WEFT_U8));
+        starts.push_back(gathers_into(call, outputs[i], inputs[i]));
     }
-    return run_all(std::move(call), starts);
+    return run(std::move(call), starts.data(), starts.size());
 }
 
 WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
                         const c10d::GatherOptions &opts)
 {
-    Call call(OpType::GATHER, "gather", opts.asyncOp, opts.timeout);
+    Call call(OpType::GATHER, "gather", opts, inputs);
     at::Tensor &input = only(inputs, call.name);
     std::vector<weft_part> parts;
 
-    check_root(opts.rootRank, call.name);
-    call.inputs = inputs;
+    check_rank(opts.rootRank, "root", call.name);
     weft_part src = bytes_of(call.buffers.in(input));
     if (opts.rootRank == rank_) {
-        Tensors &list = only(outputs, size_t(size_), "output", call.name);
-
-        check_types(list, input, call.name);
-        check_alike(list[size_t(rank_)], input, 1, call.name);
-        call.outputs = list;
-        parts = parts_of(call.buffers.out_apart(list));
+        call.outputs = list_of_ranks(outputs, input, "output", call.name);
+        parts = parts_of(call.buffers.out_apart(call.outputs));
     } else {
         TORCH_CHECK_VALUE(joined(outputs).empty(),
                           "weft gather: requires empty output on non-root");
@@ -302,19 +297,14 @@ WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs,
 WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                          const c10d::ScatterOptions &opts)
 {
-    Call call(OpType::SCATTER, "scatter", opts.asyncOp, opts.timeout);
+    Call call(OpType::SCATTER, "scatter", opts, {}, outputs);
     at::Tensor &output = only(outputs, call.name);
     std::vector<weft_part> parts;
 
-    check_root(opts.rootRank, call.name);
-    call.outputs = outputs;
+    check_rank(opts.rootRank, "root", call.name);
     if (opts.rootRank == rank_) {
-        Tensors &list = only(inputs, size_t(size_), "input", call.name);
-
-        check_types(list, output, call.name);
-        check_alike(list[size_t(rank_)], output, 1, call.name);
-        call.inputs = list;
-        parts = parts_of(call.buffers.in(list));
+        call.inputs = list_of_ranks(inputs, output, "input", call.name);
+        parts = parts_of(call.buffers.in(call.inputs));
     } else {
         TORCH_CHECK_VALUE(joined(inputs).empty(),
                           "weft scatter: requires empty input on non-root");
@@ -329,16 +319,12 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
 WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
                                 const c10d::ReduceScatterOptions &opts)
 {
-    Call call(OpType::REDUCE_SCATTER, "reduce_scatter", opts.asyncOp,
-              opts.timeout);
+    Call call(OpType::REDUCE_SCATTER, "reduce_scatter", opts, {}, outputs);
     at::Tensor &output = only(outputs, call.name);
-    Tensors &list = only(inputs, size_t(size_), "input", call.name);
 
-    check_types(list, output, call.name);
-    check_alike(list[size_t(rank_)], output, 1, call.name);
-    call.inputs = list;
-    call.outputs = outputs;
-    std::vector<weft_part> parts = element_parts(call.buffers.in(list));
+    call.inputs = list_of_ranks(inputs, output, "input", call.name);
+    std::vector<weft_part> parts =
+        parts_of(call.buffers.in(call.inputs), output.itemsize());
     void *dst = call.buffers.out_apart(output).data_ptr();
 
     return run(std::move(call),
@@ -350,21 +336,11 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs,
 WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input,
                                       const c10d::ReduceScatterOptions &opts)
 {
-    Call call(OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base",
-              opts.asyncOp, opts.timeout);
+    Call call(OpType::_REDUCE_SCATTER_BASE, "_reduce_scatter_base", opts,
+              {input}, {output});
+    auto start = scatters_into(call, output, input, opts.reduceOp);
 
-    check_alike(input, output, size_, call.name);
-    call.inputs = {input};
-    call.outputs = {output};
-    void *src = call.buffers.in(input).data_ptr();
-    void *dst =
-        written(call.buffers, output, in_place(input, output)).data_ptr();
-
-    return run(std::move(call),
-               later<weft_reduce_scatter, weft_ireduce_scatter>(
-                   comm(), src, dst, size_t(output.numel()),
-                   reduced_type(output, opts.reduceOp),
-                   reduction(opts.reduceOp)));
+    return run(std::move(call), start);
 }
 
 WorkPtr
@@ -372,25 +348,15 @@ Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs,
                                          const c10d::ReduceScatterOptions &opts)
 {
     Call call(OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor_coalesced",
-              opts.asyncOp, opts.timeout);
+              opts, inputs, outputs);
     Starts starts;
 
-    TORCH_CHECK_VALUE(outputs.size() == inputs.size(), "weft ", call.name, ": ",
-                      outputs.size(), " outputs for ", inputs.size(),
-                      " inputs");
-    call.inputs = inputs;
-    call.outputs = outputs;
+    check_as_many(outputs, inputs, call.name);
     for (size_t i = 0; i < inputs.size(); i++) {
-        check_alike(inputs[i], outputs[i], size_, call.name);
-        void *src = call.buffers.in(inputs[i]).data_ptr();
-        bool in = in_place(inputs[i], outputs[i]);
-
-        starts.push_back(later<weft_reduce_scatter, weft_ireduce_scatter>(
-            comm(), src, written(call.buffers, outputs[i], in).data_ptr(),
-            size_t(outputs[i].numel()), reduced_type(outputs[i], opts.reduceOp),
-            reduction(opts.reduceOp)));
+        starts.push_back(
+            scatters_into(call, outputs[i], inputs[i], opts.reduceOp));
     }
-    return run_all(std::move(call), starts);
+    return run(std::move(call), starts.data(), starts.size());
 }
 
 WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
@@ -398,11 +364,9 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
                                std::vector<int64_t> &input_splits,
                                const c10d::AllToAllOptions &opts)
 {
-    Call call(OpType::ALLTOALL_BASE, "all_to_all", opts.asyncOp, opts.timeout);
+    Call call(OpType::ALLTOALL_BASE, "all_to_all", opts, {input}, {output});
 
     check_type(output, input, call.name);
-    call.inputs = {input};
-    call.outputs = {output};
     std::vector<weft_part> src =
         parts_of(call.buffers.in(input), size_t(size_), input_splits);
     std::vector<weft_part> dst =
@@ -415,7 +379,7 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input,
 WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs,
                           const c10d::AllToAllOptions &opts)
 {
-    Call call(OpType::ALLTOALL, "all_to_all", opts.asyncOp, opts.timeout);
+    Call call(OpType::ALLTOALL, "all_to_all", opts, inputs, outputs);
 
     TORCH_CHECK_VALUE(inputs.size() == size_t(size_) &&
                           outputs.size() == size_t(size_),
@@ -423,8 +387,6 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs,
                       size_, " ranks");
     check_types(outputs, inputs[0], call.name);
     check_types(inputs, inputs[0], call.name);
-    call.inputs = inputs;
-    call.outputs = outputs;
     std::vector<weft_part> src = parts_of(call.buffers.in(inputs));
     std::vector<weft_part> dst = parts_of(call.buffers.out_apart(outputs));
 
@@ -435,7 +397,7 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs,
 /* The only operation for which the host waits for a device. */
 WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
 {
-    Call call(OpType::BARRIER, "barrier", opts.asyncOp, opts.timeout);
+    Call call(OpType::BARRIER, "barrier", opts);
 
     if (opts.device && opts.device->type() != at::kCPU) {
         wait_for_device(*opts.device);

@@ -36,51 +36,37 @@ at::Tensor &only_message(Tensors &tensors)
     return tensors[0];
 }
 
-std::string listed(const std::vector<int> &ranks)
-{
-    std::string text;
-
-    for (int rank : ranks) {
-        text += (text.empty() ? "" : ", ") + std::to_string(rank);
-    }
-    return text;
-}
-
 } // namespace
 
 WorkPtr Backend::send(Tensors &tensors, int to, int tag)
 {
-    Call call(OpType::SEND, "send", true);
+    Call call(OpType::SEND, "send", tensors);
     at::Tensor &t = only_message(tensors);
 
     check_rank(to, "destination", call.name);
-    call.inputs = call.outputs = tensors;
     weft_part part = bytes_of(call.buffers.in(t));
 
-    return run(std::move(call), [c = comm(), part, to = uint32_t(to),
-                                 tag = tag_of(tag)](weft_request **out) {
-        return weft_isend(c, part.at, part.n, to, tag, out);
-    });
+    return run(std::move(call),
+               later<weft_send, weft_isend>(comm(), part.at, part.n,
+                                            uint32_t(to), tag_of(tag)));
 }
 
 WorkPtr Backend::receive(Call &&call, Tensors &tensors, uint32_t from, int tag)
 {
     at::Tensor &t = only_message(tensors);
 
-    call.inputs = call.outputs = tensors;
     call.message = std::make_unique<weft_message_info>();
+    weft_message_info *info = call.message.get();
     weft_part part = bytes_of(call.buffers.out(t));
 
     return run(std::move(call),
-               [c = comm(), part, from, tag = tag_of(tag),
-                info = call.message.get()](weft_request **out) {
-                   return weft_irecv(c, part.at, part.n, from, tag, info, out);
-               });
+               later<weft_recv, weft_irecv>(comm(), part.at, part.n, from,
+                                            tag_of(tag), info));
 }
 
 WorkPtr Backend::recv(Tensors &tensors, int from, int tag)
 {
-    Call call(OpType::RECV, "recv", true);
+    Call call(OpType::RECV, "recv", tensors);
 
     check_rank(from, "source", call.name);
     return receive(std::move(call), tensors, uint32_t(from), tag);
@@ -88,8 +74,8 @@ WorkPtr Backend::recv(Tensors &tensors, int from, int tag)
 
 WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)
 {
-    return receive(Call(OpType::RECVANYSOURCE, "recvAnySource", true), tensors,
-                   WEFT_ANY_SOURCE, tag);
+    return receive(Call(OpType::RECVANYSOURCE, "recvAnySource", tensors),
+                   tensors, WEFT_ANY_SOURCE, tag);
 }
 
 void Backend::tell(int to, uint32_t tag)
@@ -182,10 +168,10 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts,
             }
         }
     }
-    TORCH_CHECK(missing.empty(),
-                "[Rank 0]: ", missing.size() > 1 ? "Ranks " : "Rank ",
-                listed(missing), " failed to pass monitoredBarrier in ",
-                timeout.count(), " ms", why);
+    TORCH_CHECK(
+        missing.empty(), "[Rank 0]: ", missing.size() > 1 ? "Ranks " : "Rank ",
+        c10::Join(", ", missing), " failed to pass monitoredBarrier in ",
+        timeout.count(), " ms", why);
     for (int rank = 1; rank < size_; rank++) {
         tell(rank, tag + 1);
     }

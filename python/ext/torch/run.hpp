@@ -36,49 +36,23 @@ class CallTimeout
 };
 
 template <class Start>
-WorkPtr Backend::run(Call &&call, size_t count, const Start &start)
+WorkPtr Backend::run(Call &&call, const Start *starts, size_t count)
 {
     number(call);
     if (profiling()) {
         WEFT_RECORD_COMMS(call, rank_, size_, pg_uid_, pg_desc_);
-        return carry_out(std::move(call), count, start);
+        return carry_out(std::move(call), starts, count);
     }
-    return carry_out(std::move(call), count, start);
+    return carry_out(std::move(call), starts, count);
 }
 
 template <class Start>
-WorkPtr Backend::stage(Call &&call, size_t count, const Start &start,
-                       const std::string &title)
-{
-    Starts starts;
-    std::optional<Event> queued;
-
-    staging_.check(comm(), call.name);
-    staged_ = true;
-    if (!call.async) {
-        queued.emplace(title, call.inputs);
-    }
-    for (size_t i = 0; i < count; i++) {
-        starts.push_back(
-            [start, i](weft_request **out) { return start(i, out); });
-    }
-    WorkPtr work = staging_.run(std::move(call), comm(), rank_, title, lock_,
-                                std::move(starts));
-    std::lock_guard<std::mutex> guard(lock_);
-
-    if (coalescing_ && work != nullptr) {
-        coalesced_.push_back(work);
-    }
-    return work;
-}
-
-template <class Start>
-WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
+WorkPtr Backend::carry_out(Call &&call, const Start *starts, size_t count)
 {
     const std::string title = name_ + ":" + call.name;
 
     if (call.buffers.device()) {
-        return stage(std::move(call), count, start, title);
+        return stage(std::move(call), Starts(starts, starts + count), title);
     }
     follow_staged(call.name);
     std::lock_guard<std::mutex> guard(lock_);
@@ -89,7 +63,7 @@ WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
         CallTimeout limit(own, call.timeout);
 
         for (size_t i = 0; i < count; i++) {
-            check_waited(start(i, nullptr), call.name);
+            check_waited(starts[i](nullptr), call.name);
         }
         call.buffers.copy_back();
         return nullptr;
@@ -100,7 +74,7 @@ WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
     for (size_t i = 0; i < count; i++) {
         weft_request *request = nullptr;
 
-        check(start(i, &request), name);
+        check(starts[i](&request), name);
         work->add(request);
     }
     work->started();
@@ -109,15 +83,7 @@ WorkPtr Backend::carry_out(Call &&call, size_t count, const Start &start)
 
 template <class Start> WorkPtr Backend::run(Call &&call, const Start &start)
 {
-    return run(std::move(call), 1,
-               [start](size_t, weft_request **out) { return start(out); });
-}
-
-inline WorkPtr Backend::run_all(Call &&call, const Starts &starts)
-{
-    return run(
-        std::move(call), starts.size(),
-        [starts](size_t i, weft_request **out) { return starts[i](out); });
+    return run(std::move(call), &start, 1);
 }
 
 } // namespace weft_torch

@@ -3,6 +3,8 @@
  * in the order of ranks. Runs while the caller waits, in either form. */
 #include "backend.hpp"
 
+#include <numeric>
+
 #include "run.hpp"
 
 namespace weft_torch
@@ -17,12 +19,8 @@ at::Tensor gathered(weft_comm *comm, const at::Tensor &own,
                     const std::vector<int64_t> &rows)
 {
     std::vector<int64_t> shape = own.sizes().vec();
-    int64_t total = 0;
 
-    for (int64_t n : rows) {
-        total += n;
-    }
-    shape[0] = total;
+    shape[0] = std::accumulate(rows.begin(), rows.end(), int64_t(0));
     at::Tensor all = at::empty(shape, own.options());
     std::vector<weft_part> parts = parts_of(all, rows.size(), rows);
 
@@ -45,8 +43,8 @@ std::vector<int64_t> everybodys(weft_comm *comm, int64_t own)
 WorkPtr Backend::allreduce_sparse(Tensors &tensors,
                                   const c10d::AllreduceOptions &opts)
 {
-    Call call(c10d::OpType::_ALLREDUCE_SPARSE, "all_reduce", opts.asyncOp,
-              opts.timeout);
+    Call call(c10d::OpType::_ALLREDUCE_SPARSE, "all_reduce", opts, tensors,
+              tensors);
     const std::string title = name_ + ":all_reduce";
 
     TORCH_CHECK_VALUE(tensors.size() == 1 && tensors[0].layout() == at::kSparse,
@@ -60,7 +58,6 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors,
     at::Tensor own = t.coalesce().cpu();
 
     number(call);
-    call.inputs = call.outputs = tensors;
     follow_staged(call.name);
     {
         std::lock_guard<std::mutex> guard(lock_);
