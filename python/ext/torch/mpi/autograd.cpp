@@ -86,29 +86,22 @@ class OpNode : public Link
 
 /* What stands in a mark for the layer of transforms that a kernel is called
  * for. Collectives compare what all layers do together. */
-struct Layer {
+struct Layer : Transforms {
     int64_t grad = mark_grad;
     int64_t tangent = mark_tangent;
-    bool reverse = false;
-    bool forward = false;
-    bool outside = true; /* of all transforms */
 };
 
 Layer layer_here(Kind kind)
 {
-    Transforms here = transforms_here();
-    Layer layer;
+    Layer layer{transforms_here()};
 
-    layer.reverse = here.reverse;
-    layer.forward = here.forward;
-    layer.outside = here.level == 0;
-    if (here.derivatives > 0 && is_message(kind)) {
+    if (layer.derivatives > 0 && is_message(kind)) {
         TORCH_CHECK_NOT_IMPLEMENTED(
-            here.derivatives <= most_transforms, "weft.mpi ", name_of(kind),
+            layer.derivatives <= most_transforms, "weft.mpi ", name_of(kind),
             ": a message can be inside of ", most_transforms,
-            " transforms that differentiate, not ", here.derivatives);
+            " transforms that differentiate, not ", layer.derivatives);
         layer.grad = int64_t(1)
-                     << (mark_type_shift + 2 * (here.derivatives - 1));
+                     << (mark_type_shift + 2 * (layer.derivatives - 1));
         layer.tangent = layer.grad << 1;
     }
     return layer;
@@ -175,9 +168,10 @@ bool wants_node(const Args &args, const Tensor &x, Group &group, int64_t mark,
 bool wants_tangent(int64_t mark, bool traced, const Layer &layer)
 {
     using torch::autograd::ForwardADLevel;
-    bool here = layer.outside ? (mark & mark_tangents) == 0 &&
-                                    ForwardADLevel::try_get_by_idx(0) != nullptr
-                              : layer.forward;
+    bool here = layer.level == 0
+                    ? (mark & mark_tangents) == 0 &&
+                          ForwardADLevel::try_get_by_idx(0) != nullptr
+                    : layer.forward;
 
     return (mark & mark_backward) != 0 && !traced && here &&
            c10::AutogradState::get_tls_state().get_fw_grad_mode();
@@ -235,7 +229,7 @@ void add_derivatives(const Outcome &out, const Args &args, const Tensor &x,
 {
     Record record(args, group, x, out.told.number);
     bool in_backward =
-        wanted.grad && wanted.layer.outside && (mark & mark_backward) != 0;
+        wanted.grad && wanted.layer.level == 0 && (mark & mark_backward) != 0;
     Tensor tangent;
 
     if (args.kind == Kind::Recv && !wanted.traced) {
@@ -248,7 +242,13 @@ void add_derivatives(const Outcome &out, const Args &args, const Tensor &x,
         tangent = tangent_of(record, wanted.tangent, in_backward);
     }
     if (wanted.grad) {
-        set_node(out.y, owned(new OpNode(std::move(record))), *group, x, mark);
+        NodePtr node = owned(new OpNode(std::move(record)));
+
+        node->set_next_edges(torch::autograd::collect_next_edges(x));
+        torch::autograd::set_history(out.y, node);
+        if (!is_traced(out.y)) {
+            append_node(node, *group, mark);
+        }
     }
     if (tangent.defined()) {
         out.y._set_fw_grad(tangent, /*level=*/0, /*is_inplace_op=*/false);
@@ -332,16 +332,6 @@ bool is_computed_again(int64_t mark)
 {
     return (mark & (mark_backward | mark_is_tangent)) == 0 &&
            torch::autograd::get_current_graph_task_id() != -1;
-}
-
-void set_node(const Tensor &y, const NodePtr &node, Group &group,
-              const Tensor &x, int64_t mark)
-{
-    node->set_next_edges(torch::autograd::collect_next_edges(x));
-    torch::autograd::set_history(y, node);
-    if (!is_traced(y)) {
-        append_node(node, group, mark);
-    }
 }
 
 void append_node(const NodePtr &node, Group &group, int64_t mark)

@@ -12,11 +12,7 @@ namespace weft_torch::mpi
 Outcome with_derivatives(const Args &args, const Tensor &x,
                          const GroupPtr &group, int64_t mark, bool direct);
 
-/* Make `y` the result of `node`, which becomes the last of its communicator. */
-void set_node(const Tensor &y, const NodePtr &node, Group &group,
-              const Tensor &x, int64_t mark);
-
-/* The same of a node that is tied to its tensors already. */
+/* Make `node`, which is tied to its tensors, the last of its communicator. */
 void append_node(const NodePtr &node, Group &group, int64_t mark);
 
 /* Is this a forward operation in the midst of a backward pass, of a checkpoint

@@ -9,7 +9,6 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "mpi/calls.hpp"
-#include "mpi/trace.hpp"
 
 namespace weft_torch::mpi
 {
@@ -130,40 +129,28 @@ void bind_reductions(CommClass &cls)
     const py::arg_v op = arg("op") = int64_t(WEFT_OP_SUM);
 
     def_both<py::object>(cls, "Allreduce", &allreduce_call, op);
-    def_both<py::object, int64_t>(cls, "Reduce", &reduce_call, op,
-                                  arg("root") = 0);
+    def_both<py::object, int64_t>(
+        cls, "Reduce", plain_call<&Args::op, &Args::root>(Kind::Reduce), op,
+        arg("root") = 0);
     def_both<py::object, int64_t>(
         cls, "Reduce_scatter",
         [](Group &g, const Tensor &x, int64_t number, int64_t axis) {
-            return reduce_scatter_call(g, x, number, axis, std::nullopt);
+            return reduce_scatter_call(g, x, number, std::nullopt, axis);
         },
         op, arg("axis") = 0);
-    def_both<py::object>(
-        cls, "Scan",
-        [](Group &g, const Tensor &x, int64_t number) {
-            return scan_call(g, x, number, false);
-        },
-        op);
-    def_both<py::object>(
-        cls, "Exscan",
-        [](Group &g, const Tensor &x, int64_t number) {
-            return scan_call(g, x, number, true);
-        },
-        op);
-    def_both<py::object, Numbers, int64_t>(
-        cls, "_Reduce_scatterv",
-        [](Group &g, const Tensor &x, int64_t number, const Numbers &counts,
-           int64_t axis) {
-            return reduce_scatter_call(g, x, number, axis, counts);
-        },
-        op, arg("counts"), arg("axis") = 0);
+    def_both<py::object>(cls, "Scan", &scan_call<Kind::Scan>, op);
+    def_both<py::object>(cls, "Exscan", &scan_call<Kind::Exscan>, op);
+    def_both<py::object, Counts, int64_t>(cls, "_Reduce_scatterv",
+                                          &reduce_scatter_call, op,
+                                          arg("counts"), arg("axis") = 0);
 }
 
 void bind_moves(CommClass &cls)
 {
     using py::arg;
 
-    def_both<int64_t>(cls, "Bcast", &bcast_call, arg("root") = 0);
+    def_both<int64_t>(cls, "Bcast", plain_call<&Args::root>(Kind::Bcast),
+                      arg("root") = 0);
     def_both<int64_t, int64_t>(cls, "Gather", &gather_call, arg("axis") = 0,
                                arg("root") = 0);
     def_both<int64_t, int64_t, Counts>(cls, "Gatherv", &gatherv_call,
@@ -197,8 +184,9 @@ void bind_messages(CommClass &cls)
 
     def_both<int64_t, int64_t>(cls, "Send", &send_call, arg("dest"),
                                arg("tag") = 0);
-    def_both<int64_t, int64_t>(cls, "Recv", &receive_call, arg("source"),
-                               arg("tag") = 0);
+    def_both<int64_t, int64_t>(cls, "Recv",
+                               plain_call<&Args::peer, &Args::tag>(Kind::Recv),
+                               arg("source"), arg("tag") = 0);
     def_both<int64_t, int64_t, Tensor, int64_t, int64_t>(
         cls, "Sendrecv", &sendrecv_call, arg("dest"), arg("sendtag"),
         arg("like"), arg("source"), arg("recvtag"));
@@ -221,11 +209,14 @@ void bind_rest(CommClass &cls)
                  return start(self.group(), {{Kind::Barrier}, at::empty({0})});
              })
         .def("_halo",
-             method<Numbers, Numbers, Numbers, Numbers, Numbers>(&halo_call,
-                                                                 &carry_out),
+             method<Numbers, Numbers, Numbers, Numbers, Numbers>(
+                 plain_call<&Args::axes, &Args::low, &Args::high, &Args::below,
+                            &Args::above>(Kind::Halo),
+                 &carry_out),
              arg("x"), arg("axes"), arg("low"), arg("high"), arg("below"),
              arg("above"))
-        .def("Replicate", method<>(&replicate_call, &carry_out), arg("x"))
+        .def("Replicate", method<>(plain_call<>(Kind::Replicate), &carry_out),
+             arg("x"))
         .def("join", method<>(&join_call, &carry_out), arg("x"))
         .def(
             "Wait", [](const Comm &, Handle &handle) { return handle.wait(); },

@@ -118,16 +118,6 @@ Call allreduce_call(Group &group, const Tensor &x, int64_t op)
             x};
 }
 
-Call reduce_call(Group &, const Tensor &x, int64_t op, int64_t root)
-{
-    return {{.kind = Kind::Reduce, .op = op, .root = root}, x};
-}
-
-Call bcast_call(Group &, const Tensor &x, int64_t root)
-{
-    return {{.kind = Kind::Bcast, .root = root}, x};
-}
-
 Call gather_call(Group &group, const Tensor &x, int64_t axis, int64_t root)
 {
     Tensor row = at_least_1d(x);
@@ -231,7 +221,7 @@ Call scatter_call(Group &group, const Tensor &x, int64_t axis, int64_t own,
 }
 
 Call reduce_scatter_call(Group &group, const Tensor &x, int64_t op,
-                         int64_t axis, const Counts &counts)
+                         const Counts &counts, int64_t axis)
 {
     int64_t along = axis_of(x, axis, "Reduce_scatter");
     Numbers lengths =
@@ -323,29 +313,14 @@ Call repartition_call(Group &group, const Tensor &x, int64_t axis, int64_t own)
                          overlaps(want, have));
 }
 
-Call scan_call(Group &, const Tensor &x, int64_t op, bool exclusive)
+template <Kind kind> Call scan_call(Group &, const Tensor &x, int64_t op)
 {
     TORCH_CHECK_VALUE(op != WEFT_OP_AVG, "weft.mpi: there is no scan with AVG");
-    return {{.kind = exclusive ? Kind::Exscan : Kind::Scan, .op = op}, x};
+    return {{.kind = kind, .op = op}, x};
 }
 
-Call halo_call(Group &, const Tensor &x, const Numbers &axes,
-               const Numbers &low, const Numbers &high, const Numbers &below,
-               const Numbers &above)
-{
-    return {{.kind = Kind::Halo,
-             .axes = axes,
-             .low = low,
-             .high = high,
-             .below = below,
-             .above = above},
-            x};
-}
-
-Call replicate_call(Group &, const Tensor &x)
-{
-    return {{Kind::Replicate}, x};
-}
+template Call scan_call<Kind::Scan>(Group &, const Tensor &, int64_t);
+template Call scan_call<Kind::Exscan>(Group &, const Tensor &, int64_t);
 
 Call join_call(Group &, const Tensor &x)
 {
@@ -359,11 +334,6 @@ Call send_call(Group &, const Tensor &x, int64_t to, int64_t tag)
              .tag = tag,
              .lazy = is_transformed(x) || is_traced(x)},
             x};
-}
-
-Call receive_call(Group &, const Tensor &like, int64_t from, int64_t tag)
-{
-    return {{.kind = Kind::Recv, .peer = from, .tag = tag}, like};
 }
 
 Call sendrecv_call(Group &, const Tensor &x, int64_t to, int64_t send_tag,

@@ -18,9 +18,17 @@ using Counts = std::optional<Numbers>;
 /* Throws if a rank, a tag or a reduction is none. */
 void check_call(const Args &args, const Group &group);
 
+/* A call with these arguments, which the user gives in this order. */
+template <auto... fields> auto plain_call(Kind kind)
+{
+    return [kind](Group &, const Tensor &x, const auto &...given) {
+        Call call{{kind}, x};
+
+        ((call.args.*fields = given), ...);
+        return call;
+    };
+}
 Call allreduce_call(Group &group, const Tensor &x, int64_t op);
-Call reduce_call(Group &group, const Tensor &x, int64_t op, int64_t root);
-Call bcast_call(Group &group, const Tensor &x, int64_t root);
 Call gather_call(Group &group, const Tensor &x, int64_t axis, int64_t root);
 Call gatherv_call(Group &group, const Tensor &x, int64_t axis, int64_t root,
                   const Counts &counts);
@@ -31,21 +39,17 @@ Call allgatherv_call(Group &group, const Tensor &x, int64_t axis,
 Call scatter_call(Group &group, const Tensor &x, int64_t axis, int64_t own,
                   int64_t root);
 Call reduce_scatter_call(Group &group, const Tensor &x, int64_t op,
-                         int64_t axis, const Counts &counts);
+                         const Counts &counts, int64_t axis);
 Call alltoall_call(Group &group, const Tensor &x, int64_t gather_axis,
                    int64_t scatter_axis);
 Call alltoallv_call(Group &group, const Tensor &x, const Numbers &sent,
                     const Counts &received, int64_t gather_axis,
                     int64_t scatter_axis);
 Call repartition_call(Group &group, const Tensor &x, int64_t axis, int64_t own);
-Call scan_call(Group &group, const Tensor &x, int64_t op, bool exclusive);
-Call halo_call(Group &group, const Tensor &x, const Numbers &axes,
-               const Numbers &low, const Numbers &high, const Numbers &below,
-               const Numbers &above);
-Call replicate_call(Group &group, const Tensor &x);
+/* Of the kind Scan or Exscan. */
+template <Kind kind> Call scan_call(Group &group, const Tensor &x, int64_t op);
 Call join_call(Group &group, const Tensor &x);
 Call send_call(Group &group, const Tensor &x, int64_t to, int64_t tag);
-Call receive_call(Group &group, const Tensor &like, int64_t from, int64_t tag);
 Call sendrecv_call(Group &group, const Tensor &x, int64_t to, int64_t send_tag,
                    const Tensor &like, int64_t from, int64_t receive_tag);
 

@@ -32,14 +32,12 @@ std::string message_words(int64_t mark)
 /* Which derivatives the sender is ready for, and the receiver is not. */
 std::string derivatives_of(int64_t flags, int64_t sender, int64_t receiver)
 {
-    std::string rank = "rank " + std::to_string(sender);
-
-    return ((flags & mark_grads) != 0
-                ? rank + " records gradients of what it sent"
-                : rank + " has a tangent of what it sent") +
-           ", but rank " + std::to_string(receiver) +
-           " does not: are both in no_grad, inference mode and transforms of "
-           "torch.func alike?";
+    return c10::str(
+        "rank ", sender,
+        (flags & mark_grads) != 0 ? " records gradients" : " has a tangent",
+        " of what it sent, but rank ", receiver,
+        " does not: are both in no_grad, inference mode and transforms of "
+        "torch.func alike?");
 }
 
 /* The message's own number, of the two an operation has. */
@@ -382,14 +380,13 @@ void Letter::check_header(const char *what, size_t came)
                 "order, or not the same";
     } else if (header_.type != uint32_t(tensor_.scalar_type()) ||
                header_.bytes != tensor_.nbytes()) {
-        wrong = "has " + std::to_string(header_.bytes) + " bytes of " +
-                c10::toString(at::ScalarType(header_.type)) + ", but " +
-                std::to_string(tensor_.nbytes()) + " bytes of " +
-                c10::toString(tensor_.scalar_type()) + " were expected";
+        wrong =
+            c10::str("has ", header_.bytes, " bytes of ",
+                     at::ScalarType(header_.type), ", but ", tensor_.nbytes(),
+                     " bytes of ", tensor_.scalar_type(), " were expected");
     } else if (came != sizeof(Header) + (is_short() ? tensor_.nbytes() : 0)) {
-        wrong = "is malformed: " + std::to_string(came) +
-                " bytes came, with a header for " +
-                std::to_string(header_.bytes);
+        wrong = c10::str("is malformed: ", came,
+                         " bytes came, with a header for ", header_.bytes);
     } else if (int64_t alone =
                    header_.mark & ~expected_ & (mark_grads | mark_tangents)) {
         wrong = "cannot be taken as it is: " +
@@ -404,18 +401,17 @@ void Letter::check_header(const char *what, size_t came)
 void Letter::check_payload(const char *what)
 {
     if (payload_info_.n != tensor_.nbytes()) {
-        refuse(what, "is malformed: its header is for " +
-                         std::to_string(tensor_.nbytes()) + " bytes, but " +
-                         std::to_string(payload_info_.n) + " came");
+        refuse(what,
+               c10::str("is malformed: its header is for ", tensor_.nbytes(),
+                        " bytes, but ", payload_info_.n, " came"));
     }
 }
 
 void Letter::refuse(const char *what, const std::string &wrong)
 {
-    std::string text = "weft.mpi " + std::string(what) + ": on rank " +
-                       std::to_string(group_.rank) + ", what came from rank " +
-                       std::to_string(peer_) + " with tag " +
-                       std::to_string(tag_) + " " + wrong;
+    std::string text = c10::str("weft.mpi ", what, ": on rank ", group_.rank,
+                                ", what came from rank ", peer_, " with tag ",
+                                tag_, " ", wrong);
 
     weft_comm_abort(group_.comm(), text.c_str());
     fail_mpi(WEFT_ERR_MISMATCH, text);

@@ -8,8 +8,8 @@
 
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "mpi/bind.hpp"
 #include "mpi/dispatch.hpp"
-#include "mpi/trace.hpp"
 
 namespace weft_torch::mpi
 {
