@@ -348,7 +348,7 @@ def mistakes(_):
         with pytest.raises(TypeError, match=text):
             call()
     for call in (comm.Isend, comm.Irecv, comm.Send, comm.Recv):
-        with pytest.raises(ValueError, match="rank -9 is none"):
+        with pytest.raises(ValueError, match="rank -9 is out of range"):
             call(x, -9, 0)
     comm.Recv(torch.empty(2), comm.rank, 0)
     lost = mpi4torch._wrap(mpi.COMM_WORLD.Dup())

@@ -209,7 +209,7 @@ def refused(comm):
         "Message: weft.mpi Irecv": lambda x: comm.Irecv(x, comm.rank).wait(),
         "`Iallreduce`": lambda x: comm.Iallreduce(x).wait(),
         "`Scatterv`": lambda x: comm.Scatterv(x, 0, 1),
-        "no reduction": lambda x: comm.Allreduce(x, 77),
+        "not a reduction": lambda x: comm.Allreduce(x, 77),
         "the counts say 1": lambda x: comm.Allgatherv(x, 0, [1] * comm.size),
     }
     for text, function in texts.items():
