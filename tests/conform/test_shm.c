@@ -186,10 +186,12 @@ static void a_header_longer_than_its_message_ends_its_writer(void **state)
 
 static void write_long_am(wf_ring_writer *w)
 {
-    static const unsigned char part[3000];
+    static const unsigned char part[WF_AM_PAYLOAD_MAX / 4 * 3];
 
-    write_record(w, wf_record_commit(WF_RECORD_AM_PART, 3000), 0, part, 3000);
-    write_record(w, wf_record_am_commit(0, 0, 3000), 0, part, 3000);
+    write_record(w, wf_record_commit(WF_RECORD_AM_PART, sizeof(part)), 0, part,
+                 sizeof(part));
+    write_record(w, wf_record_am_commit(0, 0, sizeof(part)), 0, part,
+                 sizeof(part));
 }
 
 static void parts_that_add_up_to_too_much_end_their_writer(void **state)
