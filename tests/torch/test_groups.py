@@ -252,6 +252,7 @@ def by_device():
     dist.init_process_group("cpu:gloo", store=store, rank=rank, world_size=size)
     with pytest.raises(weft.InvalidError, match="no weft backend"):
         weft.torch.comm_of()
+    groups.meet("gloo has connected all ranks")
 
 
 def test_weft_for_one_kind_of_device():
