@@ -128,10 +128,10 @@ static void cut_body(conform *c)
         conform_wait_ok(c, msg, 1);
         conform_flush(c);
     }
-    conform_meet(c);
     if (conform_receives(c)) {
         conform_recv(c, c->sender, 2, &in[1], 8, &msg[1]);
     }
+    conform_meet(c);
     if (conform_sends(c)) {
         c->kind->cut(c->port, c->receiver);
     }
