@@ -34,3 +34,11 @@ weft_status weft_world_create(const weft_world_options *options,
 {
     return wf_world_create(options, &wf_weft_parts, out);
 }
+
+const char *weft_transport_name(uint32_t index)
+{
+    const size_t count = sizeof(transports) / sizeof(transports[0]);
+
+    return index < count && transports[index] != NULL ? transports[index]->name
+                                                      : NULL;
+}

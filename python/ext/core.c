@@ -58,6 +58,25 @@ static PyObject *core_launcher(PyObject *module, PyObject *unused)
     return Py_BuildValue("(sI)", weft_boot_launcher(), weft_boot_rank_hint());
 }
 
+static PyObject *core_transports(PyObject *module, PyObject *unused)
+{
+    PyObject *list = PyList_New(0);
+    const char *name;
+
+    (void)module;
+    (void)unused;
+    for (uint32_t i = 0;
+         list != NULL && (name = weft_transport_name(i)) != NULL; i++) {
+        PyObject *text = PyUnicode_FromString(name);
+
+        if (text == NULL || PyList_Append(list, text) < 0) {
+            Py_CLEAR(list);
+        }
+        Py_XDECREF(text);
+    }
+    return list;
+}
+
 static PyObject *core_boot_rank(PyObject *module, PyObject *unused)
 {
     uint32_t rank;
@@ -111,6 +130,9 @@ static PyObject *core_memory(PyObject *module, PyObject *unused)
 static PyMethodDef core_functions[] = {
     {"version", core_version, METH_NOARGS,
      "version()\n--\n\nThe version of the C library."},
+    {"transports", core_transports, METH_NOARGS,
+     "transports()\n--\n\n"
+     "Names of the transports that the library knows, best first."},
     {"launcher", core_launcher, METH_NOARGS,
      "launcher()\n--\n\n"
      "What started this process ('torchrun', 'openmpi', 'alone', ...), and\n"

@@ -503,7 +503,9 @@ def filled_unlike(like):
     comm = weft.init(timeout=60).comm
     last = comm.size - 1
     for one, other in ((1.0, 1.5), (0.0, -0.0), (float("inf"), float("nan"))):
-        with pytest.raises(weft.MismatchError, match=rf"rank {last} has a different value .* {one}"):
+        with pytest.raises(
+            weft.MismatchError, match=rf"rank {last} has a different value .* {one}"
+        ):
             weft.full((10, 4), other if comm.rank == last else one, "float32", like=like)
     # What is no other value in this type is the same, a NaN included.
     weft.full(3, 16777217.0 if comm.rank == last else 16777216.0, "float32", like=like)

@@ -3,7 +3,8 @@
 """Compare what libweft exports with the list in symbols.txt.
 
 An exported name is a promise, so each is added to the list and taken from it
-by hand. Names with wf_ are for our own libraries that are loaded on demand. With --update the list is written instead.
+by hand. Names with wf_ are for our own libraries that are loaded on demand. With
+--update the list is written instead.
 """
 
 import argparse

@@ -50,9 +50,8 @@ def _loaded() -> str | None:
 def _transports(machine: Page) -> list[Fact]:
     memfd = next(fact for fact in machine.facts if fact.name == "shared memory")
     shm = "yes, between ranks of this host" if memfd.remedy is None else f"no: {memfd.text}"
-    later = "no: this version does not have it"
-    ways = {"self": "yes, always", "shm": shm, "ucx": later, "mpi": later}
-    return [Fact(f"transport {name}", text) for name, text in ways.items()]
+    known = {"self": "yes, always", "shm": shm}
+    return [Fact(f"transport {name}", known.get(name, "yes")) for name in _core.transports()]
 
 
 def _gpu_kernels() -> Fact:

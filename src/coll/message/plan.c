@@ -2,21 +2,15 @@
 #include "coll/message/plan.h"
 
 static const char *const names[WF_ALGORITHMS] = {
-#define WF_ALGORITHM_TEXT(name, text) [WF_BY_##name] = text,
+#define WF_ALGORITHM_TEXT(name, text) [WF_BY_##name] = #text,
     WF_ALGORITHM_TABLE(WF_ALGORITHM_TEXT)
 #undef WF_ALGORITHM_TEXT
 };
 
 static wf_plan_maker *const makers[WF_ALGORITHMS] = {
-    [WF_BY_DISSEMINATION] = wf_plan_dissemination,
-    [WF_BY_BINOMIAL] = wf_plan_binomial,
-    [WF_BY_DOUBLE_TREE] = wf_plan_double_tree,
-    [WF_BY_RING] = wf_plan_ring,
-    [WF_BY_DOUBLING] = wf_plan_doubling,
-    [WF_BY_HALVING] = wf_plan_halving,
-    [WF_BY_PAIRWISE] = wf_plan_pairwise,
-    [WF_BY_BRUCK] = wf_plan_bruck,
-    [WF_BY_LINEAR] = wf_plan_linear,
+#define WF_ALGORITHM_MAKER(name, text) [WF_BY_##name] = wf_plan_##text,
+    WF_ALGORITHM_TABLE(WF_ALGORITHM_MAKER)
+#undef WF_ALGORITHM_MAKER
 };
 
 const char *wf_algorithm_name(wf_algorithm how)

@@ -38,17 +38,17 @@
 
 #define WF_NOBODY UINT32_MAX
 
-/* X(name, as in the setting ALGORITHM). */
+/* X(name, as in the setting ALGORITHM; its maker is wf_plan_ that). */
 #define WF_ALGORITHM_TABLE(X)                                                  \
-    X(DISSEMINATION, "dissemination")                                          \
-    X(BINOMIAL, "binomial")                                                    \
-    X(DOUBLE_TREE, "double_tree")                                              \
-    X(RING, "ring")                                                            \
-    X(DOUBLING, "doubling")                                                    \
-    X(HALVING, "halving")                                                      \
-    X(PAIRWISE, "pairwise")                                                    \
-    X(BRUCK, "bruck")                                                          \
-    X(LINEAR, "linear")
+    X(DISSEMINATION, dissemination)                                            \
+    X(BINOMIAL, binomial)                                                      \
+    X(DOUBLE_TREE, double_tree)                                                \
+    X(RING, ring)                                                              \
+    X(DOUBLING, doubling)                                                      \
+    X(HALVING, halving)                                                        \
+    X(PAIRWISE, pairwise)                                                      \
+    X(BRUCK, bruck)                                                            \
+    X(LINEAR, linear)
 
 typedef enum wf_algorithm {
 #define WF_ALGORITHM_ENUM(name, text) WF_BY_##name,
@@ -171,15 +171,9 @@ const char *wf_algorithm_name(wf_algorithm how);
 /* The makers, by family. Each sets what its plans need and returns true, or
  * returns false. */
 typedef bool wf_plan_maker(wf_plan *plan, wf_call_kind kind);
-wf_plan_maker wf_plan_binomial;
-wf_plan_maker wf_plan_linear;
-wf_plan_maker wf_plan_double_tree;
-wf_plan_maker wf_plan_ring;
-wf_plan_maker wf_plan_pairwise;
-wf_plan_maker wf_plan_doubling;
-wf_plan_maker wf_plan_halving;
-wf_plan_maker wf_plan_bruck;
-wf_plan_maker wf_plan_dissemination;
+#define WF_ALGORITHM_MAKER(name, text) wf_plan_maker wf_plan_##text;
+WF_ALGORITHM_TABLE(WF_ALGORITHM_MAKER)
+#undef WF_ALGORITHM_MAKER
 
 /* --- small things that several of them need ------------------------------- */
 

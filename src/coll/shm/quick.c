@@ -9,8 +9,9 @@
 
 #define QUICK_STEPS 16u
 
-/* What is left is allreduce, broadcast, and calls without data. */
-#define NOT_QUICK (WF_SRC_BLOCKS | WF_DST_BLOCKS | WF_ROOT_RECEIVES | WF_PREFIX)
+/* What has any other trait than these goes the general way; what is left is
+ * allreduce, broadcast, and calls without data. */
+#define NOT_QUICK (~(unsigned)(WF_HAS_DATA | WF_ROOT_SENDS | WF_REDUCES))
 
 /* The general way takes over after `at` members. */
 static weft_status give_up(wf_coll_op *op, bool posted, uint32_t at,
