@@ -368,10 +368,10 @@ static weft_status collect_one(const weft_boot *boot, uint32_t rank,
 static weft_status collect(const weft_boot *boot, const void *own, size_t n,
                            const wf_patience *patience, filling *f)
 {
-    void *buffer = wf_alloc(WEFT_BOOT_VALUE_MAX);
+    void *buffer = boot->ranks > 1 ? wf_alloc(WEFT_BOOT_VALUE_MAX) : NULL;
     weft_status st = enter(f, 0, own, n);
 
-    if (buffer == NULL) {
+    if (boot->ranks > 1 && buffer == NULL) {
         st = wf_fail_nomem("the record of a rank");
     }
     for (uint32_t r = 1; r < boot->ranks && st == WEFT_OK; r++) {
@@ -490,6 +490,7 @@ weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
     size_t fixed =
         sizeof(wf_join_head) + (size_t)boot->ranks * sizeof(wf_join_record);
     filling f = {.n = fixed};
+    wf_join_table *shrunk;
     void *record = NULL;
     size_t n = 0;
     weft_status st = publishable(own, addresses, count, &record, &n);
@@ -498,13 +499,14 @@ weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
     f.room = boot->ranks == 1              ? fixed + n
              : fixed > WEFT_BOOT_VALUE_MAX ? fixed
                                            : WEFT_BOOT_VALUE_MAX;
-    f.table = wf_zalloc(f.room);
+    f.table = wf_alloc(f.room);
     if (st == WEFT_OK && f.table == NULL) {
         st = wf_fail_nomem("a table of %u ranks", boot->ranks);
     }
     if (st != WEFT_OK) {
         wf_join_decline(boot);
     } else {
+        memset(f.table, 0, fixed); /* the rest, mostly unused, is not touched */
         st = own->rank == 0 ? lead(boot, record, n, patience, &f)
                             : follow(boot, record, n, patience, &f);
     }
@@ -513,6 +515,7 @@ weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
         wf_free(f.table);
         return st;
     }
-    *out = f.table;
+    shrunk = wf_realloc(f.table, own->rank == 0 ? f.n : f.room);
+    *out = shrunk != NULL ? shrunk : f.table;
     return WEFT_OK;
 }
