@@ -19,7 +19,7 @@ typedef enum wf_optimizer_trait {
  * as the weights. A new optimizer is a row here, step_`text` in update_step.c
  * and its step in cuda/update.cu. */
 #define WF_OPTIMIZER_TABLE(X)                                                  \
-    X(SGD, sgd, 0, 0, {NULL})                                                  \
+    X(SGD, sgd, 0, 0, {NULL, WEFT_F32, false})                                 \
     X(ADAGRAD, adagrad, 1, 0, {"sum", WEFT_F32, false})                        \
     X(ROWWISE_ADAGRAD, rowwise_adagrad, 0, 0, {"sum", WEFT_F32, true})         \
     X(RMSPROP, rmsprop, 1, WF_READS_ALPHA, {"v", WEFT_F32, false})             \
