@@ -138,7 +138,7 @@ def test_a_rank_that_comes_to_the_store_twice_is_told_at_once():
     store = dist.HashStore()
     with pytest.raises(weft.TimeoutError):
         weft.init(store=store, rank=1, size=3, boot_timeout="100ms")
-    with pytest.raises(weft.MismatchError, match=r"rank 1 of 3 has come .* before"):
+    with pytest.raises(weft.MismatchError, match=r"rank 1 of 3 has used this store before"):
         weft.init(store=store, rank=1, size=3, boot_timeout="100ms")
 
 
