@@ -9,6 +9,7 @@
 #include "base/status.h"
 
 #define wf_fail(status, ...) (wf_fail(status, __VA_ARGS__), (status))
+#define wf_fail_nomem(...) (wf_fail_nomem(__VA_ARGS__), WEFT_ERR_NOMEM)
 #define wf_fail_errno(...) (wf_fail_errno(__VA_ARGS__), WEFT_ERR_SYSTEM)
 
 #endif
