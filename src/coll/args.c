@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "coll/args.h"
 
+#include <assert.h>
+
 /* --- parts ---------------------------------------------------------------- */
 
 /* A part for each rank, none of them too long or without memory. `*total`
@@ -51,6 +53,7 @@ static bool ascending(const weft_comm *comm, const weft_part *part, size_t elem)
 static weft_status check_apart(const weft_comm *comm, const weft_part *part,
                                size_t elem)
 {
+    assert(part != NULL);
     if (ascending(comm, part, elem)) {
         return WEFT_OK;
     }
@@ -170,6 +173,7 @@ static weft_status take_parts(wf_coll_op *op, size_t elem)
         st = check_apart(comm, op->dst_part, elem);
     }
     if (st == WEFT_OK && wf_call_is(call->kind, WF_ALL_LENGTHS)) {
+        assert(part != NULL); /* one side has a block for each rank */
         call->root = parts_hash(comm, part);
         call->count = total;
         op->bytes = part[comm->rank].n * elem;
