@@ -363,9 +363,7 @@ static void tell_of_losses(weft_world *world)
         uint32_t state = atomic_load(&host->board->rank[i].state);
         uint32_t rank = host->rank_of[i];
 
-        /* The rank may have no route yet, if opening a port has failed. */
-        if (i != host->self && !p->reported[rank] && state != WF_BOARD_HERE &&
-            p->to[rank] < p->count) {
+        if (i != host->self && !p->reported[rank] && state != WF_BOARD_HERE) {
             const wf_route *r = wf_world_route(world, rank);
 
             p->reported[rank] = true;
