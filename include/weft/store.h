@@ -290,26 +290,26 @@ WEFT_API weft_status weft_store_resize(weft_store *store, uint64_t keys);
 /** Counted by this rank since creation, or since they were reset; what a host
  * does in rounds is counted by the rank that runs them. */
 typedef struct weft_store_stats {
-    uint64_t pulls;        /* keys */
-    uint64_t pushes;       /* keys, set ones included */
-    uint64_t local_pulls;  /* of these, on this host */
+    uint64_t pulls;       /* keys */
+    uint64_t pushes;      /* keys, set ones included */
+    uint64_t local_pulls; /* of these, on this host */
     uint64_t local_pushes;
-    uint64_t copy_pulls;   /* of the local ones, on copies */
+    uint64_t copy_pulls; /* of the local ones, on copies */
     uint64_t copy_pushes;
-    uint64_t owned;        /* keys that this host owns now */
-    uint64_t copies;       /* and has copies of, now */
-    uint64_t moved_in;     /* keys that moved here */
+    uint64_t owned;    /* keys that this host owns now */
+    uint64_t copies;   /* and has copies of, now */
+    uint64_t moved_in; /* keys that moved here */
     uint64_t moved_out;
-    uint64_t copied_in;    /* copies that were made here */
-    uint64_t expired;      /* copies that ended */
-    uint64_t parked;       /* requests that waited here for a key on its way */
-    uint64_t forwarded;    /* requests that came here and had to go on */
-    uint64_t refused;      /* intents that there was no room for */
-    uint64_t repaired;     /* rows that a dead rank was writing */
+    uint64_t copied_in; /* copies that were made here */
+    uint64_t expired;   /* copies that ended */
+    uint64_t parked;    /* requests that waited here for a key on its way */
+    uint64_t forwarded; /* requests that came here and had to go on */
+    uint64_t refused;   /* intents that there was no room for */
+    uint64_t repaired;  /* rows that a dead rank was writing */
     uint64_t rounds;
-    uint64_t messages;     /* sent to other hosts */
-    uint64_t bytes;        /* in them */
-    double staleness;      /* longest time between two refreshes of a copy */
+    uint64_t messages; /* sent to other hosts */
+    uint64_t bytes;    /* in them */
+    double staleness;  /* longest time between two refreshes of a copy */
 } weft_store_stats;
 WEFT_API void weft_store_count(weft_store *store, weft_store_stats *out);
 WEFT_API void weft_store_reset_count(weft_store *store);

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Keys and lengths that callers pass. Types come from other languages, so any
+ * number may be in them. */
+#include <inttypes.h>
+
+#include "base/cpu.h"
+#include "base/num.h"
+#include "base/types.h"
+#include "region/rows/kernel/rows.h"
+#include "region/rows/rows.h"
+#include "store/store.h"
+
+static weft_status check_array(const char *who, const weft_ids *keys)
+{
+    if (keys->type != WEFT_I32 && keys->type != WEFT_I64) {
+        return wf_fail(
+            WEFT_ERR_INVALID, "%s: keys must be i32 or i64, not %s", who,
+            (unsigned)keys->type < WF_DTYPE_COUNT ? weft_dtype_name(keys->type)
+                                                  : "an unknown dtype");
+    }
+    if (keys->place != WEFT_HOST) {
+        return wf_fail(WEFT_ERR_INVALID, "%s: keys must be in host memory",
+                       who);
+    }
+    if (keys->n > 0 && keys->at == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "%s: keys is NULL", who);
+    }
+    if ((uintptr_t)keys->at % wf_dtype_bytes(keys->type) != 0) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "%s: keys must be aligned to %zu bytes", who,
+                       wf_dtype_bytes(keys->type));
+    }
+    return WEFT_OK;
+}
+
+static weft_status tell_bad(const weft_store *store, const char *who,
+                            const weft_ids *keys)
+{
+    for (uint64_t i = 0; i < keys->n; i++) {
+        int64_t key = wf_id_at(keys, i);
+
+        if (key < 0 || (uint64_t)key >= store->options.keys) {
+            return wf_fail(WEFT_ERR_INVALID,
+                           "%s: key %" PRId64 " at position %" PRIu64
+                           " is out of range (%" PRIu64 " keys)",
+                           who, key, i, store->options.keys);
+        }
+    }
+    return wf_fail(WEFT_ERR_INVALID,
+                   "%s: a key was out of range, and has changed since", who);
+}
+
+weft_status wf_store_check_keys(const weft_store *store, const char *who,
+                                const weft_ids *keys)
+{
+    const wf_row_kernels *kernels = wf_row_kernels_of(wf_cpu_level_used());
+    weft_status st = check_array(who, keys);
+    wf_survey found = {0};
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    (keys->type == WEFT_I64 ? kernels->survey_i64 : kernels->survey_i32)(
+        keys->at, keys->n, (int64_t)store->options.keys, 0, 0, &found);
+    return found.negative + found.past == 0 ? WEFT_OK
+                                            : tell_bad(store, who, keys);
+}
+
+static uint64_t length_of_all(const weft_store *store, const weft_ids *keys)
+{
+    uint64_t length = 0;
+
+    if (store->options.length > 0) {
+        return keys->n * store->options.length;
+    }
+    for (uint64_t i = 0; i < keys->n; i++) {
+        length += wf_slots_length(store->slots, (uint64_t)wf_id_at(keys, i));
+    }
+    return length;
+}
+
+weft_status wf_store_check_pairs(const weft_store *store, const char *who,
+                                 const weft_pairs *pairs)
+{
+    weft_status st = wf_store_check_keys(store, who, &pairs->keys);
+    uint64_t length;
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    length = length_of_all(store, &pairs->keys);
+    if (pairs->length != length) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "%s: values have %" PRIu64 " elements, but the rows of "
+                       "the %" PRIu64 " keys have %" PRIu64,
+                       who, pairs->length, pairs->keys.n, length);
+    }
+    return length > 0 && pairs->values == NULL
+               ? wf_fail(WEFT_ERR_INVALID, "%s: values is NULL", who)
+               : WEFT_OK;
+}
+
+weft_status weft_store_length(const weft_store *store, int64_t key,
+                              uint64_t *out)
+{
+    weft_ids keys = {.at = &key, .type = WEFT_I64, .n = 1};
+    weft_status st = wf_store_check_keys(store, "weft_store_length", &keys);
+
+    if (st == WEFT_OK) {
+        *out = wf_slots_length(store->slots, (uint64_t)key);
+    }
+    return st;
+}

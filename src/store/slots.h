@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The rows of a host: tables of slots in regions that all its ranks map, a lock
+ * word for each slot, undo rows of writers, and the directory.
+ *
+ *   slots.c    making them, slots that are free, the directory
+ *   lock.c     lock words, undo, repair after a writer's death
+ *   batch.c    reading, adding and setting rows of many keys
+ *
+ * Any rank of the host and any of its threads reads and writes rows at any
+ * time. The directory, free slots and flags are changed by one thread of the
+ * host only, the server's (docs/design/0013-store.md), while others read
+ * them. */
+#ifndef WF_STORE_SLOTS_H
+#define WF_STORE_SLOTS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <weft/region.h>
+#include <weft/store.h>
+
+/* Writers of one rank that can hold a lock at the same time. */
+#define WF_WRITERS 32u
+
+/* A key that has no slot here: in the directory, the last known owner. */
+#define WF_KEY_HERE (1u << 31)
+
+typedef struct wf_slots wf_slots;
+
+typedef struct wf_slots_options {
+    weft_dtype type;
+    uint64_t keys;
+    uint64_t max_keys;
+    uint64_t length;              /* of every row, if lengths is NULL */
+    const int64_t *lengths;       /* `keys` of them */
+    const weft_update *optimizer; /* NULL: none */
+    /* Slot = key: one host holds all keys, which have one length. */
+    bool direct;
+    /* Else: the slots of each length, by a key's length (wf_slots_need). */
+    uint64_t (*room)(void *ctx, uint64_t length, uint64_t keys);
+    void *ctx;
+    double timeout; /* seconds to wait for a row that somebody is writing */
+} wf_slots_options;
+
+/* Collective over `host`, ranks that share memory. All rows are zero, and no
+ * key has a slot unless it is direct. */
+weft_status wf_slots_create(weft_comm *host, const wf_slots_options *options,
+                            wf_slots **out);
+/* Takes NULL. */
+void wf_slots_destroy(wf_slots *slots);
+
+/* Elements of a key's row, and bytes of it with the optimizer's state. */
+uint64_t wf_slots_length(const wf_slots *slots, uint64_t key);
+uint64_t wf_slots_bytes(const wf_slots *slots, uint64_t key);
+
+/* --- many keys ------------------------------------------------------------ */
+
+/* Keys that have been checked to be in range. */
+typedef struct wf_batch {
+    weft_ids keys;
+    char *values; /* rows one after the other */
+    /* Out: positions of the keys whose rows are not here (for pushes and sets:
+     * or may not be changed here, since they are copies and `ordered` is set
+     * below), in order; room for keys.n. NULL: the store is direct. */
+    uint64_t *absent;
+    uint64_t absents;
+    uint64_t copies; /* out: how many of the others were copies */
+} wf_batch;
+
+/* Each row is read, added to (or stepped, by the optimizer) or overwritten
+ * whole. Of equal keys in a batch all are added, the last is set. `writer` is
+ * below WF_WRITERS; two calls of one rank with the same writer must not run at
+ * once. WEFT_ERR_TIMEOUT names the rank that holds a row and does not go on:
+ * then some rows may have been done. */
+weft_status wf_slots_pull(wf_slots *slots, wf_batch *batch);
+weft_status wf_slots_push(wf_slots *slots, wf_batch *batch, uint32_t writer);
+weft_status wf_slots_set(wf_slots *slots, wf_batch *batch, uint32_t writer);
+
+/* --- one slot, for the server --------------------------------------------- */
+
+/* The directory: WF_KEY_HERE | slot, or what was put there for an absent key.
+ * Not of a direct store. */
+uint32_t wf_directory_get(const wf_slots *slots, uint64_t key);
+/* Between lock and unlock of the slot concerned, if there is one. */
+void wf_directory_put(wf_slots *slots, uint64_t key, uint32_t word);
+
+/* A free slot for a row of this key, zeroed; UINT32_MAX if there is none. */
+uint32_t wf_slot_take(wf_slots *slots, uint64_t key);
+void wf_slot_give(wf_slots *slots, uint64_t key, uint32_t slot);
+
+/* Lock a slot, save its row, and return it in `*row`; unlocking makes what was
+ * written to it visible as one change. The row has wf_slots_bytes, elements
+ * first. */
+weft_status wf_slot_lock(wf_slots *slots, uint64_t key, uint32_t slot,
+                         uint32_t writer, void **row);
+void wf_slot_unlock(wf_slots *slots, uint32_t slot, uint32_t writer);
+
+/* Flags of a slot, changed while it is locked. A copy that is written to by
+ * wf_slots_push is marked dirty; wf_slots_dirty takes the mark of the next such
+ * slot from `from` on away and returns it, or UINT32_MAX. `ordered`: pushes and
+ * sets are not done in place on copies, but only set are if it is false. */
+enum { WF_SLOT_COPY = 1 };
+void wf_slot_flags(wf_slots *slots, uint32_t slot, uint32_t flags);
+uint32_t wf_slots_dirty(wf_slots *slots, uint32_t from);
+uint64_t wf_slot_key(const wf_slots *slots, uint32_t slot);
+
+/* Rows that were put back because their writer had died, on this host. */
+uint64_t wf_slots_repaired(const wf_slots *slots);
+
+#endif

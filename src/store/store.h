@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parameter store inside the library; docs/design/0013-store.md.
+ *
+ *   create.c   making and ending a store
+ *   check.c    keys and lengths that callers pass
+ *   access.c   pull, push, set
+ *   worker.c   workers and their clocks
+ *   stats.c    counting
+ */
+#ifndef WF_STORE_STORE_H
+#define WF_STORE_STORE_H
+
+#include <pthread.h>
+#include <weft/store.h>
+
+#include "comm/comm.h"
+#include "store/slots.h"
+
+/* What a rank counts, see weft_store_stats. */
+typedef struct wf_store_counts {
+    _Atomic uint64_t pulls;
+    _Atomic uint64_t pushes;
+    _Atomic uint64_t local_pulls;
+    _Atomic uint64_t local_pushes;
+    _Atomic uint64_t copy_pulls;
+    _Atomic uint64_t copy_pushes;
+} wf_store_counts;
+
+struct weft_store {
+    weft_store_options options; /* those that were given, defaults filled in */
+    weft_comm *comm;            /* of all ranks of the store, its own */
+    weft_comm *host;            /* of those of this host */
+    uint32_t hosts;
+    uint32_t number;        /* of this host */
+    _Atomic uint32_t users; /* the caller, and each worker */
+    _Atomic bool closed;    /* weft_store_destroy was called */
+    wf_slots *slots;
+    _Atomic uint32_t workers; /* that were made */
+    /* Workers share the writers of their rank. */
+    pthread_mutex_t writer[WF_WRITERS];
+    wf_store_counts counts;
+};
+
+struct weft_worker {
+    weft_store *store;
+    uint32_t number; /* among those of its rank */
+    uint32_t writer;
+    _Atomic int64_t clock; /* rounds read it */
+};
+
+/* May a worker of this store do anything? WEFT_OK, or why not. */
+weft_status wf_store_check(weft_store *store);
+
+void wf_store_retain(weft_store *store);
+void wf_store_release(weft_store *store);
+
+/* Are these keys of the store, `who` being what is done with them? Names the
+ * first one that is not. */
+weft_status wf_store_check_keys(const weft_store *store, const char *who,
+                                const weft_ids *keys);
+/* And do values of this length go with them? */
+weft_status wf_store_check_pairs(const weft_store *store, const char *who,
+                                 const weft_pairs *pairs);
+
+static inline void wf_count(_Atomic uint64_t *counter, uint64_t by)
+{
+    atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+#endif
