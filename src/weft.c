@@ -6,6 +6,7 @@
 
 #include "coll/coll.h"
 #include "region/layer.h"
+#include "store/letter.h"
 
 static const wf_transport *const transports[] = {
     &wf_transport_self,
@@ -25,6 +26,7 @@ const wf_parts wf_weft_parts = {
         {
             [WF_LAYER_COLL] = {.layer = &wf_coll_layer, .given = engines},
             [WF_LAYER_REGION] = {.layer = &wf_region_layer},
+            [WF_LAYER_STORE] = {.layer = &wf_store_layer},
         },
     .agree = wf_coll_agree,
 };

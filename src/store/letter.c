@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "store/letter.h"
+
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/num.h"
+#include "base/status.h"
+#include "comm/serve.h"
+
+enum { AM_PIECE = WF_LAYER_MESSAGE(WF_LAYER_STORE, 0) };
+
+/* A letter of which not all pieces have come. */
+typedef struct partial {
+    wf_letter letter;
+    unsigned char *body; /* NULL: none is begun */
+    uint64_t got;
+} partial;
+
+/* What the store keeps with a world. Under world->drive. */
+typedef struct letter_world {
+    wf_letterbox *boxes;
+    partial *partial; /* by rank in the job, once a letter has two pieces */
+} letter_world;
+
+static letter_world *world_of(const weft_world *world)
+{
+    return world->layer[WF_LAYER_STORE];
+}
+
+/* --- sending -------------------------------------------------------------- */
+
+weft_status wf_letter_send(weft_world *world, uint32_t to,
+                           const wf_letter *letter, const void *body)
+{
+    const wf_route *r = wf_world_route(world, to);
+    wf_letter piece = *letter;
+    weft_status st = wf_host_check(world->host, to);
+
+    piece.at = 0;
+    while (st == WEFT_OK) {
+        size_t n = wf_least(piece.bytes - piece.at, WF_AM_PAYLOAD_MAX);
+
+        st = r->transport->am(r->port, to, AM_PIECE, &piece, sizeof(piece),
+                              n > 0 ? (const char *)body + piece.at : NULL, n);
+        piece.at += n;
+        if (piece.at == piece.bytes) {
+            return st;
+        }
+    }
+    return st;
+}
+
+/* --- reading -------------------------------------------------------------- */
+
+static void deliver(weft_world *world, uint32_t from, const wf_letter *letter,
+                    const void *body)
+{
+    const wf_letterbox *box = world_of(world)->boxes;
+
+    while (box != NULL && box->store != letter->store) {
+        box = box->next;
+    }
+    if (box == NULL) {
+        wf_log(WEFT_LOG_DEBUG,
+               "rank %u wrote to a store that is closed here; dropped", from);
+        return;
+    }
+    box->read(box->owner, from, letter, body);
+}
+
+static partial *partial_of(weft_world *world, uint32_t from)
+{
+    letter_world *own = world_of(world);
+
+    if (own->partial == NULL) {
+        own->partial = wf_zalloc(world->host->ranks * sizeof(*own->partial));
+    }
+    return own->partial != NULL ? &own->partial[from] : NULL;
+}
+
+static void partial_begin(partial *p, uint32_t from, const wf_letter *letter)
+{
+    wf_free(p->body);
+    p->got = 0;
+    p->letter = *letter;
+    p->body = wf_alloc(letter->bytes);
+    if (p->body == NULL) {
+        wf_log(WEFT_LOG_ERROR,
+               "no memory for a letter of %llu bytes from rank %u; dropped",
+               (unsigned long long)letter->bytes, from);
+    }
+}
+
+/* One of several pieces. */
+static void gather(weft_world *world, uint32_t from, const wf_letter *piece,
+                   const void *payload, size_t n)
+{
+    partial *p = partial_of(world, from);
+    unsigned char *body;
+
+    if (p == NULL) {
+        return;
+    }
+    if (piece->at == 0) {
+        partial_begin(p, from, piece);
+    }
+    if (p->body == NULL || piece->at != p->got ||
+        piece->bytes != p->letter.bytes) {
+        return; /* its beginning was dropped */
+    }
+    memcpy(p->body + p->got, payload, n);
+    p->got += n;
+    if (p->got == p->letter.bytes) {
+        body = p->body;
+        p->body = NULL;
+        deliver(world, from, &p->letter, body);
+        wf_free(body);
+    }
+}
+
+void wf_letter_on_piece(void *ctx, uint32_t from, const void *header,
+                        size_t header_bytes, const void *payload,
+                        size_t payload_bytes)
+{
+    weft_world *world = ctx;
+    wf_letter piece;
+
+    if (header_bytes != sizeof(piece)) {
+        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed letter; dropped",
+               from);
+        return;
+    }
+    memcpy(&piece, header, sizeof(piece));
+    if (piece.bytes > WF_LETTER_MAX || piece.at > piece.bytes ||
+        payload_bytes > piece.bytes - piece.at ||
+        (payload_bytes == 0 && piece.bytes > 0)) {
+        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed letter; dropped",
+               from);
+        return;
+    }
+    if (payload_bytes == piece.bytes) {
+        deliver(world, from, &piece, payload);
+    } else {
+        gather(world, from, &piece, payload, payload_bytes);
+    }
+}
+
+/* --- letterboxes ---------------------------------------------------------- */
+
+weft_status wf_letterbox_open(weft_world *world, wf_letterbox *box)
+{
+    letter_world *own = world_of(world);
+    weft_status st;
+
+    pthread_mutex_lock(&world->drive);
+    st = wf_serve(world);
+    if (st == WEFT_OK) {
+        box->next = own->boxes;
+        own->boxes = box;
+    }
+    pthread_mutex_unlock(&world->drive);
+    return st;
+}
+
+static void drop_partials(weft_world *world)
+{
+    letter_world *own = world_of(world);
+
+    for (uint32_t r = 0; own->partial != NULL && r < world->host->ranks; r++) {
+        wf_free(own->partial[r].body);
+    }
+    wf_free(own->partial);
+    own->partial = NULL;
+}
+
+void wf_letterbox_close(weft_world *world, wf_letterbox *box)
+{
+    wf_letterbox **at;
+
+    pthread_mutex_lock(&world->drive);
+    at = &world_of(world)->boxes;
+    while (*at != NULL && *at != box) {
+        at = &(*at)->next;
+    }
+    if (*at == box) {
+        *at = box->next;
+    }
+    if (world_of(world)->boxes == NULL) {
+        drop_partials(world);
+    }
+    pthread_mutex_unlock(&world->drive);
+}
+
+const wf_layer wf_store_layer = {.name = "store",
+                                 .world_bytes = sizeof(letter_world),
+                                 .handler = {wf_letter_on_piece}};
