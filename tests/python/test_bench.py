@@ -13,17 +13,18 @@ from weft.bench import htmlpage, plots, report, results
 from weft.bench.build import SOURCES, BuildError, find_library
 from weft.bench.collectives import gloo_rank, marks
 from weft.bench.collectives import report as collectives_report
+from weft.bench.collectives.operations import OPERATIONS, SIZES
 from weft.bench.collectives.run import CollectivesRunner, plan, takes_case, takes_turn
 from weft.bench.collectives.systems import SYSTEMS, taking_part
 from weft.bench.marks import MIN_PAIRS
-from weft.bench.operations import OPERATIONS, SIZES
 from weft.bench.results import Block, Case, block_from, changes, paired_ratios, rows_of
 from weft.bench.runner import QUICK_SECONDS, Options, fits_memory, quick_end, run_setups
-from weft.bench.systems import find_tools, launch_command
+from weft.bench.systems import launch_command
 from weft.bench.units import format_size, format_time, parse_size
 from weft.cli import bench as command
 
 PAIR = Case("allreduce", 4, 2, 2)
+FAMILIES = {system.family.name: system.family for system in SYSTEMS}
 VALUE_KEYS = {"bench", "case", "system", "ranks", "bytes", "value", "unit", "low", "high"}
 MARK_KEYS = {"mark", "ratio", "goal", "direction", "met"}
 
@@ -357,9 +358,10 @@ def test_the_drivers_know_the_same_operations():
 
 
 def test_the_limit_is_for_ranks_with_cores_and_yielding_for_crowds():
-    assert "limit" in {s.name for s in taking_part({"limit", "openmpi"}, 2, 2)}
-    assert "limit" in {s.name for s in taking_part({"limit", "openmpi"}, 4, 4)}
-    assert [s.name for s in taking_part({"limit", "openmpi"}, 4, 2)] == ["openmpi-yield"]
+    some = Options(families=frozenset({"limit", "openmpi"}))
+    assert "limit" in {s.name for s in taking_part(some, 2, 2)}
+    assert "limit" in {s.name for s in taking_part(some, 4, 4)}
+    assert [s.name for s in taking_part(some, 4, 2)] == ["openmpi-yield"]
 
 
 def test_a_quick_run_leaves_out_large_sizes_and_what_no_mark_needs_and_ends_in_time():
@@ -374,8 +376,8 @@ def test_a_quick_run_leaves_out_large_sizes_and_what_no_mark_needs_and_ends_in_t
 
 def test_a_size_that_does_not_fit_is_left_out():
     case = Case("allreduce", 1 << 30, 2, 2)
-    assert fits_memory(case, 2, 16 << 30)
-    assert not fits_memory(case, 2, 8 << 30)
+    assert fits_memory(OPERATIONS["allreduce"], case, 2, 16 << 30)
+    assert not fits_memory(OPERATIONS["allreduce"], case, 2, 8 << 30)
 
 
 def test_an_operation_with_a_block_for_each_rank_needs_so_much_more_memory():
@@ -385,27 +387,41 @@ def test_an_operation_with_a_block_for_each_rank_needs_so_much_more_memory():
     assert [needs(op, 4) for op in ("allreduce", "reduce", "allgather", "alltoall")] == [
         *(100, 200, 500, 800)
     ]
-    assert fits_memory(Case("allreduce", 32 << 20, 16, 16), 8, 24 << 30)
-    assert not fits_memory(Case("alltoall", 32 << 20, 16, 16), 8, 24 << 30)
+
+    def fits(op):
+        return fits_memory(OPERATIONS[op], Case(op, 32 << 20, 16, 16), 8, 24 << 30)
+
+    assert fits("allreduce")
+    assert not fits("alltoall")
 
 
 def test_systems_have_names_of_their_own():
     assert len({system.name for system in SYSTEMS}) == len(SYSTEMS)
 
 
+def test_every_folder_of_a_benchmark_has_its_row():
+    folders = {path.parent.name for path in SOURCES.parent.glob("*/benchmark.py")}
+    assert set(command.BENCHES) == folders
+
+
+def test_every_file_of_a_driver_exists():
+    named = {unit for family in FAMILIES.values() for unit in family.driver.units}
+    assert {path.name for path in SOURCES.glob("*.c")} == named
+
+
 def test_weft_runs_in_one_job_whatever_the_pages():
-    assert {system.job for system in SYSTEMS if system.family == "weft"} == {"weft"}
+    assert {system.job for system in SYSTEMS if system.family.name == "weft"} == {"weft"}
 
 
 def test_a_missing_tool_is_named(monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CC", raising=False)
-    assert "mpicc" in (find_tools("openmpi").missing or "")
-    assert "compiler" in (find_tools("limit").missing or "")
+    assert "mpicc" in (FAMILIES["openmpi"].find().missing or "")
+    assert "compiler" in (FAMILIES["limit"].find().missing or "")
 
 
 def test_openmpi_may_run_as_root_only_when_it_is_root(monkeypatch):
-    tools = find_tools("openmpi")
+    tools = FAMILIES["openmpi"].find()
     if tools.missing:
         pytest.skip(tools.missing)
     for uid, allowed in ((0, True), (1000, False)):
@@ -578,7 +594,7 @@ def test_the_page_is_self_contained():
 
 def run_bench(*arguments):
     """Run the command in a process of its own; skip where it cannot work."""
-    if find_tools("limit").missing:
+    if FAMILIES["limit"].find().missing:
         pytest.skip("no C compiler")
     try:
         find_library()
@@ -633,7 +649,7 @@ def test_a_tiny_quick_run_judges_no_mark_that_it_did_not_measure(tmp_path):
 @pytest.mark.parametrize("family", ["openmpi", "mpich", "gloo"])
 def test_a_peer_passes_the_checks_of_every_operation(family, tmp_path):
     """Checks come before the timing, and a system that fails one makes the command fail."""
-    if (why := find_tools(family).missing) is not None:
+    if (why := FAMILIES[family].find().missing) is not None:
         pytest.skip(f"{family}: {why}")
     run_bench(
         *("--systems", family, "--ranks", "2,3", "--cores", "2", "--sizes", "8,20K"),

@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import pytest
 from weft.bench.in_turn import takes_turn
-from weft.bench.operations import TORCH_OPERATIONS
 from weft.bench.results import Block, Case
 from weft.bench.runner import Options
-from weft.bench.systems import find_tools
 from weft.bench.torch import marks as torch_marks
 from weft.bench.torch import report as torch_report
 from weft.bench.torch.marks import GOALS, judge, judge_alone, mark_rows
+from weft.bench.torch.operations import OPERATIONS
 from weft.bench.torch.run import GLOOS, NAMES, SYSTEMS, plan, takes_case
 from weft.cli import bench as command
 
@@ -167,9 +166,7 @@ def test_what_another_program_has_is_refused(arguments, capsys):
     assert "torch has no" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "op", [op for op, shape in TORCH_OPERATIONS.items() if shape.sizes != (0,)]
-)
+@pytest.mark.parametrize("op", [op for op, shape in OPERATIONS.items() if shape.sizes != (0,)])
 def test_a_backend_that_does_nothing_does_not_pass_the_checks(op):
     torch = pytest.importorskip("torch")
     from weft.bench.torch.rank import TorchRank
@@ -181,7 +178,7 @@ def test_a_backend_that_does_nothing_does_not_pass_the_checks(op):
 
 
 def needs_backends():
-    if (why := find_tools("torch-weft").missing) is not None:
+    if (why := SYSTEMS[0].family.find().missing) is not None:
         pytest.skip(why)
     from weft.torch import build
 

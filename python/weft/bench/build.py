@@ -8,24 +8,27 @@ import os
 import subprocess
 import sysconfig
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-from .systems import Tools
-
 SOURCES = Path(__file__).parent / "driver"
-_COMMON = ["main.c", "page.c", "op.c"]
-_MEASURE = [*_COMMON, "measure.c", "call.c", "data.c", "timed.c", "cycle.c"]
-_UNITS = {
-    "weft": [*_MEASURE, "backend_weft.c"],
-    "openmpi": [*_MEASURE, "backend_mpi.c"],
-    "mpich": [*_MEASURE, "backend_mpi.c"],
-    "limit": [*_COMMON, "limit.c", "rate.c"],
-    "page": ["page.c"],
-}
-_FLAGS = {
-    "limit": ["-O3", "-march=native"],
-    "page": ["-O2", "-shared", "-fPIC"],
-}
+# What every program of the collectives has, and what measures calls of a backend.
+COMMON = ("main.c", "page.c", "op.c")
+MEASURE = (*COMMON, "measure.c", "call.c", "data.c", "timed.c", "cycle.c")
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What is compiled for the ranks of a family, from files of `driver`."""
+
+    name: str
+    units: tuple[str, ...]
+    flags: tuple[str, ...] = ("-O3",)
+    libweft: bool = False  # linked with it; its ranks are told of their job
+
+
+# What ranks in Python meet on.
+PAGE = Driver("page", ("page.c",), ("-O2", "-shared", "-fPIC"))
 
 
 class BuildError(Exception):
@@ -93,19 +96,18 @@ def _key(command: list[str], include: Path | None) -> str:
     return digest.hexdigest()[:16]
 
 
-def build(driver: str, tools: Tools, library: tuple[Path, Path] | None = None) -> Path:
-    """The program or library `driver`, compiled now unless the cache has it."""
-    assert tools.compiler is not None
-    flags = ["-std=gnu11", *_FLAGS.get(driver, ["-O3"])]
-    units = [str(SOURCES / unit) for unit in _UNITS[driver]]
+def build(driver: Driver, compiler: str, library: tuple[Path, Path] | None = None) -> Path:
+    """The program or library of `driver`, compiled now unless the cache has it."""
+    flags = ["-std=gnu11", *driver.flags]
+    units = [str(SOURCES / unit) for unit in driver.units]
     include = None
     tail: list[str] = []
-    if driver == "weft":
+    if driver.libweft:
         path, include = library or find_library()
         flags.append(f"-I{include}")
         tail = [str(path), f"-Wl,-rpath,{path.parent}"]
-    command = [tools.compiler, *flags, *units, *tail]
-    target = cache_folder() / f"{driver}-{_key(command, include)}"
+    command = [compiler, *flags, *units, *tail]
+    target = cache_folder() / f"{driver.name}-{_key(command, include)}"
     if not target.exists():
         _compile(command, target)
     return target

@@ -36,8 +36,8 @@ class CheckedInTurn(Runner):
         self._checked.clear()
 
     def _block(self, system: System, jobs: dict[str, Job], case: Case, turn: int) -> None:
-        """Nothing is timed whose result is wrong; what does nothing has no result."""
-        if system.name != "noop" and (system, case) not in self._checked:
+        """Nothing is timed whose result is wrong; what has no result is not checked."""
+        if system.checked and (system, case) not in self._checked:
             self._checked.add((system, case))
             self._ask(jobs, system, "check", case)
         super()._block(system, jobs, case, turn)

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .systems import FAMILIES, System, Tools, launch_command
+from .systems import System, Tools, launch_command
 
 
 def page_bytes(ranks: int) -> int:
@@ -83,7 +83,7 @@ class Job:
     def _commands(self, program: Program, serve: list[str], folder: Path):
         """The command and the environment of each process that the coordinator starts."""
         base = os.environ | self.system.env
-        python = FAMILIES[self.system.family].python
+        python = self.system.family.python
         command = [str(program.path), *serve]
         if python:
             # -P: neither the script's folder nor this one is a place to import from.
@@ -97,7 +97,7 @@ class Job:
             env = base | {"BENCH_RANK": str(rank), "BENCH_RANKS": str(self.ranks)}
             if python:
                 env["GLOO_SOCKET_IFNAME"] = "lo"
-            elif self.system.family == "weft":
+            elif self.system.family.driver.libweft:
                 env |= job | {"WEFT_RANK": str(rank)}
             yield command, env
 

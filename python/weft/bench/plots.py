@@ -9,25 +9,15 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
-from .operations import OPERATIONS, TORCH_OPERATIONS, operation_named
+from .operations import Operation
+from .systems import Line
+from .table import BENCHES
 from .units import format_size, format_time
 
-# Who has a line, under which name, and how it looks; the same in every figure. The colours can be
-# told apart by those who do not see all of them.
-_LINES: dict[str, tuple[str, dict]] = {
-    "weft": ("weft", {"color": "#d55e00", "marker": "o", "linewidth": 2.4, "zorder": 3}),
-    "openmpi": ("Open MPI", {"color": "#0072b2", "marker": "s"}),
-    "openmpi-yield": ("Open MPI, yielding", {"color": "#0072b2", "marker": "s"}),
-    "mpich": ("MPICH", {"color": "#009e73", "marker": "^"}),
-    "gloo": ("gloo", {"color": "#cc79a7", "marker": "D"}),
-    "core": ("weft from C", {"color": "#e69f00", "marker": "v"}),
-    "noop": ("a backend that does nothing", {"color": "black", "linestyle": ":"}),
-    "gloo-free": ("gloo, not pinned", {"color": "#cc79a7", "marker": "d", "linestyle": "--"}),
-    "limit": ("bound", {"color": "black", "linestyle": "--", "linewidth": 1.2}),
-}
 _COLUMNS = 2
 
 
@@ -60,10 +50,10 @@ def panels(rows: list[dict]) -> list[tuple[str, list[dict]]]:
     return found
 
 
-def _heading(op: str) -> str:
-    if op == "cycle":
+def _heading(operation: Operation) -> str:
+    if operation.name == "cycle":
         return "write, allreduce and read, less write and read: time over size of the vector"
-    return f"{op}: time of a call over size of {operation_named(op).size_is}"
+    return f"{operation.name}: time of a call over size of {operation.size_is}"
 
 
 def _tick(us: float) -> str:
@@ -71,16 +61,16 @@ def _tick(us: float) -> str:
     return f"{float(number):g} {unit}"
 
 
-def _draw(axes, title: str, rows: list[dict]) -> None:
-    for system, (label, style) in _LINES.items():
+def _draw(axes, title: str, rows: list[dict], lines: Mapping[str, Line]) -> None:
+    for system, line in lines.items():
         points = sorted((r for r in rows if r["system"] == system), key=lambda r: r["bytes"])
         if not points:
             continue
         sizes = [row["bytes"] for row in points]
         values = [row["value"] for row in points]
-        axes.plot(sizes, values, label=label, **({"linewidth": 1.6, "markersize": 4} | style))
+        axes.plot(sizes, values, markersize=4, **asdict(line))
         low, high = ([row[end] for row in points] for end in ("low", "high"))
-        axes.fill_between(sizes, low, high, alpha=0.12, color=style["color"], linewidth=0)
+        axes.fill_between(sizes, low, high, alpha=0.12, color=line.color, linewidth=0)
     axes.set(xscale="log", yscale="log", title=title)
     ticks = sorted({row["bytes"] for row in rows})
     axes.set_xticks(ticks, [format_size(size) for size in ticks], rotation=35, fontsize=8)
@@ -90,7 +80,7 @@ def _draw(axes, title: str, rows: list[dict]) -> None:
     axes.grid(alpha=0.3)
 
 
-def figure(op: str, rows: list[dict]) -> bytes:
+def figure(operation: Operation, rows: list[dict], systems: Mapping[str, Line]) -> bytes:
     """The SVG of one operation, for its rows."""
     import matplotlib
 
@@ -101,7 +91,7 @@ def figure(op: str, rows: list[dict]) -> bytes:
     columns = min(len(parts), _COLUMNS)
     lines = -(-len(parts) // columns)
     # So that the same figures give the same file.
-    fixed = {"svg.hashsalt": op, "svg.fonttype": "path"}
+    fixed = {"svg.hashsalt": operation.name, "svg.fonttype": "path"}
     with matplotlib.rc_context(fixed):
         drawing, grid = pyplot.subplots(
             lines,
@@ -115,10 +105,10 @@ def figure(op: str, rows: list[dict]) -> bytes:
             axes.axis("off")
         labels: dict[str, object] = {}
         for axes, (title, group) in zip(grid.flat, parts, strict=False):
-            _draw(axes, title, group)
+            _draw(axes, title, group, systems)
             for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
                 labels.setdefault(label, handle)
-        drawing.suptitle(_heading(op))
+        drawing.suptitle(_heading(operation))
         drawing.legend(
             list(labels.values()), list(labels), loc="outside lower center", ncols=6, fontsize=9
         )
@@ -130,13 +120,18 @@ def figure(op: str, rows: list[dict]) -> bytes:
 
 def figures(rows: Iterable[dict]) -> dict[str, bytes]:
     """The SVG of each operation that has sizes, by its name."""
-    known = OPERATIONS | TORCH_OPERATIONS
-    by_op: dict[str, list[dict]] = {}
-    for row in rows:
-        drawn = row.get("value") is not None and row.get("system") in _LINES
-        if drawn and row.get("op") in known and row["bytes"]:
-            by_op.setdefault(row["op"], []).append(row)
-    return {op: figure(op, by_op[op]) for op in known if op in by_op}
+    valued = [row for row in rows if row.get("value") is not None and row.get("bytes")]
+    found = {}
+    for name, bench in BENCHES.items():
+        for op, operation in bench.drawn.items():
+            mine = [
+                row
+                for row in valued
+                if (row["bench"], row.get("op")) == (name, op) and row["system"] in bench.lines
+            ]
+            if mine:
+                found[op] = figure(operation, mine, bench.lines)
+    return found
 
 
 def write(rows: Iterable[dict], folder: Path) -> list[Path]:

@@ -23,9 +23,9 @@ from weft import _core
 
 from .build import BuildError, build
 from .job import Job, JobError, JobTimeout, Program
-from .operations import operation_named
+from .operations import Operation
 from .results import Block, Case, block_from, case_name
-from .systems import FAMILIES, System
+from .systems import Family, System
 
 _MIB = 1 << 20
 
@@ -44,12 +44,16 @@ class Options:
     ranks: tuple[int, ...] | None = None
     ops: tuple[str, ...] | None = None
     sizes: tuple[int, ...] | None = None
-    families: frozenset[str] = frozenset(FAMILIES)
+    families: frozenset[str] | None = None
     cores: int | None = None
     rounds: int | None = None
     block_ms: float | None = None
     library: tuple[Path, Path] | None = None
     installed: bool = False  # leave out the peers' other settings
+
+    def wants(self, name: str) -> bool:
+        """Is the system or family `name` one of those that were asked for?"""
+        return self.families is None or name in self.families
 
 
 @dataclass(frozen=True)
@@ -86,9 +90,9 @@ def cores_here(limit: int | None) -> tuple[int, ...]:
     return cores if limit is None else cores[:limit]
 
 
-def fits_memory(case: Case, systems: int, available: int) -> bool:
+def fits_memory(operation: Operation, case: Case, systems: int, available: int) -> bool:
     """The job at work has the user's buffers, and every job may keep one for its own use."""
-    buffers = operation_named(case.op).buffer_bytes(case.bytes, case.ranks)
+    buffers = operation.buffer_bytes(case.bytes, case.ranks)
     return case.ranks * (sum(buffers) + systems * max(buffers)) <= 0.7 * available
 
 
@@ -106,9 +110,15 @@ def available_memory() -> int:
 
 
 class Runner:
-    """Runs the setups of a plan one after the other and collects their blocks."""
+    """Runs the setups of a plan one after the other and collects their blocks.
 
-    def __init__(self, options: Options, parts: Mapping[str, str]):
+    A benchmark says who takes a case and when it is checked. `operations` has those whose cases
+    are left out where memory is short.
+    """
+
+    operations: Mapping[str, Operation] = {}
+
+    def __init__(self, options: Options, parts: Mapping[str, Family]):
         """`parts`: those that the command line can name, and the family of each."""
         self.outcome = Outcome()
         self._options = options
@@ -118,22 +128,22 @@ class Runner:
         self._start = time.monotonic()
         self._end = float("inf")
         self._seed = secrets.randbits(31)
-        self._programs: dict[str, Program] = {}
+        self._programs: dict[Family, Program] = {}
 
     def prepare(self) -> None:
         """Find and build everything before anything is started."""
         for name, family in self._parts.items():
-            if name in self._options.families:
+            if self._options.wants(name):
                 self._build(name, family)
 
-    def _build(self, name: str, family: str) -> None:
+    def _build(self, name: str, family: Family) -> None:
         """The driver of a family; or why `name` takes no part."""
-        tools = FAMILIES[family].find()
-        if tools.missing is not None:
-            self.outcome.missing[name] = tools.missing
+        tools = family.find()
+        if tools.compiler is None:
+            self.outcome.missing[name] = tools.missing or "no C compiler found"
             return
         try:
-            path = build(FAMILIES[family].driver, tools, self._options.library)
+            path = build(family.driver, tools.compiler, self._options.library)
         except BuildError as error:
             self.outcome.missing[name] = str(error)
             return
@@ -162,7 +172,8 @@ class Runner:
         kept: list[Case] = []
         left_out: list[str] = []
         for case in setup.cases:
-            if fits_memory(case, systems, available):
+            operation = self.operations.get(case.op)
+            if operation is None or fits_memory(operation, case, systems, available):
                 kept.append(case)
             else:
                 left_out.append(case_name(case))

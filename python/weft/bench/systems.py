@@ -1,40 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a system is, the families of them, and how their ranks are built and started."""
+"""What a system is, what its ranks are made of, and how to find that and start them.
+
+The systems of a benchmark are the rows of its own table, `SYSTEMS`.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import math
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-
-@dataclass(frozen=True)
-class System:
-    """One system with one setting. Systems that share a `job` share its processes."""
-
-    name: str
-    family: str
-    kind: str = "installed"  # "installed", "best" or "yield"
-    pages: str = "4k"  # of the user's buffers: "4k" or "thp"
-    env: dict[str, str] = field(default_factory=dict, hash=False)
-    about: str = ""
-    only_op: str | None = None  # a setting that speaks of one operation
-    for_large: bool = False  # a "best" setting that matters where messages are long
-
-    @property
-    def job(self) -> str:
-        """weft needs no settings of its own for huge pages: both kinds run in one job."""
-        return self.name.removesuffix("-thp")
-
-    @property
-    def imports_torch(self) -> bool:
-        """Starts slowly, then."""
-        return FAMILIES[self.family].find is find_torch
+from .build import PAGE, Driver
 
 
 @dataclass(frozen=True)
@@ -66,13 +47,14 @@ def _find(names: tuple[str, ...], belongs) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Mpi:
+class Mpi:
     """An MPI is what its header and its launcher say it is, whatever the programs are called."""
 
     name: str
     macro: str
     mark: str
     launchers: tuple[str, ...]
+    hydra: bool = False
 
     def find_launcher(self) -> str | None:
         return _find(self.launchers, lambda path: self.mark in _output([path, "--version"]))
@@ -88,12 +70,16 @@ class _Mpi:
         launcher = self.find_launcher()
         if launcher is None:
             return Tools(missing="no mpirun of it found")
-        return Tools(compiler, launcher, self is _MPICH)
+        return Tools(compiler, launcher, self.hydra)
 
 
-_OPENMPI = _Mpi("openmpi", "OPEN_MPI", "open-mpi.org", ("mpirun.openmpi", "mpirun", "mpiexec"))
-_MPICH = _Mpi(
-    "mpich", "MPICH_VERSION", "HYDRA", ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec")
+OPENMPI = Mpi("openmpi", "OPEN_MPI", "open-mpi.org", ("mpirun.openmpi", "mpirun", "mpiexec"))
+MPICH = Mpi(
+    "mpich",
+    "MPICH_VERSION",
+    "HYDRA",
+    ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec"),
+    hydra=True,
 )
 
 
@@ -120,52 +106,87 @@ def find_mpi4py() -> Tools:
     said = _output([sys.executable, "-P", "-c", ask], env=env)
     if not said or "Traceback" in said:
         return Tools(missing="mpi4py finds no MPI library")
-    mpi = _OPENMPI if "Open MPI" in said else _MPICH
+    mpi = OPENMPI if "Open MPI" in said else MPICH
     launcher, compiler = mpi.find_launcher(), find_compiler().compiler
     if launcher is None or compiler is None:
         return Tools(missing=f"no mpirun of {mpi.name}, which mpi4py uses")
-    return Tools(compiler, launcher, mpi is _MPICH)
+    return Tools(compiler, launcher, mpi.hydra)
 
 
 @dataclass(frozen=True)
 class Family:
-    """What ranks are made of.
+    """What ranks are made of, for the systems that differ in settings only.
 
     driver: what `build` compiles for them: a program, or the page that ranks in Python meet on
     find:   looks for what they need on this machine
     python: of ranks in Python, what the interpreter is told to run
+    lacks:  the operations that it does not have
+    quick:  those that a quick run leaves to it, if not all
     """
 
-    driver: str
+    name: str
+    driver: Driver
     find: Callable[[], Tools]
     python: tuple[str, ...] = ()
+    lacks: frozenset[str] = frozenset()
+    quick: frozenset[str] | None = None
+
+    def has(self, op: str, in_quick: bool = False) -> bool:
+        """Is `op` measured with it, in a quick run or in a full one?"""
+        return op not in self.lacks and not (in_quick and self.quick and op not in self.quick)
 
 
-def _module(name: str, *words: str) -> tuple[str, ...]:
-    return ("-m", f"weft.bench.{name}", *words)
+def python_family(name: str, module: str, *words: str, find=find_torch) -> Family:
+    """Ranks in Python: a module of this package, told who it is."""
+    return Family(name, PAGE, find, ("-m", f"weft.bench.{module}", *words))
 
 
-FAMILIES = {
-    "weft": Family("weft", find_compiler),
-    "openmpi": Family("openmpi", _OPENMPI.find),
-    "mpich": Family("mpich", _MPICH.find),
-    "limit": Family("limit", find_compiler),
-    # A script, so that it imports nothing but torch.
-    "gloo": Family(
-        "page", find_torch, (str(Path(__file__).parent / "collectives" / "gloo_rank.py"),)
-    ),
-    "torch-weft": Family("page", find_torch, _module("torch.rank", "weft")),
-    "torch-gloo": Family("page", find_torch, _module("torch.rank", "gloo")),
-    "torch-noop": Family("page", find_torch, _module("torch.rank", "noop")),
-    "mpi-weft": Family("page", find_torch, _module("mpi.rank", "weft")),
-    "mpi-gloo": Family("page", find_torch, _module("mpi.rank", "gloo")),
-    "mpi4py": Family("page", find_mpi4py, _module("mpi.rank", "mpi4py")),
-}
+@dataclass(frozen=True)
+class Line:
+    """How a system is drawn in plots, in matplotlib's words."""
+
+    label: str
+    color: str
+    marker: str = ""
+    linestyle: str = "-"
+    linewidth: float = 1.6
+    zorder: int = 2
 
 
-def find_tools(family: str) -> Tools:
-    """Look for what `family` needs on this machine."""
-    return FAMILIES[family].find()
+# The colours can be told apart by those who do not see all of them.
+WEFT_LINE = Line("weft", "#d55e00", "o", linewidth=2.4, zorder=3)
+GLOO_LINE = Line("gloo", "#cc79a7", "D")
+FREE_GLOO_LINE = Line("gloo, not pinned", "#cc79a7", "d", "--")
+
+
+@dataclass(frozen=True)
+class System:
+    """One system with one setting: a row of its benchmark's table."""
+
+    name: str
+    family: Family
+    kind: str = "installed"  # "installed", "best" or "yield"
+    pages: str = "4k"  # of the user's buffers: "4k" or "thp"
+    env: dict[str, str] = field(default_factory=dict, hash=False)
+    about: str = ""
+    only_op: str | None = None  # a setting that speaks of one operation
+    for_large: bool = False  # a "best" setting that matters where messages are long
+    at_most: float = math.inf  # bytes of a case that it has something to say about
+    in_crowd: bool = False  # takes part when ranks share cores
+    runs_in: str | None = None  # the system whose processes it shares
+    asked: str | None = None  # what its driver is asked for, if not for the operation
+    checked: bool = True  # has results
+    line: Line | None = None  # how it is drawn, if at all
+
+    @property
+    def job(self) -> str:
+        """The name of its processes."""
+        return self.runs_in or self.name
+
+    @property
+    def imports_torch(self) -> bool:
+        """Starts slowly, then."""
+        return self.family.find is find_torch
 
 
 def launch_command(tools: Tools, ranks: int) -> list[str]:

@@ -238,8 +238,8 @@ def _absent(outcome: Outcome) -> dict[str, str]:
 
 
 def _marks(args: argparse.Namespace, bench: Benchmark, outcome: Outcome) -> list[dict]:
-    asked = _options(args, bench).families
-    left_out = {name: "left out" for name in bench.systems if name not in asked}
+    options = _options(args, bench)
+    left_out = {name: "left out" for name in bench.systems if not options.wants(name)}
     judged = bench.marks(outcome.blocks, outcome.missing | left_out)
     return [*judged, *(row for row in outcome.ready if "mark" in row)]
 

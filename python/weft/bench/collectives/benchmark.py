@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench collectives`, as the command knows it."""
 
-from ..benchmark import Benchmark
-from ..operations import OPERATIONS
+from ..benchmark import Benchmark, lines_of
 from ..results import Block, rows_of
 from . import marks, report, run, systems
+from .operations import OPERATIONS
 
 
 def _figures(blocks: list[Block]) -> str:
@@ -12,11 +12,13 @@ def _figures(blocks: list[Block]) -> str:
 
 
 BENCHMARK = Benchmark(
-    "collectives",
-    OPERATIONS,
-    systems.NAMES,
-    run.measure,
-    rows_of,
-    marks.mark_rows,
-    _figures,
+    name="collectives",
+    operations=OPERATIONS,
+    systems=systems.NAMES,
+    measure=run.measure,
+    rows=rows_of,
+    marks=marks.mark_rows,
+    figures=_figures,
+    lines=lines_of(systems.SYSTEMS),
+    drawn=OPERATIONS,
 )

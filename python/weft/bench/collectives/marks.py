@@ -134,7 +134,7 @@ def opponents(against: str) -> dict[str, list[System]]:
         return {"openmpi": [system for system in SYSTEMS if system.kind == "yield"]}
     kinds = ("installed",) if against == "installed" else ("installed", "best")
     return {
-        family: [s for s in SYSTEMS if s.family == family and s.kind in kinds]
+        family: [s for s in SYSTEMS if s.family.name == family and s.kind in kinds]
         for family in ("openmpi", "mpich")
     }
 

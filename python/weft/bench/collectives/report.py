@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import statistics
 
-from ..operations import OPERATIONS
 from ..report import cell, table
 from ..results import PLACEMENTS, Block, Case, case_name, paired_ratios
 from .marks import opponents
+from .operations import OPERATIONS
 from .systems import NAMES, SYSTEMS
 
 
@@ -18,7 +18,7 @@ def _columns(blocks: list[Block]) -> list[tuple[str, list[str]]]:
     columns = []
     for family in NAMES:
         for kind in ("installed", "best", "yield"):
-            names = [s.name for s in SYSTEMS if s.family == family and s.kind == kind]
+            names = [s.name for s in SYSTEMS if s.family.name == family and s.kind == kind]
             names = [name for name in names if name in ran]
             if names:
                 title = family if kind == "installed" else f"{family} {kind}"

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from ..job import Job
 from ..marks import MIN_PAIRS
-from ..operations import OPERATIONS, SIZES
 from ..results import Case
 from ..runner import LARGE, Options, Outcome, Runner, Setup, cores_here, run_setups
 from ..systems import System
-from .systems import NAMES, taking_part
+from .operations import OPERATIONS, SIZES
+from .systems import SYSTEMS, taking_part
 
 _KIB, _MIB = 1 << 10, 1 << 20
 
@@ -52,7 +52,7 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
         wanted += [(ranks, tuple(cores[:2])) for ranks in CROWDED_RANKS]
     setups = []
     for ranks, some in wanted:
-        systems = taking_part(set(options.families), ranks, len(some))
+        systems = taking_part(options, ranks, len(some))
         chosen = tuple(s for s in systems if not (options.installed and s.kind == "best"))
         setups.append(Setup(ranks, some, _cases(ranks, len(some), options), chosen))
     return setups
@@ -64,10 +64,8 @@ def takes_case(system: System, case: Case, quick: bool) -> bool:
     Settings for one algorithm run with its operation, and those for the sizes of messages where
     messages are short. A quick run leaves to the full one what no mark needs.
     """
-    if case.op == "cycle" and system.family == "limit":
+    if not system.family.has(case.op, quick):
         return False
-    if system.family == "gloo":
-        return case.op in ("allreduce", "barrier") if quick else case.op != "scan"
     if system.kind != "best":
         return True
     if case.op == "allreduce":
@@ -84,6 +82,8 @@ def takes_turn(case: Case, turn: int) -> bool:
 
 class CollectivesRunner(Runner):
     """All cases are checked before the first round."""
+
+    operations = OPERATIONS
 
     def _takes(self, system: System, case: Case) -> bool:
         return takes_case(system, case, self._options.quick)
@@ -110,7 +110,6 @@ class CollectivesRunner(Runner):
 
 def measure(options: Options) -> Outcome:
     """A whole run. To be called from the main thread."""
-    return run_setups(
-        CollectivesRunner(options, {name: name for name in NAMES}),
-        plan(options, cores_here(options.cores)),
-    )
+    parts = {system.family.name: system.family for system in SYSTEMS}
+    setups = plan(options, cores_here(options.cores))
+    return run_setups(CollectivesRunner(options, parts), setups)

@@ -3,7 +3,21 @@
 
 from __future__ import annotations
 
-from ..systems import System
+from pathlib import Path
+
+from ..build import COMMON, MEASURE, PAGE, Driver
+from ..runner import Options
+from ..systems import (
+    GLOO_LINE,
+    MPICH,
+    OPENMPI,
+    WEFT_LINE,
+    Family,
+    Line,
+    System,
+    find_compiler,
+    find_torch,
+)
 
 # Keep malloc's memory mapped and in huge pages, so that the temporary buffers of an MPI are not
 # faulted in again at every call.
@@ -27,16 +41,57 @@ def _eager(limit: int) -> dict[str, str]:
     }
 
 
+WEFT = Family("weft", Driver("weft", (*MEASURE, "backend_weft.c"), libweft=True), find_compiler)
+_OPENMPI, _MPICH = (
+    Family(mpi.name, Driver(mpi.name, (*MEASURE, "backend_mpi.c")), mpi.find)
+    for mpi in (OPENMPI, MPICH)
+)
+_GLOO = Family(
+    "gloo",
+    PAGE,
+    find_torch,
+    # A script, so that it imports nothing but torch.
+    python=(str(Path(__file__).parent / "gloo_rank.py"),),
+    lacks=frozenset({"scan"}),
+    quick=frozenset({"allreduce", "barrier"}),
+)
+_LIMIT = Family(
+    "limit",
+    Driver("limit", (*COMMON, "limit.c", "rate.c"), ("-O3", "-march=native")),
+    find_compiler,
+    lacks=frozenset({"cycle"}),
+)
+
 SYSTEMS = (
-    System("weft", "weft", about="as installed"),
-    System("openmpi", "openmpi", about="as installed"),
-    System("mpich", "mpich", about="as installed"),
-    System("gloo", "gloo", about="through torch.distributed"),
-    System("limit", "limit", about="line hand-over, reading a peer's lines, updating memory"),
-    System("weft-thp", "weft", "best", "thp", about="buffers in huge pages", for_large=True),
+    System("weft", WEFT, about="as installed", in_crowd=True, line=WEFT_LINE),
+    System("openmpi", _OPENMPI, about="as installed", line=Line("Open MPI", "#0072b2", "s")),
+    System(
+        "mpich",
+        _MPICH,
+        about="as installed",
+        in_crowd=True,
+        line=Line("MPICH", "#009e73", "^"),
+    ),
+    System("gloo", _GLOO, about="through torch.distributed", line=GLOO_LINE),
+    System(
+        "limit",
+        _LIMIT,
+        about="line hand-over, reading a peer's lines, updating memory",
+        line=Line("bound", "black", linestyle="--", linewidth=1.2),
+    ),
+    # weft needs no settings of its own for huge pages.
+    System(
+        "weft-thp",
+        WEFT,
+        "best",
+        "thp",
+        about="buffers in huge pages",
+        for_large=True,
+        runs_in="weft",
+    ),
     System(
         "openmpi-keep",
-        "openmpi",
+        _OPENMPI,
         "best",
         "thp",
         _KEEP_MEMORY,
@@ -45,7 +100,7 @@ SYSTEMS = (
     ),
     System(
         "openmpi-eager128k",
-        "openmpi",
+        _OPENMPI,
         "best",
         "thp",
         _KEEP_MEMORY | _eager(128 << 10),
@@ -53,7 +108,7 @@ SYSTEMS = (
     ),
     System(
         "openmpi-alg6",
-        "openmpi",
+        _OPENMPI,
         "best",
         "thp",
         _KEEP_MEMORY
@@ -67,7 +122,7 @@ SYSTEMS = (
     ),
     System(
         "mpich-keep",
-        "mpich",
+        _MPICH,
         "best",
         "thp",
         _KEEP_MEMORY,
@@ -76,7 +131,7 @@ SYSTEMS = (
     ),
     System(
         "mpich-eager",
-        "mpich",
+        _MPICH,
         "best",
         "thp",
         _KEEP_MEMORY | {"UCX_RNDV_THRESH": "inf"},
@@ -84,7 +139,7 @@ SYSTEMS = (
     ),
     System(
         "mpich-posix",
-        "mpich",
+        _MPICH,
         "best",
         "thp",
         _KEEP_MEMORY | {"UCX_TLS": "posix,self"},
@@ -92,24 +147,28 @@ SYSTEMS = (
     ),
     System(
         "openmpi-yield",
-        "openmpi",
+        _OPENMPI,
         "yield",
         "4k",
         {"OMPI_MCA_mpi_yield_when_idle": "1"},
         "mpi_yield_when_idle=1",
+        in_crowd=True,
+        line=Line("Open MPI, yielding", "#0072b2", "s"),
     ),
 )
-NAMES = tuple(dict.fromkeys(system.family for system in SYSTEMS))
+NAMES = tuple(dict.fromkeys(system.family.name for system in SYSTEMS))
 
 
-def taking_part(families: set[str], ranks: int, cores: int) -> list[System]:
+def taking_part(options: Options, ranks: int, cores: int) -> list[System]:
     """The systems of a run with `ranks` ranks on `cores` cores.
 
     When ranks share cores, Open MPI has to yield, the settings that keep memory say nothing, and
     gloo's event threads multiply the ranks once more. The limit is that of ranks with cores.
     """
-    if ranks > cores:
-        names = {"weft", "openmpi-yield", "mpich"}
-    else:
-        names = {s.name for s in SYSTEMS if s.kind != "yield"}
-    return [s for s in SYSTEMS if s.name in names and s.family in families]
+    crowded = ranks > cores
+    return [
+        system
+        for system in SYSTEMS
+        if (system.in_crowd if crowded else system.kind != "yield")
+        and options.wants(system.family.name)
+    ]

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from ..marks import MIN_PAIRS, Verdict, row_of
 from ..results import Block, Case, paired_ratios
+from ..runner import cores_here
 from .run import OPERATIONS, SHARED, SHARED_SIZES
 
 # On so many cores memory is the limit, and the goal is not to be slower.
@@ -113,8 +114,11 @@ def _shared_row(blocks: list[Block]) -> dict:
     return row
 
 
-def mark_rows(blocks: list[Block], missing: Mapping[str, str], cores: int) -> list[dict]:
-    """One row for each mark, carrying the worst of its goals."""
+def mark_rows(
+    blocks: list[Block], missing: Mapping[str, str], cores: int | None = None
+) -> list[dict]:
+    """One row for each mark, carrying the worst of its goals; `cores` are those of the machine."""
+    cores = len(cores_here(None)) if cores is None else cores
     rows = []
     for mark, huge in (("G1a", False), ("G1b", True)):
         verdicts = [judge(goal, blocks, missing) for goal in goals(huge, cores)]

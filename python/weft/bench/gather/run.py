@@ -283,7 +283,7 @@ def ops_of(options: Options) -> tuple[str, ...]:
 def systems_of(options: Options, op: str) -> list[str]:
     """Those that were asked for; a quick run leaves out what no mark speaks of."""
     without = {"embedding"} if options.quick or OPERATIONS[op].updates else set()
-    return [system for system in SYSTEMS if system in options.families - without]
+    return [system for system in SYSTEMS if options.wants(system) and system not in without]
 
 
 def sizes_of(options: Options, op: str) -> tuple[int, ...]:

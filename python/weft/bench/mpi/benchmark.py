@@ -5,11 +5,11 @@ from ..benchmark import Benchmark
 from . import marks, report, run
 
 BENCHMARK = Benchmark(
-    "mpi",
-    run.OPERATIONS,
-    run.NAMES,
-    run.measure,
-    report.rows,
-    marks.mark_rows,
-    report.figures,
+    name="mpi",
+    operations=run.OPERATIONS,
+    systems=run.NAMES,
+    measure=run.measure,
+    rows=report.rows,
+    marks=marks.mark_rows,
+    figures=report.figures,
 )

@@ -9,33 +9,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..collectives.systems import WEFT
 from ..in_turn import CheckedInTurn
 from ..results import Case
 from ..runner import Options, Outcome, Setup, cores_here, run_setups
-from ..systems import System
+from ..systems import System, find_mpi4py, python_family
 
 _MIB = 1 << 20
 RANKS = 2
 
 
-class InWeft(System):
-    """Runs in weft's ranks: the same process, with the same memory behind it."""
+_WEFT = python_family("mpi-weft", "mpi.rank", "weft")
+_GLOO = python_family("mpi-gloo", "mpi.rank", "gloo")
+_MPI4PY = python_family("mpi4py", "mpi.rank", "mpi4py", find=find_mpi4py)
 
-    @property
-    def job(self) -> str:
-        return "weft"
-
-
+# Those that run in weft's ranks have the same process and the same memory behind it.
 SYSTEMS = (
-    System("weft", "mpi-weft", about="weft.mpi"),
-    System("mpi4py", "mpi4py", about="kept buffers, without gradients"),
-    System("gloo", "mpi-gloo", about="torch.distributed.nn.functional"),
+    System("weft", _WEFT, about="weft.mpi"),
+    System("mpi4py", _MPI4PY, about="kept buffers, without gradients"),
+    System("gloo", _GLOO, about="torch.distributed.nn.functional"),
     # On one core its threads have to take turns; on a busy machine this serves them better.
-    System("gloo-free", "mpi-gloo", env={"BENCH_FREE": "1"}, about="the same, not pinned"),
-    InWeft("clone", "mpi-weft", about="torch's node that only clones"),
+    System("gloo-free", _GLOO, env={"BENCH_FREE": "1"}, about="the same, not pinned"),
+    System("clone", _WEFT, about="torch's node that only clones", runs_in="weft"),
     # What forward and backward have to touch: two sources and two results.
-    InWeft("kept", "mpi-weft", about="two of the core's allreduces on four kept buffers"),
-    System("core", "weft", about="weft's allreduce from C, in place on one kept buffer"),
+    System(
+        "kept", _WEFT, about="two of the core's allreduces on four kept buffers", runs_in="weft"
+    ),
+    System(
+        "core",
+        WEFT,
+        about="weft's allreduce from C, in place on one kept buffer",
+        asked="allreduce",
+    ),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
 GLOOS = ("gloo", "gloo-free")
@@ -81,7 +86,7 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
             for op in options.ops or tuple(OPERATIONS)
             for size in _sizes(op, options)
         )
-        systems = tuple(system for system in SYSTEMS if system.name in options.families)
+        systems = tuple(system for system in SYSTEMS if options.wants(system.name))
         setups.append(Setup(ranks, some, cases, systems))
     return setups
 
@@ -95,12 +100,9 @@ def _sizes(op: str, options: Options) -> tuple[int, ...]:
 class MpiRunner(CheckedInTurn):
     """The same rounds with other systems and other names."""
 
-    def _cases_in_memory(self, setup: Setup, systems: int) -> list[Case]:
-        return list(setup.cases)
-
     def _words(self, system: System, case: Case) -> str:
-        op = "allreduce" if system.name == "core" else case.op
-        op = f"{system.name}_{op}" if isinstance(system, InWeft) else op
+        op = system.asked or case.op
+        op = f"{system.name}_{op}" if system.runs_in else op
         return f"{op} {case.bytes} {system.pages}"
 
     def _takes(self, system: System, case: Case) -> bool:

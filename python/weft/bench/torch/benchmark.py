@@ -1,25 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench torch`, as the command knows it."""
 
-from collections.abc import Mapping
-
-from ..benchmark import Benchmark
-from ..operations import TORCH_OPERATIONS
-from ..results import Block
-from ..runner import cores_here
+from ..benchmark import Benchmark, lines_of
 from . import marks, report, run
-
-
-def _marks(blocks: list[Block], missing: Mapping[str, str]) -> list[dict]:
-    return marks.mark_rows(blocks, missing, len(cores_here(None)))
-
+from .operations import OPERATIONS
 
 BENCHMARK = Benchmark(
-    "torch",
-    TORCH_OPERATIONS,
-    run.NAMES,
-    run.measure,
-    report.rows,
-    _marks,
-    report.figures,
+    name="torch",
+    operations=OPERATIONS,
+    systems=run.NAMES,
+    measure=run.measure,
+    rows=report.rows,
+    marks=marks.mark_rows,
+    figures=report.figures,
+    lines=lines_of(run.SYSTEMS),
+    drawn=OPERATIONS,
 )

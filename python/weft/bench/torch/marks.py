@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..marks import MIN_PAIRS, Verdict, badness, row_of
-from ..operations import TORCH_OPERATIONS
 from ..results import Block, Case, case_name
+from ..runner import cores_here
+from .operations import OPERATIONS
 from .run import GLOOS, MANY_CORES, MANY_RANKS, SMALL
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -56,7 +57,7 @@ def _pair(op: str, size: int = 0) -> Case:
 def _medium_goals() -> list[Goal]:
     """T2. The 5 % are what two measurements of the same thing may differ by."""
     goals = []
-    for size in TORCH_OPERATIONS["all_reduce"].sizes:
+    for size in OPERATIONS["all_reduce"].sizes:
         if not _KIB <= size <= SMALL:
             continue
         case = _pair("all_reduce", size)
@@ -190,8 +191,11 @@ def _as_rate(row: dict) -> dict:
     return row | {"ratio": ratio, "goal": 1 / row["goal"], "direction": ">="}
 
 
-def mark_rows(blocks: list[Block], missing: Mapping[str, str], cores: int) -> list[dict]:
-    """One row for each mark, carrying the worst of its goals."""
+def mark_rows(
+    blocks: list[Block], missing: Mapping[str, str], cores: int | None = None
+) -> list[dict]:
+    """One row for each mark, carrying the worst of its goals; `cores` are those of the machine."""
+    cores = len(cores_here(None)) if cores is None else cores
     rows = []
     for mark in dict.fromkeys(goal.mark for goal in GOALS):
         verdicts = [judge(g, blocks, missing, cores) for g in GOALS if g.mark == mark]

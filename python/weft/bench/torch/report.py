@@ -6,16 +6,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable
 
-from ..operations import TORCH_OPERATIONS
 from ..report import by_ranks, cell, table
 from ..results import Block, Case, case_name, rows_of
+from .operations import OPERATIONS
 from .run import GLOOS, NAMES
 
 TOKENS = ("llm_token", "llm_token_dtensor")
 
 
 def _by_operation(case: Case) -> tuple[int, int]:
-    return list(TORCH_OPERATIONS).index(case.op), case.bytes
+    return list(OPERATIONS).index(case.op), case.bytes
 
 
 def _ratios(blocks: Iterable[Block], peer: str) -> list[float]:

@@ -9,22 +9,48 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..collectives.systems import WEFT
 from ..in_turn import CheckedInTurn
-from ..operations import TORCH_OPERATIONS
 from ..results import Case
 from ..runner import Options, Outcome, Setup, cores_here, run_setups
-from ..systems import System
+from ..systems import FREE_GLOO_LINE, GLOO_LINE, WEFT_LINE, Line, System, python_family
+from .operations import OPERATIONS
 
 _MIB = 1 << 20
 SMALL = _MIB  # up to here torch's own share of the time is of interest
 
+_WEFT, _GLOO, _NOOP = (
+    python_family(f"torch-{backend}", "torch.rank", backend) for backend in ("weft", "gloo", "noop")
+)
+# The two floors are for the all_reduce of f32, and torch's own for sizes where it shows.
 SYSTEMS = (
-    System("weft", "torch-weft", about='init_process_group("weft")'),
-    System("gloo", "torch-gloo", about='init_process_group("gloo")'),
+    System("weft", _WEFT, about='init_process_group("weft")', line=WEFT_LINE),
+    System("gloo", _GLOO, about='init_process_group("gloo")', line=GLOO_LINE),
     # On one core its threads have to take turns; on a busy machine this serves them better.
-    System("gloo-free", "torch-gloo", env={"BENCH_FREE": "1"}, about="the same, not pinned"),
-    System("noop", "torch-noop", about="torch's own backend that does nothing"),
-    System("core", "weft", about="the same call from C"),
+    System(
+        "gloo-free",
+        _GLOO,
+        env={"BENCH_FREE": "1"},
+        about="the same, not pinned",
+        line=FREE_GLOO_LINE,
+    ),
+    System(
+        "noop",
+        _NOOP,
+        about="torch's own backend that does nothing",
+        only_op="all_reduce",
+        at_most=SMALL,
+        checked=False,
+        line=Line("a backend that does nothing", "black", linestyle=":"),
+    ),
+    System(
+        "core",
+        WEFT,
+        about="the same call from C",
+        only_op="all_reduce",
+        asked="allreduce",
+        line=Line("weft from C", "#e69f00", "v"),
+    ),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
 GLOOS = ("gloo", "gloo-free")
@@ -35,7 +61,7 @@ MANY_CASES = (("all_reduce", 4), ("all_reduce", 64 << 10))
 
 
 def _sizes(op: str, options: Options) -> tuple[int, ...]:
-    operation = TORCH_OPERATIONS[op]
+    operation = OPERATIONS[op]
     if options.sizes is not None and operation.sizes != (0,):
         return options.sizes
     return operation.quick_sizes if options.quick else operation.sizes
@@ -46,13 +72,13 @@ def _setup(ranks: int, cores: Sequence[int], options: Options, wanted: Sequence[
     cases = tuple(
         Case(op, size, ranks, len(some)) for op, size in wanted if can_be_divided(op, ranks)
     )
-    chosen = tuple(system for system in SYSTEMS if system.name in options.families)
+    chosen = tuple(system for system in SYSTEMS if options.wants(system.name))
     return Setup(ranks, some, cases, chosen)
 
 
 def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
     """The setups of a run. Without --ranks: a pair, and 8 ranks where there are 16 cores."""
-    ops = options.ops or tuple(TORCH_OPERATIONS)
+    ops = options.ops or tuple(OPERATIONS)
     everything = [(op, size) for op in ops for size in _sizes(op, options)]
     setups = [_setup(ranks, cores, options, everything) for ranks in options.ranks or (2,)]
     if options.ranks is None and len(cores) >= MANY_CORES:
@@ -67,18 +93,17 @@ def can_be_divided(op: str, ranks: int) -> bool:
 
 
 def takes_case(system: System, case: Case) -> bool:
-    """The two floors are for the all_reduce of f32, and torch's own for sizes where it shows."""
-    if system.name == "noop":
-        return case.op == "all_reduce" and case.bytes <= SMALL
-    return system.name != "core" or case.op == "all_reduce"
+    """Does `system` have something to say about this case?"""
+    return system.only_op in (None, case.op) and case.bytes <= system.at_most
 
 
 class TorchRunner(CheckedInTurn):
     """The same rounds with other systems, names and floors."""
 
+    operations = OPERATIONS
+
     def _words(self, system: System, case: Case) -> str:
-        op = "allreduce" if system.name == "core" else case.op
-        return f"{op} {case.bytes} {system.pages}"
+        return f"{system.asked or case.op} {case.bytes} {system.pages}"
 
     def _takes(self, system: System, case: Case) -> bool:
         return takes_case(system, case)
