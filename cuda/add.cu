@@ -239,36 +239,28 @@ int add_rows(const Move &move, weft_dtype type, bool on_host)
         return launch<AddNarrow<uint8_t>>(move, w);
     case WEFT_BOOL:
         return launch<AddNarrow<bool>>(move, w);
-    default:
-        return WF_CUDA_UNSUPPORTED;
+    case WEFT_C64: /* added by their parts */
+    case WEFT_C128:
+    case WEFT_PAIR_F32: /* not added at all */
+    case WEFT_PAIR_F64:
+    case WEFT_PAIR_I32:
+    case WEFT_PAIR_I64:
+        break;
     }
+    return WF_CUDA_UNSUPPORTED;
 }
 
+/* Signed integers are added as unsigned ones, which wrap around. */
 int add_runs(const Move &move, weft_dtype type, const Runs &runs)
 {
-    switch (type) {
-    case WEFT_F32:
-        return launch_runs<float>(move, runs);
-    case WEFT_F16:
-        return launch_runs<__half>(move, runs);
-    case WEFT_BF16:
-        return launch_runs<__nv_bfloat16>(move, runs);
-    case WEFT_F64:
-        return launch_runs<double>(move, runs);
-    case WEFT_I32:
-        return launch_runs<uint32_t>(move, runs);
-    case WEFT_I64:
-        return launch_runs<uint64_t>(move, runs);
-    case WEFT_I16:
-        return launch_runs<uint16_t>(move, runs);
-    case WEFT_I8:
-    case WEFT_U8:
-        return launch_runs<uint8_t>(move, runs);
-    case WEFT_BOOL:
-        return launch_runs<bool>(move, runs);
-    default:
-        return WF_CUDA_UNSUPPORTED;
-    }
+    return for_types<WF_WHOLE | WF_FLOAT>(type, [&](auto v) {
+        using T = decltype(v);
+        if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>) {
+            return launch_runs<std::make_unsigned_t<T>>(move, runs);
+        } else {
+            return launch_runs<T>(move, runs);
+        }
+    });
 }
 
 } // namespace weft

@@ -78,46 +78,21 @@ template <typename From, typename To> int launch(const Move &move)
     return launch_rows(convert_kernel<From, To>, args, move.stream);
 }
 
-template <typename Call> int for_floating(weft_dtype type, Call call)
+template <unsigned kClasses>
+int launch_types(const Move &move, weft_dtype from, weft_dtype to)
 {
-    return type == WEFT_F64 ? call(double()) : for_trained(type, call);
-}
-
-template <typename Call> int for_whole(weft_dtype type, Call call)
-{
-    switch (type) {
-    case WEFT_BOOL:
-        return call(bool());
-    case WEFT_U8:
-        return call(uint8_t());
-    case WEFT_I8:
-        return call(int8_t());
-    case WEFT_I16:
-        return call(int16_t());
-    case WEFT_I32:
-        return call(int32_t());
-    case WEFT_I64:
-        return call(int64_t());
-    default:
-        return WF_CUDA_UNSUPPORTED;
-    }
+    return for_types<kClasses>(from, [&](auto f) {
+        return for_types<kClasses>(
+            to, [&](auto t) { return launch<decltype(f), decltype(t)>(move); });
+    });
 }
 
 } // namespace
 
 int convert_rows(const Move &move, weft_dtype from, weft_dtype to)
 {
-    if (wf_dtype_is(from, WF_FLOATING)) {
-        return for_floating(from, [&](auto f) {
-            return for_floating(to, [&](auto t) {
-                return launch<decltype(f), decltype(t)>(move);
-            });
-        });
-    }
-    return for_whole(from, [&](auto f) {
-        return for_whole(
-            to, [&](auto t) { return launch<decltype(f), decltype(t)>(move); });
-    });
+    return wf_dtype_is(from, WF_FLOAT) ? launch_types<WF_FLOAT>(move, from, to)
+                                       : launch_types<WF_WHOLE>(move, from, to);
 }
 
 } // namespace weft

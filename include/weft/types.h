@@ -10,8 +10,8 @@ WEFT_BEGIN_DECLS
 /* X(name, number, bytes, text, class, part, array, code, dlpack): all that is
  * known of a type. Numbers travel between processes and never change.
  *
- *   class   BOOL, INTEGER, FLOAT, NARROW_FLOAT (calculated in f32), COMPLEX or
- *           PAIR; operations are defined on classes
+ *   class   BOOL, INTEGER, FLOAT, COMPLEX or PAIR; operations are defined on
+ *           classes. A FLOAT narrower than f32 is calculated in f32.
  *   part    the type that it is added by: of a complex one, that of its halves
  *   array   what NumPy and torch call it; NULL: they have no such type
  *   code    NumPy's kind and bytes, as .npy files have them. NumPy has no
@@ -24,8 +24,8 @@ WEFT_BEGIN_DECLS
     X(I16, 3, 2, "i16", INTEGER, I16, "int16", "i2", INT)                      \
     X(I32, 4, 4, "i32", INTEGER, I32, "int32", "i4", INT)                      \
     X(I64, 5, 8, "i64", INTEGER, I64, "int64", "i8", INT)                      \
-    X(F16, 6, 2, "f16", NARROW_FLOAT, F16, "float16", "f2", FLOAT)             \
-    X(BF16, 7, 2, "bf16", NARROW_FLOAT, BF16, "bfloat16", "V2", BFLOAT)        \
+    X(F16, 6, 2, "f16", FLOAT, F16, "float16", "f2", FLOAT)                    \
+    X(BF16, 7, 2, "bf16", FLOAT, BF16, "bfloat16", "V2", BFLOAT)               \
     X(F32, 8, 4, "f32", FLOAT, F32, "float32", "f4", FLOAT)                    \
     X(F64, 9, 8, "f64", FLOAT, F64, "float64", "f8", FLOAT)                    \
     X(C64, 10, 8, "c64", COMPLEX, F32, "complex64", "c8", COMPLEX)             \

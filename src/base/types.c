@@ -32,7 +32,7 @@ const char *weft_op_name(weft_op_kind kind)
 }
 
 enum {
-    ORDERED = WF_WHOLE | WF_FLOATING,
+    ORDERED = WF_WHOLE | WF_FLOAT,
     NUMBERS = ORDERED | WF_COMPLEX,
 };
 
@@ -48,7 +48,7 @@ const uint8_t wf_op_classes[WF_OP_COUNT] = {
     [WEFT_OP_LAND] = ORDERED,
     [WEFT_OP_LOR] = ORDERED,
     [WEFT_OP_LXOR] = ORDERED,
-    [WEFT_OP_PREMUL_SUM] = WF_FLOATING | WF_COMPLEX,
+    [WEFT_OP_PREMUL_SUM] = WF_FLOAT | WF_COMPLEX,
     [WEFT_OP_MINLOC] = WF_PAIR,
     [WEFT_OP_MAXLOC] = WF_PAIR,
 };

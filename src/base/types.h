@@ -20,11 +20,9 @@ typedef enum wf_dtype_class {
     WF_BOOL = 1 << 0,
     WF_INTEGER = 1 << 1,
     WF_WHOLE = WF_BOOL | WF_INTEGER,
-    WF_NARROW_FLOAT = 1 << 2,
-    WF_FLOAT = 1 << 3,
-    WF_FLOATING = WF_NARROW_FLOAT | WF_FLOAT,
-    WF_COMPLEX = 1 << 4,
-    WF_PAIR = 1 << 5
+    WF_FLOAT = 1 << 2,
+    WF_COMPLEX = 1 << 3,
+    WF_PAIR = 1 << 4
 } wf_dtype_class;
 
 /* Is a type of one of these classes? What is no type is of none. */
@@ -65,10 +63,10 @@ static inline weft_dtype wf_dtype_part(weft_dtype type)
     return type;
 }
 
-/* Optimizers calculate in f32. */
+/* Optimizers calculate in f32 and train what is no wider. */
 static inline bool wf_dtype_trains(weft_dtype type)
 {
-    return type == WEFT_F32 || wf_dtype_is(type, WF_NARROW_FLOAT);
+    return wf_dtype_is(type, WF_FLOAT) && wf_dtype_bytes(type) <= sizeof(float);
 }
 
 /* For each operation, the classes that it is defined on. */

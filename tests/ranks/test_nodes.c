@@ -64,10 +64,10 @@ static void each_rank_knows_who_shares_memory_with_whom(void **state)
 
 /* --- operations between nodes -------------------------------------------- */
 
-/* Between nodes 16-bit sums are rounded at each hop. */
+/* Between nodes sums of narrow floats are rounded at each hop. */
 static bool reference_holds(weft_dtype type)
 {
-    return !wf_dtype_is(type, WF_NARROW_FLOAT);
+    return !wt_is_narrow(type);
 }
 
 static void allreduce_case(weft_world *world, unsigned pair, weft_dtype type,

@@ -373,7 +373,7 @@ static bool may_be_rounded(const wt_call *k)
                   c->op.kind == WEFT_OP_PREMUL_SUM;
 
     return c->rounded_often && rounds && wt_coll_reduces(c->kind) &&
-           wf_dtype_is(c->type, WF_NARROW_FLOAT);
+           wt_is_narrow(c->type);
 }
 
 static size_t first_wrong(const wt_call *k, const char *got, const char *want,

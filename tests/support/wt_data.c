@@ -101,7 +101,12 @@ uint16_t wt_to_bf16(float value)
 
 bool wt_is_floating(weft_dtype type)
 {
-    return wf_dtype_is(type, WF_FLOATING | WF_COMPLEX);
+    return wf_dtype_is(type, WF_FLOAT | WF_COMPLEX);
+}
+
+bool wt_is_narrow(weft_dtype type)
+{
+    return wf_dtype_is(type, WF_FLOAT) && wf_dtype_bytes(type) < sizeof(float);
 }
 
 bool wt_is_complex(weft_dtype type)

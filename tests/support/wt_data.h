@@ -49,6 +49,8 @@ void wt_get(const void *buf, size_t index, weft_dtype type, double *re,
 void wt_put(void *buf, size_t index, weft_dtype type, double re, double im);
 bool wt_is_floating(weft_dtype type);
 bool wt_is_complex(weft_dtype type);
+/* A float that is calculated in f32 and rounded. */
+bool wt_is_narrow(weft_dtype type);
 
 /* Can its elements be added? */
 bool wt_adds(weft_dtype type);

@@ -222,8 +222,8 @@ static void types_and_operations_have_names(void **state)
 
 static void a_type_has_one_class_and_parts_that_fill_it(void **state)
 {
-    static const unsigned classes[] = {WF_BOOL,  WF_INTEGER, WF_NARROW_FLOAT,
-                                       WF_FLOAT, WF_COMPLEX, WF_PAIR};
+    static const unsigned classes[] = {WF_BOOL, WF_INTEGER, WF_FLOAT,
+                                       WF_COMPLEX, WF_PAIR};
 
     (void)state;
     for (int t = 0; t <= WF_DTYPE_COUNT; t++) {
@@ -238,7 +238,7 @@ static void a_type_has_one_class_and_parts_that_fill_it(void **state)
         assert_int_equal(count, t < WF_DTYPE_COUNT);
         assert_int_equal(wf_dtype_bytes(type), parts * wf_dtype_bytes(part));
         assert_true(wf_dtype_part(part) == part);
-        assert_false(wf_dtype_trains(type) && !wf_dtype_is(type, WF_FLOATING));
+        assert_false(wf_dtype_trains(type) && !wf_dtype_is(type, WF_FLOAT));
     }
 }
 

@@ -113,7 +113,7 @@ WF_INLINE int is_hot(weft_dtype type, weft_op_kind op)
         return 0;
     }
     return op == WEFT_OP_SUM || op == WEFT_OP_PREMUL_SUM ||
-           (op == WEFT_OP_AVG && wf_dtype_is(type, WF_FLOATING));
+           (op == WEFT_OP_AVG && wf_dtype_is(type, WF_FLOAT));
 }
 
 WF_INLINE void fold(weft_dtype type, weft_op_kind op, const wf_reducer *r,

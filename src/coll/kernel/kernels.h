@@ -53,9 +53,6 @@ KERNEL(bits_xor, WEFT_U8, WEFT_OP_BXOR)
 #define FLOAT_ROW(name, part)                                                  \
     NUMBER_ROW(name), [WEFT_OP_PREMUL_SUM] = name##_premul_sum
 
-#define NARROW_FLOAT_KERNELS FLOAT_KERNELS
-#define NARROW_FLOAT_ROW FLOAT_ROW
-
 /* Sums of complex numbers are sums of twice as many reals. */
 #define COMPLEX_KERNELS(name) KERNEL(name##_prod, WEFT_##name, WEFT_OP_PROD)
 #define COMPLEX_ROW(name, part)                                                \

@@ -75,9 +75,14 @@
 #define LANE_INDEX i64
 #include "coll/kernel/pair_lanes.h"
 
-/* Only narrow floats use the second vector, since they are accumulated in f32;
- * for all others it vanishes. */
+/* Only floats of 16 bits use the second vector, since they are accumulated in
+ * f32; for all others it vanishes. */
 typedef two_raw accumulator;
+#define FITS(name, number, bytes, text, kind, ...)                             \
+    _Static_assert(WF_##kind != WF_FLOAT || 2 * (bytes) >= sizeof(float),      \
+                   "an accumulator of " text " needs more vectors of f32");
+WEFT_DTYPE_TABLE(FITS)
+#undef FITS
 
 WF_INLINE int is_logic(weft_op_kind op)
 {
@@ -87,7 +92,7 @@ WF_INLINE int is_logic(weft_op_kind op)
 /* All bits of the lanes that are not zero; -0 is zero and NaN is not. */
 WF_INLINE raw truth(weft_dtype type, raw x)
 {
-    const int sign = wf_dtype_is(type, WF_FLOATING) ? 1 : 0;
+    const int sign = wf_dtype_is(type, WF_FLOAT) ? 1 : 0;
 
     switch (wf_dtype_bytes(type)) {
     case 8:
@@ -257,9 +262,7 @@ WF_INLINE raw finish(weft_dtype type, weft_op_kind op, const wf_reducer *r,
     }
     if (op == WEFT_OP_AVG) {
         acc.a = divide(type, acc.a, r->ranks);
-        acc.b = wf_dtype_is(type, WF_NARROW_FLOAT)
-                    ? divide(type, acc.b, r->ranks)
-                    : acc.b;
+        acc.b = divide(type, acc.b, r->ranks);
     }
     switch (type) {
     case WEFT_F16:

@@ -41,8 +41,7 @@ static weft_status check_types(wf_rows_op op, weft_dtype table, weft_dtype rows)
                        "have the same type",
                        weft_dtype_name(rows), weft_dtype_name(table));
     }
-    if (!are_both(table, rows, WF_WHOLE) &&
-        !are_both(table, rows, WF_FLOATING) &&
+    if (!are_both(table, rows, WF_WHOLE) && !are_both(table, rows, WF_FLOAT) &&
         !are_both(table, rows, WF_COMPLEX)) {
         return wf_fail(WEFT_ERR_INVALID,
                        "cannot convert between a table of %s and rows of %s: "

@@ -55,7 +55,6 @@ COPIES(any, bytes)
  * pairs are only copied. */
 #define OF_BOOL(...) __VA_ARGS__
 #define OF_INTEGER(...) __VA_ARGS__
-#define OF_NARROW_FLOAT(...) __VA_ARGS__
 #define OF_FLOAT(...) __VA_ARGS__
 #define OF_COMPLEX(...)
 #define OF_PAIR(...)
