@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The launchers, in the order in which they are looked for. The first whose
- * variable for the rank is set is the one:
- *
- *   weft      WEFT_RANK: said by hand, so it wins over everything
- *   torchrun  RANK: may itself have been started by the ones below
- *   openmpi   OMPI_COMM_WORLD_RANK: often started inside a Slurm job
- *   mpich     PMI_RANK: likewise; also Intel MPI and srun --mpi=pmi2
- *   slurm     SLURM_PROCID, in a step made by srun
- *   alone     none of them
- *
- * Each also needs something that differs between two jobs on one host; WEFT_JOB
- * overrides that under every launcher. */
+/* The launchers and what they say. Each needs something that differs between
+ * two jobs on one host; WEFT_JOB overrides that under every launcher. */
 #include "boot/launcher.h"
 
 #include <errno.h>
@@ -21,16 +11,6 @@
 #include <weft/boot.h>
 
 #include "base/status.h"
-
-typedef struct launcher {
-    const char *name;
-    const char *rank;
-    const char *ranks;
-    const char *local_ranks; /* how many of them on this host, or NULL */
-    bool (*is_it)(void);     /* NULL: it is, if `rank` is set */
-    weft_status (*hosts)(wf_boot_launch *launch); /* or NULL */
-    weft_status (*job)(wf_boot_launch *launch);
-} launcher;
 
 const char *wf_boot_env(const char *name)
 {
@@ -245,22 +225,25 @@ static weft_status slurm_hosts(wf_boot_launch *launch)
     return st;
 }
 
-static const launcher launchers[] = {
+const wf_launcher wf_launchers[] = {
+    /* Said by hand, so it wins over everything. */
     {"weft", "WEFT_RANK", "WEFT_RANKS", NULL, weft_is_it, NULL, weft_job},
+    /* May itself have been started by the ones below. */
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL, NULL,
      torchrun_job},
+    /* Often started inside a Slurm job, as the next. */
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, openmpi_job},
+    /* Also Intel MPI and srun --mpi=pmi2. */
     {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, NULL, mpich_job},
     {"slurm", "SLURM_PROCID", "SLURM_NTASKS", NULL, slurm_is_step, slurm_hosts,
      slurm_job},
+    {0},
 };
 
-static const launcher *launcher_find(void)
+static const wf_launcher *launcher_find(void)
 {
-    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
-        const launcher *l = &launchers[i];
-
+    for (const wf_launcher *l = wf_launchers; l->name != NULL; l++) {
         if (l->is_it != NULL ? l->is_it() : wf_boot_env(l->rank) != NULL) {
             return l;
         }
@@ -270,20 +253,20 @@ static const launcher *launcher_find(void)
 
 const char *weft_boot_launcher(void)
 {
-    const launcher *l = launcher_find();
+    const wf_launcher *l = launcher_find();
 
     return l != NULL ? l->name : "alone";
 }
 
 uint32_t weft_boot_rank_hint(void)
 {
-    const launcher *l = launcher_find();
+    const wf_launcher *l = launcher_find();
     uint32_t rank = 0;
 
     return l != NULL && env_number(l->rank, &rank) == WEFT_OK ? rank : 0;
 }
 
-static weft_status launch_numbers(const launcher *l, wf_boot_launch *launch)
+static weft_status launch_numbers(const wf_launcher *l, wf_boot_launch *launch)
 {
     uint32_t local = 0;
     weft_status st = env_number(l->rank, &launch->rank);
@@ -307,7 +290,7 @@ static weft_status launch_numbers(const launcher *l, wf_boot_launch *launch)
 
 weft_status wf_boot_read_launch(wf_boot_launch *out)
 {
-    const launcher *l = launcher_find();
+    const wf_launcher *l = launcher_find();
     wf_boot_launch launch = {.launcher = "alone", .ranks = 1};
     weft_status st = WEFT_OK;
 

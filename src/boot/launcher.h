@@ -14,6 +14,22 @@ typedef struct wf_boot_launch {
     char job[1024];     /* differs between jobs; empty for a single rank */
 } wf_boot_launch;
 
+/* A row for each launcher: the variables that say who this process is, and what
+ * is special about it. The first whose rank is set is the one; with none of
+ * them, the process is alone. */
+typedef struct wf_launcher {
+    const char *name;
+    const char *rank;
+    const char *ranks;
+    const char *local_ranks; /* how many of them on this host, or NULL */
+    bool (*is_it)(void);     /* NULL: it is, if `rank` is set */
+    weft_status (*hosts)(wf_boot_launch *launch); /* or NULL */
+    weft_status (*job)(wf_boot_launch *launch);
+} wf_launcher;
+
+/* In the order in which they are looked for; the last has no name. */
+extern const wf_launcher wf_launchers[];
+
 /* WEFT_ERR_INVALID names the variable that is missing or wrong. */
 weft_status wf_boot_read_launch(wf_boot_launch *out);
 

@@ -15,35 +15,6 @@
 /* Longer than anything takes; a test never waits for it to pass. */
 #define LONG_MS 60000u
 
-static const char *const known[] = {
-    "WEFT_RANK",
-    "WEFT_RANKS",
-    "WEFT_JOB",
-    "WEFT_BOOT_DIR",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_RESTART_COUNT",
-    "OMPI_COMM_WORLD_RANK",
-    "OMPI_COMM_WORLD_SIZE",
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "OMPI_MCA_ess_base_jobid",
-    "PMIX_NAMESPACE",
-    "PMI_RANK",
-    "PMI_SIZE",
-    "PMI_JOBID",
-    "MPI_LOCALNRANKS",
-    "SLURM_PROCID",
-    "SLURM_NTASKS",
-    "SLURM_JOB_ID",
-    "SLURM_STEP_ID",
-    "SLURM_NNODES",
-    "SLURM_STEP_NUM_NODES",
-};
-
 /* Start anew with "A=1 B=2". */
 static void environment(const char *text)
 {
@@ -51,9 +22,7 @@ static void environment(const char *text)
     char *rest = copy;
     char *word;
 
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        unsetenv(known[i]);
-    }
+    WT_CHECK(clearenv() == 0);
     snprintf(copy, sizeof(copy), "%s", text);
     while ((word = strtok_r(rest, " ", &rest)) != NULL) {
         char *eq = strchr(word, '=');
@@ -361,22 +330,37 @@ static void set_number(const char *name, uint32_t value)
     WT_CHECK(setenv(name, text, 1) == 0);
 }
 
+/* How ranks of each launcher are told of their job, in the order of the table.
+ * Without a variable for it they are children of one process, a proxy. */
+static const struct way {
+    const char *launcher;
+    const char *job;
+    const char *more;
+} ways[] = {
+    {"weft", "WEFT_JOB", ""},
+    {"torchrun", "TORCHELASTIC_RUN_ID", "MASTER_PORT=29500"},
+    {"openmpi", "PMIX_NAMESPACE", ""},
+    {"mpich", NULL, ""},
+    {"slurm", "SLURM_JOB_ID", "SLURM_STEP_ID=0"},
+};
+enum { WAYS = sizeof(ways) / sizeof(ways[0]), TORCHRUN_WAY = 1 };
+
 /* One launcher's variables for this rank, with a job id that no other run of
  * this test has. */
-static void be_rank(const char *rank, const char *ranks, const char *local,
-                    const char *id)
+static void be_rank(unsigned way)
 {
+    const wf_launcher *l = &wf_launchers[way];
     char job[64];
 
     wt_job_name(0, job, sizeof(job));
-    environment("");
-    set_number(rank, wt_rank());
-    set_number(ranks, wt_ranks());
-    if (local != NULL) {
-        set_number(local, wt_ranks());
+    environment(ways[way].more);
+    set_number(l->rank, wt_rank());
+    set_number(l->ranks, wt_ranks());
+    if (l->local_ranks != NULL) {
+        set_number(l->local_ranks, wt_ranks());
     }
-    if (id != NULL) {
-        WT_CHECK(setenv(id, job, 1) == 0);
+    if (ways[way].job != NULL) {
+        WT_CHECK(setenv(ways[way].job, job, 1) == 0);
     }
 }
 
@@ -388,54 +372,26 @@ static void join_three_times(void)
     }
 }
 
-static void join_by_weft(void)
-{
-    be_rank("WEFT_RANK", "WEFT_RANKS", NULL, "WEFT_JOB");
-    join_three_times();
-}
+static unsigned tried; /* by all ranks that are started next */
 
-static void join_by_torchrun(void)
+static void join(void)
 {
-    be_rank("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID");
-    WT_CHECK(setenv("MASTER_PORT", "29500", 1) == 0);
-    join_three_times();
-}
-
-static void join_by_openmpi(void)
-{
-    be_rank("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-            "OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_NAMESPACE");
-    join_three_times();
-}
-
-/* Without an id: all ranks are children of one process, a proxy of MPICH. */
-static void join_by_mpich(void)
-{
-    be_rank("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL);
-    join_three_times();
-}
-
-static void join_by_slurm(void)
-{
-    be_rank("SLURM_PROCID", "SLURM_NTASKS", NULL, "SLURM_JOB_ID");
-    WT_CHECK(setenv("SLURM_STEP_ID", "0", 1) == 0);
+    be_rank(tried);
+    WT_CHECK(strcmp(weft_boot_launcher(), ways[tried].launcher) == 0);
     join_three_times();
 }
 
 /* The environment belongs to the process, so ranks are processes here. */
 static void ranks_of_every_launcher_meet_again_and_again(void **state)
 {
-    static void (*const bodies[])(void) = {join_by_weft, join_by_torchrun,
-                                           join_by_openmpi, join_by_mpich,
-                                           join_by_slurm};
-
     char name[16] = "";
 
     (void)state;
+    assert_null(wf_launchers[WAYS].name);
     assert_int_equal(prctl(PR_GET_NAME, name), 0);
     assert_int_equal(prctl(PR_SET_NAME, "hydra_pmi_proxy"), 0);
-    for (size_t i = 0; i < sizeof(bodies) / sizeof(bodies[0]); i++) {
-        wt_run_job(&(const wt_job){.ranks = 4, .bare = bodies[i]});
+    for (tried = 0; tried < WAYS; tried++) {
+        wt_run_job(&(const wt_job){.ranks = 4, .bare = join});
     }
     assert_int_equal(prctl(PR_SET_NAME, name), 0);
 }
@@ -444,8 +400,7 @@ static char directory[64];
 
 static void join_over_a_directory(void)
 {
-    be_rank("RANK", "WORLD_SIZE", NULL, "TORCHELASTIC_RUN_ID");
-    WT_CHECK(setenv("MASTER_PORT", "29500", 1) == 0);
+    be_rank(TORCHRUN_WAY);
     WT_CHECK(setenv("LOCAL_WORLD_SIZE", "1", 1) == 0);
     WT_CHECK(setenv("WEFT_BOOT_DIR", directory, 1) == 0);
     join_three_times();
