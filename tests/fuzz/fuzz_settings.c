@@ -2,6 +2,7 @@
 /* Settings given in code are text from outside: nothing in it may do more than
  * fail, and what is refused leaves the settings as they were. */
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,6 +45,23 @@ static void try_overrides(const char *text)
     must(s.log <= 4 && s.huge <= WF_HUGE_HUGETLB);
 }
 
+/* `text` as the value of each setting of the table. */
+static void try_values(const char *text)
+{
+    weft_setting_info info;
+
+    for (size_t i = 0; weft_setting_get(i, &info) == WEFT_OK; i++) {
+        const char *name = info.name + strlen("WEFT_");
+        size_t room = strlen(name) + strlen(text) + 2;
+        char *word = malloc(room);
+
+        must(word != NULL);
+        snprintf(word, room, "%s=%s", name, text);
+        try_overrides(word);
+        free(word);
+    }
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     char *text = malloc(n + 1);
@@ -55,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     (void)wf_parse_bytes(text, &v);
     (void)wf_parse_duration(text, &v);
     try_overrides(text);
+    try_values(text);
     free(text);
     return 0;
 }
