@@ -34,7 +34,8 @@ weft_status weft_ibarrier(weft_comm *comm, weft_request **out)
 {
     wf_call call = {.kind = WF_CALL_BARRIER};
 
-    return out == NULL ? wf_args_no_out() : barrier(comm, &call, out, NULL);
+    return out != NULL ? barrier(comm, &call, out, NULL)
+                       : wf_fail(WEFT_ERR_INVALID, "out is NULL");
 }
 
 weft_status wf_coll_agree(weft_comm *comm, const wf_call *call,
@@ -65,170 +66,46 @@ static weft_status broadcast(weft_comm *comm, void *buf, size_t n,
     return wf_coll_finish_block(&op, out);
 }
 
-weft_status weft_broadcast(weft_comm *comm, void *buf, size_t n,
-                           weft_dtype type, uint32_t root)
-{
-    return broadcast(comm, buf, n, type, root, NULL);
-}
-
-weft_status weft_ibroadcast(weft_comm *comm, void *buf, size_t n,
-                            weft_dtype type, uint32_t root, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : broadcast(comm, buf, n, type, root, out);
-}
+WF_FORMS(broadcast, (void *buf, size_t n, weft_dtype type, uint32_t root),
+         broadcast(comm, buf, n, type, root, out))
 
 /* The reduction of calls that do not reduce. */
 static const weft_op none = {.kind = WEFT_OP_SUM};
 
-weft_status weft_allgather(weft_comm *comm, const void *src, void *dst,
-                           size_t n, weft_dtype type)
-{
-    return wf_coll_plain(comm, WF_CALL_ALLGATHER, src, dst, n, type, none, 0,
-                         NULL);
-}
+WF_FORMS(allgather, (const void *src, void *dst, size_t n, weft_dtype type),
+         wf_coll_plain(comm, WF_CALL_ALLGATHER, src, dst, n, type, none, 0,
+                       out))
 
-weft_status weft_iallgather(weft_comm *comm, const void *src, void *dst,
-                            size_t n, weft_dtype type, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_ALLGATHER, src, dst, n,
-                                       type, none, 0, out);
-}
+WF_FORMS(allgatherv, (const void *src, const weft_part *dst, weft_dtype type),
+         wf_coll_call(&(wf_coll_op){.src = src, .dst_part = dst}, comm,
+                      WF_CALL_ALLGATHERV, 0, type, none, 0, out))
 
-static weft_status allgatherv(weft_comm *comm, const void *src,
-                              const weft_part *dst, weft_dtype type,
-                              weft_request **out)
-{
-    wf_coll_op op = {.src = src, .dst_part = dst};
+WF_FORMS(gather,
+         (const void *src, void *dst, size_t n, weft_dtype type, uint32_t root),
+         wf_coll_plain(comm, WF_CALL_GATHER, src, dst, n, type, none, root,
+                       out))
 
-    return wf_coll_call(&op, comm, WF_CALL_ALLGATHERV, 0, type, none, 0, out);
-}
+WF_FORMS(gatherv,
+         (const void *src, size_t n, const weft_part *dst, weft_dtype type,
+          uint32_t root),
+         wf_coll_call(&(wf_coll_op){.src = src, .dst_part = dst}, comm,
+                      WF_CALL_GATHERV, n, type, none, root, out))
 
-weft_status weft_allgatherv(weft_comm *comm, const void *src,
-                            const weft_part *dst, weft_dtype type)
-{
-    return allgatherv(comm, src, dst, type, NULL);
-}
+WF_FORMS(scatter,
+         (const void *src, void *dst, size_t n, weft_dtype type, uint32_t root),
+         wf_coll_plain(comm, WF_CALL_SCATTER, src, dst, n, type, none, root,
+                       out))
 
-weft_status weft_iallgatherv(weft_comm *comm, const void *src,
-                             const weft_part *dst, weft_dtype type,
-                             weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : allgatherv(comm, src, dst, type, out);
-}
+WF_FORMS(scatterv,
+         (const weft_part *src, void *dst, size_t n, weft_dtype type,
+          uint32_t root),
+         wf_coll_call(&(wf_coll_op){.src_part = src, .dst = dst}, comm,
+                      WF_CALL_SCATTERV, n, type, none, root, out))
 
-weft_status weft_gather(weft_comm *comm, const void *src, void *dst, size_t n,
-                        weft_dtype type, uint32_t root)
-{
-    return wf_coll_plain(comm, WF_CALL_GATHER, src, dst, n, type, none, root,
-                         NULL);
-}
+WF_FORMS(alltoall, (const void *src, void *dst, size_t n, weft_dtype type),
+         wf_coll_plain(comm, WF_CALL_ALLTOALL, src, dst, n, type, none, 0, out))
 
-weft_status weft_igather(weft_comm *comm, const void *src, void *dst, size_t n,
-                         weft_dtype type, uint32_t root, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_GATHER, src, dst, n, type,
-                                       none, root, out);
-}
-
-static weft_status gatherv(weft_comm *comm, const void *src, size_t n,
-                           const weft_part *dst, weft_dtype type, uint32_t root,
-                           weft_request **out)
-{
-    wf_coll_op op = {.src = src, .dst_part = dst};
-
-    return wf_coll_call(&op, comm, WF_CALL_GATHERV, n, type, none, root, out);
-}
-
-weft_status weft_gatherv(weft_comm *comm, const void *src, size_t n,
-                         const weft_part *dst, weft_dtype type, uint32_t root)
-{
-    return gatherv(comm, src, n, dst, type, root, NULL);
-}
-
-weft_status weft_igatherv(weft_comm *comm, const void *src, size_t n,
-                          const weft_part *dst, weft_dtype type, uint32_t root,
-                          weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : gatherv(comm, src, n, dst, type, root, out);
-}
-
-weft_status weft_scatter(weft_comm *comm, const void *src, void *dst, size_t n,
-                         weft_dtype type, uint32_t root)
-{
-    return wf_coll_plain(comm, WF_CALL_SCATTER, src, dst, n, type, none, root,
-                         NULL);
-}
-
-weft_status weft_iscatter(weft_comm *comm, const void *src, void *dst, size_t n,
-                          weft_dtype type, uint32_t root, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_SCATTER, src, dst, n, type,
-                                       none, root, out);
-}
-
-static weft_status scatterv(weft_comm *comm, const weft_part *src, void *dst,
-                            size_t n, weft_dtype type, uint32_t root,
-                            weft_request **out)
-{
-    wf_coll_op op = {.src_part = src, .dst = dst};
-
-    return wf_coll_call(&op, comm, WF_CALL_SCATTERV, n, type, none, root, out);
-}
-
-weft_status weft_scatterv(weft_comm *comm, const weft_part *src, void *dst,
-                          size_t n, weft_dtype type, uint32_t root)
-{
-    return scatterv(comm, src, dst, n, type, root, NULL);
-}
-
-weft_status weft_iscatterv(weft_comm *comm, const weft_part *src, void *dst,
-                           size_t n, weft_dtype type, uint32_t root,
-                           weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : scatterv(comm, src, dst, n, type, root, out);
-}
-
-weft_status weft_alltoall(weft_comm *comm, const void *src, void *dst, size_t n,
-                          weft_dtype type)
-{
-    return wf_coll_plain(comm, WF_CALL_ALLTOALL, src, dst, n, type, none, 0,
-                         NULL);
-}
-
-weft_status weft_ialltoall(weft_comm *comm, const void *src, void *dst,
-                           size_t n, weft_dtype type, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_ALLTOALL, src, dst, n,
-                                       type, none, 0, out);
-}
-
-static weft_status alltoallv(weft_comm *comm, const weft_part *src,
-                             const weft_part *dst, weft_dtype type,
-                             weft_request **out)
-{
-    wf_coll_op op = {.src_part = src, .dst_part = dst};
-
-    return wf_coll_call(&op, comm, WF_CALL_ALLTOALLV, 0, type, none, 0, out);
-}
-
-weft_status weft_alltoallv(weft_comm *comm, const weft_part *src,
-                           const weft_part *dst, weft_dtype type)
-{
-    return alltoallv(comm, src, dst, type, NULL);
-}
-
-weft_status weft_ialltoallv(weft_comm *comm, const weft_part *src,
-                            const weft_part *dst, weft_dtype type,
-                            weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : alltoallv(comm, src, dst, type, out);
-}
+WF_FORMS(alltoallv,
+         (const weft_part *src, const weft_part *dst, weft_dtype type),
+         wf_coll_call(&(wf_coll_op){.src_part = src, .dst_part = dst}, comm,
+                      WF_CALL_ALLTOALLV, 0, type, none, 0, out))

@@ -28,100 +28,29 @@ static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
     return wf_coll_finish_block(&op, out);
 }
 
-weft_status weft_allreduce(weft_comm *comm, const void *src, void *dst,
-                           size_t n, weft_dtype type, weft_op op)
-{
-    return allreduce(comm, src, dst, n, type, op, NULL);
-}
+WF_FORMS(allreduce,
+         (const void *src, void *dst, size_t n, weft_dtype type, weft_op op),
+         allreduce(comm, src, dst, n, type, op, out))
 
-weft_status weft_iallreduce(weft_comm *comm, const void *src, void *dst,
-                            size_t n, weft_dtype type, weft_op op,
-                            weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : allreduce(comm, src, dst, n, type, op, out);
-}
+WF_FORMS(reduce,
+         (const void *src, void *dst, size_t n, weft_dtype type, weft_op op,
+          uint32_t root),
+         wf_coll_plain(comm, WF_CALL_REDUCE, src, dst, n, type, op, root, out))
 
-weft_status weft_reduce(weft_comm *comm, const void *src, void *dst, size_t n,
-                        weft_dtype type, weft_op op, uint32_t root)
-{
-    return wf_coll_plain(comm, WF_CALL_REDUCE, src, dst, n, type, op, root,
-                         NULL);
-}
+WF_FORMS(scan,
+         (const void *src, void *dst, size_t n, weft_dtype type, weft_op op),
+         wf_coll_plain(comm, WF_CALL_SCAN, src, dst, n, type, op, 0, out))
 
-weft_status weft_ireduce(weft_comm *comm, const void *src, void *dst, size_t n,
-                         weft_dtype type, weft_op op, uint32_t root,
-                         weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_REDUCE, src, dst, n, type,
-                                       op, root, out);
-}
+WF_FORMS(exscan,
+         (const void *src, void *dst, size_t n, weft_dtype type, weft_op op),
+         wf_coll_plain(comm, WF_CALL_EXSCAN, src, dst, n, type, op, 0, out))
 
-weft_status weft_scan(weft_comm *comm, const void *src, void *dst, size_t n,
-                      weft_dtype type, weft_op op)
-{
-    return wf_coll_plain(comm, WF_CALL_SCAN, src, dst, n, type, op, 0, NULL);
-}
+WF_FORMS(reduce_scatter,
+         (const void *src, void *dst, size_t n, weft_dtype type, weft_op op),
+         wf_coll_plain(comm, WF_CALL_REDUCE_SCATTER, src, dst, n, type, op, 0,
+                       out))
 
-weft_status weft_iscan(weft_comm *comm, const void *src, void *dst, size_t n,
-                       weft_dtype type, weft_op op, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_SCAN, src, dst, n, type,
-                                       op, 0, out);
-}
-
-weft_status weft_exscan(weft_comm *comm, const void *src, void *dst, size_t n,
-                        weft_dtype type, weft_op op)
-{
-    return wf_coll_plain(comm, WF_CALL_EXSCAN, src, dst, n, type, op, 0, NULL);
-}
-
-weft_status weft_iexscan(weft_comm *comm, const void *src, void *dst, size_t n,
-                         weft_dtype type, weft_op op, weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_EXSCAN, src, dst, n, type,
-                                       op, 0, out);
-}
-
-weft_status weft_reduce_scatter(weft_comm *comm, const void *src, void *dst,
-                                size_t n, weft_dtype type, weft_op op)
-{
-    return wf_coll_plain(comm, WF_CALL_REDUCE_SCATTER, src, dst, n, type, op, 0,
-                         NULL);
-}
-
-weft_status weft_ireduce_scatter(weft_comm *comm, const void *src, void *dst,
-                                 size_t n, weft_dtype type, weft_op op,
-                                 weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : wf_coll_plain(comm, WF_CALL_REDUCE_SCATTER, src, dst,
-                                       n, type, op, 0, out);
-}
-
-static weft_status reduce_scatterv(weft_comm *comm, const weft_part *src,
-                                   void *dst, weft_dtype type, weft_op how,
-                                   weft_request **out)
-{
-    wf_coll_op op = {.src_part = src, .dst = dst};
-
-    return wf_coll_call(&op, comm, WF_CALL_REDUCE_SCATTERV, 0, type, how, 0,
-                        out);
-}
-
-weft_status weft_reduce_scatterv(weft_comm *comm, const weft_part *src,
-                                 void *dst, weft_dtype type, weft_op op)
-{
-    return reduce_scatterv(comm, src, dst, type, op, NULL);
-}
-
-weft_status weft_ireduce_scatterv(weft_comm *comm, const weft_part *src,
-                                  void *dst, weft_dtype type, weft_op op,
-                                  weft_request **out)
-{
-    return out == NULL ? wf_args_no_out()
-                       : reduce_scatterv(comm, src, dst, type, op, out);
-}
+WF_FORMS(reduce_scatterv,
+         (const weft_part *src, void *dst, weft_dtype type, weft_op op),
+         wf_coll_call(&(wf_coll_op){.src_part = src, .dst = dst}, comm,
+                      WF_CALL_REDUCE_SCATTERV, 0, type, op, 0, out))
