@@ -2,6 +2,7 @@
 #include "base/status.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -58,23 +59,16 @@ const char *weft_error_detail(void)
     return detail;
 }
 
-weft_status wf_vfail(weft_status status, const char *fmt, va_list args)
+weft_status wf_fail(weft_status status, const char *fmt, ...)
 {
     /* The arguments may point into the old detail, hence the copy. */
     char text[WF_DETAIL_MAX];
-
-    vsnprintf(text, sizeof(text), fmt, args);
-    memcpy(detail, text, sizeof(detail));
-    return status;
-}
-
-weft_status wf_fail(weft_status status, const char *fmt, ...)
-{
     va_list args;
 
     va_start(args, fmt);
-    wf_vfail(status, fmt, args);
+    vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
+    memcpy(detail, text, sizeof(detail));
     return status;
 }
 

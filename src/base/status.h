@@ -4,7 +4,6 @@
 #ifndef WF_BASE_STATUS_H
 #define WF_BASE_STATUS_H
 
-#include <stdarg.h>
 #include <stdint.h>
 #include <weft/status.h>
 
@@ -15,8 +14,6 @@
 /* Record the detail for this thread and return `status`. */
 WF_API weft_status wf_fail(weft_status status, const char *fmt, ...)
     WEFT_PRINTF(2, 3);
-weft_status wf_vfail(weft_status status, const char *fmt, va_list args)
-    WEFT_PRINTF(2, 0);
 
 /* WEFT_ERR_NOMEM, "no memory for ...". */
 WF_API weft_status wf_fail_nomem(const char *fmt, ...) WEFT_PRINTF(1, 2);

@@ -62,12 +62,6 @@ void wf_segment_close(wf_segment *seg);
  * zeroed segment, too. */
 void wf_segment_part(wf_segment *seg, size_t keep);
 
-/* Several segments in one flat range of addresses, in the order given. Each
- * must be a multiple of wf_segment_page() long. The parts stay the caller's. */
-weft_status wf_flat_map(const wf_segment *parts, size_t count, bool writable,
-                        void **base, size_t *bytes);
-void wf_flat_unmap(void *base, size_t bytes);
-
 size_t wf_segment_page(void);
 
 #define WF_HUGE_PAGE ((size_t)2 << 20)

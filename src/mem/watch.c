@@ -151,7 +151,8 @@ static void *watch_main(void *arg)
     }
 }
 
-void wf_watch_pidfds(wf_watch *w)
+/* Keep a pidfd of each linked peer, where the kernel gives one. */
+static void open_pidfds(wf_watch *w)
 {
     wf_host *h = w->host;
 
@@ -191,7 +192,7 @@ weft_status wf_watch_start(wf_watch *w)
     if (w->epoll < 0 || w->stop < 0) {
         return wf_fail_errno("the watching thread");
     }
-    wf_watch_pidfds(w);
+    open_pidfds(w);
     st = watch_everything(w);
     if (st == WEFT_OK) {
         st = wf_thread_start("the watching thread", watch_main, w, &w->thread);

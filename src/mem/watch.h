@@ -12,9 +12,6 @@ weft_status wf_watch_start(wf_watch *w);
 /* Stop the thread. In a forked child there is none to stop. */
 void wf_watch_destroy(wf_watch *w);
 
-/* Keep a pidfd of each linked peer, where the kernel gives one. */
-void wf_watch_pidfds(wf_watch *w);
-
 /* Watch a descriptor of this rank's own: once it polls readable after
  * wf_watch_arm, the rank's bells ring, once. It must not be closed before
  * wf_watch_remove. wf_watch_add starts the thread if it does not run. */

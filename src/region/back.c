@@ -7,6 +7,7 @@
 
 #include "base/fd.h"
 #include "base/num.h"
+#include "mem/link.h"
 #include "region/region.h"
 
 /* What goes with a descriptor; compared with what the receiver expects. */
@@ -95,7 +96,7 @@ static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
                        region->what);
     }
     if (fd < 0) {
-        return wf_region_lost_descriptor(rank);
+        return wf_link_fail_lost(rank);
     }
     return region->storage->attach(region->store, e.at, e.bytes, fd);
 }

@@ -7,6 +7,7 @@
 #include "base/secret.h"
 #include "base/time.h"
 #include "comm/mail.h"
+#include "mem/link.h"
 #include "region/region.h"
 #include <weft/coll.h>
 
@@ -301,14 +302,6 @@ weft_status wf_region_take(weft_region *region, weft_comm *comm, uint32_t from,
 
 /* --- the segment ---------------------------------------------------------- */
 
-weft_status wf_region_lost_descriptor(uint32_t from)
-{
-    return wf_fail(WEFT_ERR_SYSTEM,
-                   "the descriptor from rank %u was lost; has this process "
-                   "reached its limit of open files (ulimit -n)?",
-                   from);
-}
-
 static uint32_t first_of_node(const weft_region *region)
 {
     uint32_t r = 0;
@@ -377,7 +370,7 @@ static weft_status control_follow(weft_region *region, weft_comm *comm,
         return st;
     }
     if (fd < 0) {
-        return id != 0 ? wf_region_lost_descriptor(leader)
+        return id != 0 ? wf_link_fail_lost(leader)
                        : wf_fail(WEFT_ERR_NOMEM,
                                  "rank %u could not create the control segment",
                                  leader);

@@ -212,8 +212,6 @@ weft_status wf_region_post(weft_region *region, weft_comm *comm, uint32_t to,
 weft_status wf_region_take(weft_region *region, weft_comm *comm, uint32_t from,
                            uint64_t key, void *data, size_t *n, int *fd,
                            uint64_t deadline_ns);
-/* The error for mail that arrived without its descriptor. */
-weft_status wf_region_lost_descriptor(uint32_t from);
 
 /* Control segment: made by the first rank of a node, mailed to the others. */
 weft_status wf_control_open(weft_region *region, weft_comm *comm,

@@ -424,127 +424,8 @@ static void asking_for_transparent_huge_pages_does_no_harm(void **state)
     wf_segment_close(&seg);
 }
 
-enum { PARTS = 3 };
-
-static void make_parts(wf_segment *part)
-{
-    for (unsigned i = 0; i < PARTS; i++) {
-        part[i] = make((i + 1) * wf_segment_page());
-        memset(part[i].base, (int)i + 1, part[i].bytes);
-    }
-}
-
-static void close_parts(wf_segment *part)
-{
-    for (unsigned i = 0; i < PARTS; i++) {
-        wf_segment_close(&part[i]);
-    }
-}
-
-static void parts_follow_each_other_in_the_order_given(void **state)
-{
-    wf_segment part[PARTS];
-    char *base = NULL;
-    char *at;
-    size_t bytes = 0;
-
-    (void)state;
-    make_parts(part);
-    assert_int_equal(
-        wf_flat_map(part, PARTS, true, (void **)(void *)&base, &bytes),
-        WEFT_OK);
-    assert_int_equal(bytes, 6 * wf_segment_page());
-    at = base;
-    for (unsigned i = 0; i < PARTS; at += part[i].bytes, i++) {
-        assert_memory_equal(at, part[i].base, part[i].bytes);
-        at[part[i].bytes - 1] = (char)(i + 100);
-        assert_int_equal(((char *)part[i].base)[part[i].bytes - 1], i + 100);
-    }
-    close_parts(part);
-    assert_int_equal(base[0], 1);
-    wf_flat_unmap(base, bytes);
-    wf_flat_unmap(NULL, 0);
-}
-
-static void
-one_part_may_appear_twice_and_an_empty_one_takes_no_room(void **state)
-{
-    wf_segment seg = make(1);
-    wf_segment part[] = {seg, {.fd = -1}, seg};
-    char *base = NULL;
-    size_t bytes = 0;
-
-    (void)state;
-    assert_int_equal(
-        wf_flat_map(part, PARTS, true, (void **)(void *)&base, &bytes),
-        WEFT_OK);
-    assert_int_equal(bytes, 2 * seg.bytes);
-    base[0] = 'x';
-    assert_int_equal(base[seg.bytes], 'x');
-    wf_flat_unmap(base, bytes);
-    wf_segment_close(&seg);
-}
-
-static void expect_no_flat_map(const wf_segment *parts, size_t count,
-                               bool writable, weft_status want)
-{
-    void *base = &fds_before;
-    size_t bytes = 77;
-    unsigned mappings = count_our_mappings();
-
-    assert_int_equal(wf_flat_map(parts, count, writable, &base, &bytes), want);
-    assert_ptr_equal(base, &fds_before);
-    assert_int_equal(bytes, 77);
-    assert_int_equal(count_our_mappings(), mappings);
-}
-
-static void
-a_flat_range_that_cannot_be_is_an_error_and_leaves_nothing(void **state)
-{
-    wf_segment part[PARTS];
-    wf_segment giant[] = {{.fd = -1, .bytes = SIZE_MAX - 4095},
-                          {.fd = -1, .bytes = 4096}};
-    int fd = -1;
-
-    (void)state;
-    make_parts(part);
-    expect_no_flat_map(part, 0, true, WEFT_ERR_INVALID);
-    expect_no_flat_map(&(wf_segment){.fd = -1}, 1, true, WEFT_ERR_INVALID);
-    expect_no_flat_map(giant, 2, true, WEFT_ERR_INVALID);
-    expect_no_flat_map(giant, 1, true, WEFT_ERR_NOMEM);
-    /* The last of them cannot be written: what was mapped before goes. */
-    assert_int_equal(wf_segment_readonly_fd(&part[2], &fd), WEFT_OK);
-    close(part[2].fd);
-    part[2].fd = fd;
-    expect_no_flat_map(part, PARTS, true, WEFT_ERR_DENIED);
-    assert_non_null(strstr(weft_error_detail(), "part 2"));
-    /* One has no descriptor any more. */
-    wf_segment_close_fd(&part[1]);
-    expect_no_flat_map(part, PARTS, false, WEFT_ERR_SYSTEM);
-    assert_non_null(strstr(weft_error_detail(), "part 1"));
-    close_parts(part);
-}
-
-static void a_flat_range_for_reading_takes_read_only_descriptors(void **state)
-{
-    wf_segment seg = make(1);
-    wf_segment part = seg;
-    void *base = NULL;
-    size_t bytes = 0;
-
-    (void)state;
-    strcpy(seg.base, "seen");
-    assert_int_equal(wf_segment_readonly_fd(&seg, &part.fd), WEFT_OK);
-    assert_int_equal(wf_flat_map(&part, 1, false, &base, &bytes), WEFT_OK);
-    assert_string_equal((char *)base, "seen");
-    assert_int_equal(mprotect(base, bytes, PROT_READ | PROT_WRITE), -1);
-    wf_flat_unmap(base, bytes);
-    close(part.fd);
-    wf_segment_close(&seg);
-}
-
-/* Fail the 1st, 2nd... allocation of a process that makes, attaches and maps:
- * all are told of, none leaks. */
+/* Fail the 1st, 2nd... allocation of a process that makes one: all are
+ * told of, none leaks. */
 static void segments_survive_any_failed_allocation(void **state)
 {
     weft_status st;
@@ -553,17 +434,11 @@ static void segments_survive_any_failed_allocation(void **state)
     (void)state;
     do {
         wf_segment seg = {0};
-        void *base = NULL;
-        size_t bytes = 0;
 
         wf_alloc_fail_nth(++nth);
         st = wf_segment_create(NAME, 100, WF_HUGE_OFF, &seg);
-        if (st == WEFT_OK) {
-            st = wf_flat_map(&seg, 1, true, &base, &bytes);
-        }
         wf_alloc_fail_nth(0);
         assert_true(st == WEFT_OK || st == WEFT_ERR_NOMEM);
-        wf_flat_unmap(base, bytes);
         wf_segment_close(&seg);
     } while (st != WEFT_OK);
 }
@@ -687,10 +562,6 @@ int main(void)
         HOLDS(a_size_that_wraps_when_rounded_up_is_not_attached),
         HOLDS(without_reserved_huge_pages_there_are_plain_ones),
         HOLDS(asking_for_transparent_huge_pages_does_no_harm),
-        HOLDS(parts_follow_each_other_in_the_order_given),
-        HOLDS(one_part_may_appear_twice_and_an_empty_one_takes_no_room),
-        HOLDS(a_flat_range_that_cannot_be_is_an_error_and_leaves_nothing),
-        HOLDS(a_flat_range_for_reading_takes_read_only_descriptors),
         HOLDS(segments_survive_any_failed_allocation),
         HOLDS(any_system_call_that_fails_is_told_of_and_leaves_nothing),
         HOLDS(too_few_addresses_are_out_of_memory_and_leave_nothing),

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "region/cuda/register.h"
-
+/* Host regions as CUDA devices see them: weft_region_base_on.
+ *
+ * The mapping of this process is registered with the driver on first use, for
+ * all devices at once, until the region is freed; it then has one address for
+ * CPU and devices, which is checked. Pages are pinned only then, so a region
+ * that no GPU reads costs nothing more.
+ *
+ * Growth registers the new rows only. Shrinking registers the remaining rows
+ * again: no device may be working on the region then. */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/num.h"
 #include "base/status.h"
 #include "mem/device.h"
 #include "region/cuda/storage.h"
+#include "region/region.h"
 
 /* The driver takes back only what it was given, so each call is remembered. */
 typedef struct piece {
@@ -295,7 +303,8 @@ static weft_status admit(registration *r, int number)
     return st;
 }
 
-weft_status wf_region_register(weft_region *region, int32_t device)
+/* Let `device` (-1: as in the options) use a mapped host region. */
+static weft_status register_for(weft_region *region, int32_t device)
 {
     registration *r =
         (registration *)wf_region_kept(region, &registration_kind);
@@ -332,6 +341,6 @@ void *weft_region_base_on(weft_region *region, int32_t device)
         return NULL;
     }
     st = region->place == WEFT_CUDA ? wf_cuda_grant(region->store, device)
-                                    : wf_region_register(region, device);
+                                    : register_for(region, device);
     return st == WEFT_OK ? region->base : NULL;
 }

@@ -108,15 +108,10 @@ void wf_file_seal(wf_file_header *header)
 
 /* --- reading ------------------------------------------------------------- */
 
-bool wf_file_is_ours(const void *bytes, size_t n)
-{
-    return n >= sizeof(magic) && memcmp(bytes, magic, sizeof(magic)) == 0;
-}
-
 /* Is it ours, of a kind that this library can read, and undamaged? */
 static weft_status check_identity(const char *name, const wf_file_header *h)
 {
-    if (!wf_file_is_ours(h->magic, sizeof(h->magic))) {
+    if (memcmp(h->magic, magic, sizeof(magic)) != 0) {
         return wf_fail(WEFT_ERR_INVALID, "%s is not a file of a saved region",
                        name);
     }

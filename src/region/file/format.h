@@ -80,9 +80,6 @@ void wf_file_seal(wf_file_header *header);
 weft_status wf_file_check(const char *name, const wf_file_header *header,
                           uint64_t file_bytes);
 
-/* Does it begin with our magic? */
-bool wf_file_is_ours(const void *bytes, size_t n);
-
 /* Of a checked header. */
 weft_dtype wf_file_type(const wf_file_header *header);
 uint64_t wf_file_bytes(const wf_file_header *header);

@@ -16,6 +16,7 @@
 #include "base/secret.h"
 #include "base/status.h"
 #include "comm/mail.h"
+#include "mem/link.h"
 #include "region/file/agree.h"
 #include "region/region.h"
 
@@ -183,7 +184,7 @@ static weft_status mail_in(weft_comm *comm, uint64_t key, wf_temp *temp)
     weft_status st = wf_mail_take(&group, 0, key, &note, &n, &fd);
 
     if (st == WEFT_OK && fd < 0) {
-        st = wf_region_lost_descriptor(0);
+        st = wf_link_fail_lost(0);
     }
     temp->file.fd = fd;
     return st;

@@ -16,7 +16,8 @@ static weft_world *world_of(const wf_rows_block *b)
     return b->call->table.region->world;
 }
 
-void wf_rows_block_fail(wf_rows_block *b, weft_status st)
+/* With the error detail. */
+static void block_fail(wf_rows_block *b, weft_status st)
 {
     if (atomic_load(&b->failed) == 0) {
         b->status = st;
@@ -152,7 +153,7 @@ static void target_ask(wf_rows_block *b, wf_rows_target *t)
         }
     }
     if (st != WEFT_OK) {
-        wf_rows_block_fail(b, st);
+        block_fail(b, st);
     }
 }
 
@@ -283,13 +284,13 @@ void wf_rows_on_answer(void *ctx, uint32_t from, const void *header,
         return;
     }
     if (a.status != WEFT_OK) {
-        wf_rows_block_fail(b, refusal(b, from, wf_status_parse(a.status)));
+        block_fail(b, refusal(b, from, wf_status_parse(a.status)));
         return;
     }
     if (!answers(b, t, &a, payload_bytes)) {
-        wf_rows_block_fail(
-            b, wf_fail(WEFT_ERR_PROTOCOL,
-                       "rank %u sent rows that it was not asked for", from));
+        block_fail(b, wf_fail(WEFT_ERR_PROTOCOL,
+                              "rank %u sent rows that it was not asked for",
+                              from));
         return;
     }
     if (b->call->op == WF_ROWS_GATHER) {

@@ -134,9 +134,6 @@ wf_am_fn wf_rows_on_answer;
 void wf_rows_block_begin(wf_rows_block *block);
 void wf_rows_block_end(wf_rows_block *block);
 
-/* Fail the block with `st` and the error detail. Under world->drive. */
-void wf_rows_block_fail(wf_rows_block *block, weft_status st);
-
 /* Wait until it is over: WEFT_OK, or why it failed. */
 weft_status wf_rows_block_wait(wf_rows_block *block);
 
