@@ -10,7 +10,7 @@ static wf_offer alone_offer(const weft_comm *comm, wf_call_kind kind)
     return wf_offer_all(comm->size == 1 ? 100 : 0);
 }
 
-/* What there is of one rank: its block for itself. */
+/* The only block is that from this rank to itself. */
 static weft_status alone_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;

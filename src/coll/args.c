@@ -5,7 +5,7 @@
 
 /* --- parts ---------------------------------------------------------------- */
 
-/* A part for each rank, none of them too long or without memory. `*total`
+/* Check the part of each rank: its length, and that it has memory. `*total`
  * becomes the number of all elements. */
 static weft_status check_parts(const weft_comm *comm, const weft_part *part,
                                size_t elem, size_t *total)
@@ -33,7 +33,7 @@ static weft_status check_parts(const weft_comm *comm, const weft_part *part,
     return WEFT_OK;
 }
 
-/* One behind the other, as they are as a rule? */
+/* Are the parts in ascending order, as they usually are? */
 static bool ascending(const weft_comm *comm, const weft_part *part, size_t elem)
 {
     uintptr_t end = 0;
@@ -49,7 +49,7 @@ static bool ascending(const weft_comm *comm, const weft_part *part, size_t elem)
     return true;
 }
 
-/* Parts that are written must not have bytes in common. */
+/* Parts that are written must not overlap. */
 static weft_status check_apart(const weft_comm *comm, const weft_part *part,
                                size_t elem)
 {
@@ -71,7 +71,7 @@ static weft_status check_apart(const weft_comm *comm, const weft_part *part,
     return WEFT_OK;
 }
 
-/* A short form of the lengths, the same on ranks that pass the same. */
+/* A hash of the lengths, equal on ranks that pass equal lengths. */
 static uint32_t parts_hash(const weft_comm *comm, const weft_part *part)
 {
     uint64_t h = 0x9e3779b97f4a7c15u;
@@ -86,8 +86,9 @@ static uint32_t parts_hash(const weft_comm *comm, const weft_part *part)
 /* --- overlap ---------------------------------------------------------------
  */
 
-/* One block and a set of blocks: they may share the block of `rank`, whole and
- * in place, and nothing else. Which of them is written does not matter. */
+/* One block and a set of blocks: the one may be exactly the block of `rank` (in
+ * place) and must not overlap the others. Which side is written does not
+ * matter. */
 static weft_status check_in_place(const wf_coll_op *op, wf_block one,
                                   bool src_set, uint32_t rank)
 {
@@ -105,7 +106,7 @@ static weft_status check_in_place(const wf_coll_op *op, wf_block one,
     return WEFT_OK;
 }
 
-/* A block for each rank on both sides: no two of them may overlap. */
+/* Both sides have a block for each rank: no two may overlap. */
 static weft_status check_sets(const wf_coll_op *op)
 {
     const weft_comm *comm = op->op.comm;
@@ -130,7 +131,7 @@ static weft_status check_sets(const wf_coll_op *op)
     return st;
 }
 
-/* One block on one side and, on this rank, a block for each on the other. */
+/* One side has one block, the other, on this rank, a block for each rank. */
 static weft_status check_one_in_set(const wf_coll_op *op, bool src_set)
 {
     uint32_t rank = op->op.comm->rank;
@@ -148,8 +149,8 @@ static weft_status check_one_in_set(const wf_coll_op *op, bool src_set)
 /* --- a call ----------------------------------------------------------------
  */
 
-/* Take the lengths of a v-form from its parts. Only who has a block for each
- * rank has parts; nobody looks at what the others passed. */
+/* Take the lengths of a v-form from its parts. Only a side with a block for
+ * each rank has parts; those passed by other ranks are ignored. */
 static weft_status take_parts(wf_coll_op *op, size_t elem)
 {
     const weft_comm *comm = op->op.comm;
@@ -181,7 +182,7 @@ static weft_status take_parts(wf_coll_op *op, size_t elem)
     return st;
 }
 
-/* What is not given in parts, and how it may share memory. */
+/* Check buffers that are not given in parts, and their overlap. */
 static weft_status check_buffers(const wf_coll_op *op)
 {
     const weft_comm *comm = op->op.comm;

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "coll/coll.h"
 
-/* The engines that there are, NULL at the end; src/weft.c lists them. */
+/* All engines, NULL at the end; src/weft.c lists them. */
 static const wf_engine *const *engines_of(const weft_comm *comm)
 {
     return comm->world->parts->layers[WF_LAYER_COLL].given;
@@ -22,8 +22,8 @@ static bool covers_all(const wf_offer *o)
     return o->from == 0 && o->until == UINT64_MAX && o->types == WF_ALL_TYPES;
 }
 
-/* Fill in the rows of a kind: what engines offer for it, best first, up to the
- * first one that leaves nothing to those behind it. */
+/* Fill in the rows of a kind: the engines that offer it, best first, up to the
+ * first one that covers all calls. */
 static weft_status choose_rows(const weft_comm *comm, wf_call_kind kind,
                                wf_coll *coll, wf_coll_row row[WF_ENGINES])
 {
@@ -60,8 +60,8 @@ static weft_status choose_rows(const weft_comm *comm, wf_call_kind kind,
     return WEFT_OK;
 }
 
-/* A pure function of what all members know: they choose alike, and without
- * asking each other. */
+/* A pure function of what all members know, so they choose alike without
+ * communication. */
 weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
 {
     const wf_engine *const *engine = engines_of(comm);
@@ -76,7 +76,7 @@ weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
         coll->memory = memory[0].seat;
     }
     for (unsigned k = 0; k < WF_CALL_KINDS && st == WEFT_OK; k++) {
-        /* Ranks that only meet do so at one place, whatever for. */
+        /* All kinds without data synchronize through the same engine. */
         wf_call_kind kind = wf_call_is((uint8_t)k, WF_HAS_DATA)
                                 ? (wf_call_kind)k
                                 : WF_CALL_BARRIER;
@@ -86,8 +86,9 @@ weft_status wf_coll_freeze(const weft_comm *comm, wf_coll *coll)
     return st;
 }
 
-/* Up to which size are all calls of a kind, of whatever type, for the engine by
- * which members meet? Ranks see different sizes of a v-form, so all must be. */
+/* The size up to which calls of a kind, with any type, use the engine that
+ * synchronizes members. Ranks see different sizes of a v-form, so there all
+ * sizes must. */
 static size_t quick_until(const wf_coll *coll, uint8_t kind)
 {
     const wf_coll_row *row = coll->row[kind];
@@ -126,8 +127,8 @@ static size_t coll_area(const weft_comm *comm)
     return bytes;
 }
 
-/* Of all engines, also of those that do not serve here: a wrong name is to be
- * seen at the start, not when ranks first come to be on several nodes. */
+/* Check the settings of all engines, also of those that are not used here, so
+ * that a wrong name is found before a job first runs on several nodes. */
 static weft_status check_settings(const weft_comm *comm)
 {
     const wf_settings *settings = &comm->world->settings;
@@ -177,7 +178,7 @@ static void coll_detach(weft_comm *comm, void *state)
     wf_free(coll);
 }
 
-/* By one rank. */
+/* Log the choice, on one rank. */
 static void tell(const weft_comm *comm, const wf_coll *coll)
 {
     const wf_coll_seat *meets = wf_coll_meets(coll);

@@ -7,7 +7,7 @@
 #include "comm/request.h"
 #include "comm/wait.h"
 
-/* The kernel for this call; that there is one was checked before. */
+/* Set the kernel of this call; the checks have shown that there is one. */
 static void set_reducer(wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
@@ -17,7 +17,7 @@ static void set_reducer(wf_coll_op *op)
                           op->op.comm->size);
 }
 
-/* The caller's parts may be gone when a request is stepped. */
+/* Copy the caller's parts, which may be freed before a request is stepped. */
 static const weft_part *keep_parts(const weft_part *part, uint32_t size,
                                    weft_part **room)
 {
@@ -38,7 +38,7 @@ static void hand_to(wf_coll_op *op, const wf_coll_seat *seat)
     seat->engine->begin(op);
 }
 
-/* Until calls are compared, see engine.h. */
+/* The step until calls are compared, see engine.h. */
 static weft_status compare_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
@@ -46,7 +46,7 @@ static weft_status compare_step(wf_op *base)
     uint64_t moved;
     weft_status st = op->compare(base);
 
-    base->lazy = false; /* there is more to do when the others have come */
+    base->lazy = false; /* data moves after the comparison */
     if (st != WEFT_OK) {
         return st;
     }
@@ -54,7 +54,7 @@ static weft_status compare_step(wf_op *base)
     op->next = NULL;
     hand_to(op, next);
     base->moved = moved + 1;
-    base->driven = true; /* as it was: callers rely on it */
+    base->driven = true; /* restored: callers rely on it */
     return base->step(base);
 }
 
@@ -70,7 +70,7 @@ static void begin(wf_coll_op *op)
         op->compare = op->op.step;
         op->op.step = compare_step;
         op->op.early = NULL;
-        op->op.driven = true; /* the one or the other may use ports */
+        op->op.driven = true; /* either engine may use ports */
     }
 }
 
@@ -118,11 +118,11 @@ static weft_status run_behind(wf_coll_op *op)
     return st;
 }
 
-/* The part of a blocking call that the fast path does without. */
+/* The part of a blocking call that the fast path skips. */
 static weft_status run_to_end(wf_coll_op *op, bool begun)
 {
     weft_comm *comm = op->op.comm;
-    bool outer; /* a callback may make blocking calls, too */
+    bool outer; /* a callback may make blocking calls */
     weft_status st;
 
     if (!begun) {
@@ -135,13 +135,12 @@ static weft_status run_to_end(wf_coll_op *op, bool begun)
     st = wf_op_run(&op->op);
     atomic_store(&comm->running, outer);
     if (atomic_load(&comm->queued) != 0) {
-        wf_progress_kick(comm->world->progress); /* they could not go on */
+        wf_progress_kick(comm->world->progress); /* requests had to wait */
     }
     return st;
 }
 
-/* Run it on this thread, or, if non-blocking ones are under way here, behind
- * them. */
+/* Run it on this thread, or queue it after outstanding requests. */
 static weft_status run(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;

@@ -5,7 +5,7 @@
 #include "coll/message/plan.h"
 #include "transport/msg.h"
 
-/* How a record begins; data of the rank may follow. */
+/* The head of a record; data of the rank may follow. */
 typedef struct check_head {
     wf_call call;
     uint32_t without;
@@ -58,7 +58,7 @@ void wf_check_init(wf_check *check, const wf_coll_op *op, bool with_data,
     }
 }
 
-/* How many records travel in a round to the rank that is `away`. */
+/* The number of records sent in a round to the rank at distance `away`. */
 static size_t records_in(const wf_check *check, uint32_t size, uint32_t away)
 {
     return !check->with_data ? 1 : away < size - away ? away : size - away;
@@ -89,7 +89,7 @@ static weft_status round_begin(wf_check *check, const wf_coll_op *op,
     return st;
 }
 
-/* The same call, but its data travels another way. */
+/* Error for an equal call that chose another algorithm. */
 static weft_status other_way(const wf_coll_op *op, uint32_t from)
 {
     return wf_fail(WEFT_ERR_MISMATCH,
@@ -100,8 +100,8 @@ static weft_status other_way(const wf_coll_op *op, uint32_t from)
                    wf_call_name(op->op.call.kind));
 }
 
-/* What came: calls of the rank we heard from and of those before it. A rank
- * that made another call may have sent less, or more, than we think. */
+/* Compare the received records: the calls of the sender and of those before it.
+ * A rank that made another call may have sent another length. */
 static weft_status compare(wf_check *check, const wf_coll_op *op, uint32_t from,
                            uint32_t away)
 {
@@ -130,7 +130,7 @@ static weft_status compare(wf_check *check, const wf_coll_op *op, uint32_t from,
     return WEFT_OK;
 }
 
-/* One round; WEFT_OK when it is over. */
+/* Step one round; WEFT_OK when it is complete. */
 static weft_status round_step(wf_check *check, wf_coll_op *op,
                               const wf_step *step, uint32_t away)
 {
@@ -154,7 +154,7 @@ static weft_status no_memory(const wf_check *check, wf_coll_op *op)
 {
     uint32_t rank = check->without - 1;
 
-    /* All ranks end it here, so the communicator stays good. */
+    /* All ranks fail here alike, so the communicator stays usable. */
     op->op.private_failure = true;
     return wf_fail(WEFT_ERR_NOMEM,
                    "rank %u has no memory for what passes through it in this "
@@ -194,7 +194,7 @@ static const unsigned char *data_of(const wf_check *check, const wf_coll_op *op,
            sizeof(check_head);
 }
 
-/* The first `ranks` ranks' data, folded. */
+/* Fold the data of the first `ranks` ranks. */
 static void fold_first(const wf_check *check, wf_coll_op *op, uint32_t ranks)
 {
     const void *src[RANKS_MAX];

@@ -4,16 +4,15 @@
 #include "base/types.h"
 #include "transport/msg.h"
 
-/* Chunks are as large as pays: smaller ones cost more messages, larger ones
- * leave the caches before they are folded. Where chunks do not flow on to the
- * next step they only bound the scratch. */
+/* Measured: smaller chunks cost more messages, larger ones leave the caches
+ * before they are folded. Without a pipeline they only bound the scratch. */
 #define CHUNK_BYTES ((uint64_t)64 << 10)
 #define CHUNK_BYTES_MIN ((uint64_t)256)
 #define CHUNK_BYTES_MAX ((uint64_t)1 << 20)
 #define CHUNKS_MAX ((uint64_t)1 << 20)
 #define CHUNK_FACTOR_OF_UNPIPED 4u
 
-/* Chunks of a group: two of them are under way, with as many behind. */
+/* Chunks of a group: two are in flight, and two wait behind them. */
 #define GROUP_WIDTH 4u
 
 #define ALIGNMENT 64u
@@ -32,8 +31,7 @@ static size_t elem_of(const wf_coll_op *op)
     return bytes > 0 ? bytes : 1;
 }
 
-/* There is scratch for several chunks, so the setting is not taken at its word
- * if it is very large. */
+/* The scratch holds several chunks, so a very large setting is limited. */
 static uint64_t chunk_target(const wf_coll_op *op)
 {
     uint64_t wanted = op->op.comm->world->settings.chunk_bytes;
@@ -66,7 +64,7 @@ uint32_t wf_data_pieces(const wf_coll_op *op)
 
 /* --- how much ------------------------------------------------------------- */
 
-/* Bytes of the longest block, as all ranks know it. */
+/* Bytes of the longest block; all ranks get the same answer. */
 static size_t longest_block(const wf_coll_op *op, const wf_plan *plan)
 {
     uint8_t kind = op->op.call.kind;
@@ -95,7 +93,7 @@ static bool scales(const wf_coll_op *op)
            op->op.call.op == WEFT_OP_PREMUL_SUM;
 }
 
-/* The destination takes as much as the source has, and is ours to write. */
+/* Is the destination as long as the source, and ours to write? */
 static bool dst_is_whole(const wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
@@ -204,7 +202,7 @@ static wf_block cut(const wf_data *data, const wf_coll_op *op,
                       (until - from) * data->elem};
 }
 
-/* Several blocks at once lie behind each other: only plain forms do that. */
+/* Consecutive blocks as one; only forms with equal lengths use it. */
 static wf_block several(wf_block first, wf_piece piece)
 {
     first.bytes *= piece.count;
@@ -289,7 +287,7 @@ wf_block wf_data_at(const wf_data *data, const wf_coll_op *op,
     case WF_AT_WORK:
         return chunk_of(data, step, work_at(data, op, piece));
     default:
-        /* As long as what it is a sum of. */
+        /* A sum has the length of its operands. */
         b = chunk_of(data, step, src_at(data, op, piece));
         b.at = data->base + data->slots_at +
                ((size_t)piece.slot * data->plan->width + step->in_group) *
@@ -298,7 +296,7 @@ wf_block wf_data_at(const wf_data *data, const wf_coll_op *op,
     }
 }
 
-/* The blocks from `block` on that have the bit set, if `block` has it. */
+/* How many blocks from `block`, the first with the bit set, have it set. */
 static uint32_t bit_run(const wf_data *data, uint32_t bit, uint32_t block)
 {
     uint32_t left = data->plan->size - block;
@@ -358,7 +356,7 @@ void wf_data_fold_one(const wf_reducer *reducer, void *dst, const void *src,
     }
 }
 
-/* Each rank multiplies its own data; what travels is a plain sum. */
+/* Each rank multiplies its own data, so that messages carry a plain sum. */
 static void scale(wf_data *data, wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
@@ -424,8 +422,8 @@ void wf_data_prepare(wf_data *data, wf_coll_op *op)
     }
 }
 
-/* What is left of an average is to divide; every rank that has the sum does,
- * and gets the same. */
+/* Finish an average: every rank that has the sum divides it, with the same
+ * result. */
 static void divide(const wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The engine that works by messages, for members that do not all share
- * memory. An operation goes through phases:
+/* The engine for members that do not all share memory: it sends messages. An
+ * operation has three phases:
  *
  *   start   choose an algorithm and get scratch
  *   check   all compare their calls, which ends a barrier; small data goes
@@ -8,8 +8,8 @@
  *           up alike
  *   run     carry out the plan of the algorithm
  *
- * plan.h says who talks to whom, table.c which algorithm it is, data.h where
- * the pieces lie; run.h carries it out, and check.h does the second phase. */
+ * table.c chooses the algorithm, plan.h defines its messages, data.h the memory
+ * of their pieces; check.h is the second phase, run.h the third. */
 #include <stdio.h>
 
 #include "base/alloc.h"
@@ -25,12 +25,13 @@
 
 enum { PHASE_START, PHASE_CHECK, PHASE_RUN };
 
-/* What is kept with a communicator. But for the settings and the scratch it is
- * the state of the operation under way, since there is one at a time; with an
- * operation there is only its phase. */
+/* The state of a communicator. All but the settings and the scratch belongs to
+ * the current operation, since there is one at a time; the operation itself has
+ * only its phase. */
 typedef struct message_state {
     wf_algorithm forced[WF_CALL_KINDS]; /* by the setting ALGORITHM */
-    uint32_t logged[WF_CALL_KINDS]; /* a bit for each algorithm in the log */
+    uint32_t
+        logged[WF_CALL_KINDS]; /* a bit for each algorithm that was logged */
     void *scratch;
     size_t room;
 
@@ -77,7 +78,7 @@ static void bytes_text(uint64_t up_to, char *text, size_t room)
     }
 }
 
-/* Once for each operation and algorithm, by one rank. */
+/* Log the choice, once per operation and algorithm, on one rank. */
 static void tell(const wf_coll_op *op, const wf_choice *choice)
 {
     const weft_comm *comm = op->op.comm;
@@ -95,7 +96,8 @@ static void tell(const wf_coll_op *op, const wf_choice *choice)
            wf_algorithm_name(choice->how), choice->why);
 }
 
-/* What the setting asks for, if it can be had; false: go by the table. */
+/* Use the algorithm of the setting; false if it does not apply, so that the
+ * table decides. */
 static bool choose_forced(const wf_coll_op *op, wf_choice *choice)
 {
     message_state *state = op->state;
@@ -121,7 +123,7 @@ static bool choose_forced(const wf_coll_op *op, wf_choice *choice)
     return true;
 }
 
-/* All ranks come to the same answer. False: nothing moves. */
+/* Choose alike on all ranks; false if no data moves. */
 static bool choose(const wf_coll_op *op, wf_choice *choice)
 {
     const wf_call *call = &op->op.call;
@@ -148,7 +150,7 @@ static bool choose(const wf_coll_op *op, wf_choice *choice)
 
 /* --- phases --------------------------------------------------------------- */
 
-/* False: there is no memory. */
+/* False: out of memory. */
 static bool get_scratch(message_state *state)
 {
     size_t bytes = state->data.scratch_bytes;
@@ -158,7 +160,7 @@ static bool get_scratch(message_state *state)
         state->scratch = wf_alloc(bytes);
         state->room = state->scratch != NULL ? bytes : 0;
     }
-    /* Where none is needed, any address will do. */
+    /* Without scratch any address will do. */
     wf_data_place_scratch(&state->data,
                           state->scratch != NULL ? state->scratch : state);
     return bytes <= state->room;
@@ -194,7 +196,7 @@ static void start(wf_coll_op *op)
     wf_check_init(&state->check, op, along, without);
 }
 
-/* All have made this call: now data may move. */
+/* All ranks have made this call, so data may move. */
 static void checked(wf_coll_op *op)
 {
     message_state *state = op->state;
@@ -251,7 +253,7 @@ static void message_drop(wf_op *base)
     wf_coll_op *op = (wf_coll_op *)(void *)base;
     message_state *state = op->state;
 
-    /* One that never began has nothing, and the state is another one's. */
+    /* An operation that never started owns nothing; the state is another's. */
     if (*phase_of(op) != PHASE_START) {
         wf_check_drop(&state->check, op);
         wf_run_drop(&state->run, op);

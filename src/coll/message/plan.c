@@ -46,7 +46,7 @@ void wf_plan_chunks(wf_plan *plan, uint64_t total, uint32_t width)
 
 void wf_plan_at(const wf_plan *plan, uint64_t at, wf_step *out)
 {
-    uint64_t number = at / plan->width; /* of the step, over all groups */
+    uint64_t number = at / plan->width; /* of the step in all groups */
     uint64_t group = number / plan->steps;
     uint32_t in_group = (uint32_t)(at % plan->width);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounds in which ranks talk to the ones 1, 2, 4, 8... away: dissemination,
- * which is for barriers and for comparing calls, and the algorithms of Bruck
- * and others, which move blocks along. Any number of ranks takes as many rounds
- * as the next power of two. */
+/* Rounds with partners at distance 1, 2, 4, 8...: dissemination, for barriers
+ * and for comparing calls, and the algorithms of Bruck et al., which move
+ * blocks. Any number of ranks takes ceil(log2(ranks)) rounds. */
 #include "coll/message/plan.h"
 
 static void disseminate(const wf_plan *plan, uint64_t at, wf_step *step)
@@ -19,9 +18,9 @@ bool wf_plan_dissemination(wf_plan *plan, wf_call_kind kind)
     return kind == WF_CALL_BARRIER;
 }
 
-/* Before round k a rank has the 2^k blocks from its own on. It passes them on,
- * or as many as are still missing, and gets those behind them. The blocks may
- * wrap around the end, so each round is two steps. */
+/* Before round k a rank has the 2^k blocks from its own on. It sends them, or
+ * as many as are missing, and receives those that follow. The blocks may wrap
+ * around the end, so each round is two steps. */
 static void bruck_allgather(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     uint32_t part = at % 2;
@@ -40,9 +39,8 @@ static void bruck_allgather(const wf_plan *plan, uint64_t at, wf_step *step)
     step->waits = 1 + part;
 }
 
-/* Block j of the scratch is on its way to the rank that is j further on than
- * the one it started from: in round k it goes 2^k ranks further if j has that
- * bit. */
+/* Block j of the scratch travels j ranks in all: in round k it moves 2^k ranks
+ * if j has that bit. */
 static void bruck_alltoall(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     uint32_t bit = 1u << at;

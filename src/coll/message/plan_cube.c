@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The recursive ones, in which partners are 1, 2, 4, 8... apart: doubling, in
- * which what a rank has covers twice as many ranks after each step, and
- * halving, in which a rank keeps half of what it folded.
+/* Recursive algorithms, with partners at distance 1, 2, 4, 8...: doubling, in
+ * which a rank's data covers twice as many ranks after each step, and halving,
+ * in which a rank keeps half of what it folded.
  *
- * Where ranks must be a power of two and are not, the first few pair up: the
- * odd one of each pair hands its data to the even one at the start, and gets
- * the result at the end. The others are numbered anew, so that a partial
- * result still covers neighbours. */
+ * If the number of ranks is not a power of two, the first few form pairs: the
+ * odd rank of each pair sends its data to the even one at the start, and gets
+ * the result at the end. The others are renumbered, so that a partial result
+ * still covers consecutive ranks. */
 #include "coll/message/plan.h"
 
 static void cube_init(wf_plan *plan)
@@ -28,13 +28,13 @@ static uint32_t cube_rank(const wf_plan *plan, uint32_t number)
     return number < plan->extra ? 2 * number : number + plan->extra;
 }
 
-/* Is this one of the pairs? */
+/* Does this rank belong to a pair? */
 static bool cube_paired(const wf_plan *plan)
 {
     return plan->rank < 2 * plan->extra;
 }
 
-/* The odd one hands over its data, */
+/* The odd rank sends its data to the even one. */
 static void pair_up(const wf_plan *plan, wf_step *step)
 {
     wf_piece all = wf_run_of(WF_AT_SRC, 0, plan->blocks);
@@ -51,7 +51,7 @@ static void pair_up(const wf_plan *plan, wf_step *step)
     }
 }
 
-/* and gets the result. */
+/* The even rank sends the result back. */
 static void pair_down(const wf_plan *plan, wf_step *step)
 {
     wf_piece all = wf_run_of(WF_AT_DST, 0, plan->blocks);
@@ -65,13 +65,13 @@ static void pair_down(const wf_plan *plan, wf_step *step)
     }
 }
 
-/* Our data before the first exchange with others of the cube. */
+/* The buffer of our data before the first exchange. */
 static wf_buffer cube_first(const wf_plan *plan)
 {
     return cube_paired(plan) ? WF_AT_DST : WF_AT_SRC;
 }
 
-/* Lower numbers are folded first, so both partners compute the same bits. */
+/* Fold lower numbers first, so that both partners compute the same bits. */
 static void fold_with(const wf_plan *plan, uint32_t mask, wf_step *step)
 {
     uint32_t other = cube_rank(plan, plan->number ^ mask);
@@ -97,14 +97,14 @@ static void doubling_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
     }
 }
 
-/* Of the 2 * mask blocks that we share with the partner, those on the side of
+/* The half of the 2 * mask blocks shared with the partner that belongs to
  * `number`. */
 static wf_piece cube_half(wf_buffer at, uint32_t number, uint32_t mask)
 {
     return wf_run_of(at, number & ~(mask - 1), mask);
 }
 
-/* Halving: fold the half we keep. Then doubling: exchange what is complete. */
+/* Halving folds the half that is kept; then doubling exchanges results. */
 static void halving_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     uint32_t rounds = wf_rounds(plan->cube);
@@ -132,7 +132,7 @@ static void halving_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
     }
 }
 
-/* What is kept goes to scratch, and what is left at last to the destination. */
+/* Kept halves go to scratch, the last one to the destination. */
 static void halving_reduce_scatter(const wf_plan *plan, uint64_t at,
                                    wf_step *step)
 {
@@ -157,8 +157,8 @@ static void doubling_allgather(const wf_plan *plan, uint64_t at, wf_step *step)
     step->recv = cube_half(WF_AT_DST, plan->number ^ mask, mask);
 }
 
-/* After step k the result covers 2^(k+1) ranks up to our own; `before` ranks
- * take no part. */
+/* After step k the result covers 2^(k+1) ranks up to our own; the first
+ * `before` ranks do not take part. */
 static void scan_from(const wf_plan *plan, uint32_t before, uint64_t at,
                       wf_step *step)
 {
@@ -186,8 +186,8 @@ static void doubling_scan(const wf_plan *plan, uint64_t at, wf_step *step)
     scan_from(plan, 0, at, step);
 }
 
-/* Everybody hands its data to the next rank; then it is a scan of those that
- * got some. */
+/* Each rank sends its data to the next; then the ranks that received do a
+ * scan. */
 static void doubling_exscan(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     if (at > 0) {

@@ -19,11 +19,11 @@
  * with the numbers from 1 on mirrored, or shifted by one, whichever makes odd
  * numbers even.
  *
- * All goes by a clock, so that nobody waits for somebody who waits for it: each
- * half is cut into pieces, and piece k crosses an edge at tick k plus a number
- * that depends on the depth of the edge only. Within a tick, edges have an
- * order: first tree first, up before down; up from the leaves, down from the
- * root; left child before right child. Every rank keeps to it. */
+ * A clock prevents deadlock: each half is cut into pieces, and piece k crosses
+ * an edge at tick k plus a number that depends only on the depth of the edge.
+ * Within a tick all ranks keep one order of edges: first tree first, up before
+ * down; up from the leaves, down from the root; left child before right
+ * child. */
 #include "coll/message/plan.h"
 
 static uint32_t lowest_bit(uint32_t n)
@@ -31,7 +31,7 @@ static uint32_t lowest_bit(uint32_t n)
     return n & (0u - n);
 }
 
-/* In the first tree, with `last` the highest number. */
+/* The parent in the first tree, with `last` the highest number. */
 static uint32_t parent_of(uint32_t number, uint32_t last)
 {
     uint32_t bit = lowest_bit(number);
@@ -57,7 +57,7 @@ static uint32_t right_of(uint32_t number, uint32_t last)
     return half > 0 ? number + half : WF_NOBODY;
 }
 
-/* A number of the second tree's position in the first, and back. */
+/* The position of a number in the first tree; the second is mapped to it. */
 static uint32_t position_in(const wf_plan *plan, unsigned tree, uint32_t number)
 {
     uint32_t last = plan->size - 1;
@@ -102,8 +102,7 @@ static void tree_init(wf_plan *plan, unsigned which)
     tree->child[1] = rank_at(plan, which, right_of(position, last));
 }
 
-/* The piece that crosses an edge now, if there is one: `since` ticks after
- * the first one did. */
+/* The piece that crosses an edge `since` ticks after the first one, if any. */
 static bool piece_now(const wf_plan *plan, unsigned which, int64_t since,
                       wf_piece *piece)
 {
@@ -115,14 +114,14 @@ static bool piece_now(const wf_plan *plan, unsigned which, int64_t since,
     return since >= 0 && since < pieces;
 }
 
-/* The result of what is below us: at the root, and where all get it, in
- * position. A leaf only has its own. */
+/* The buffer of the sum of our subtree: the destination at the root and where
+ * all get the result. A leaf has only its own data. */
 static wf_buffer sum_at(const wf_plan *plan, const wf_tree *tree)
 {
     return tree->depth == 0 || plan->down ? WF_AT_DST : WF_AT_SLOT;
 }
 
-/* From the left child, from the right child, to the parent. */
+/* Receive from the left and right child, send to the parent. */
 static void tree_up(const wf_plan *plan, unsigned which, int64_t tick,
                     unsigned edge, wf_step *step)
 {
@@ -145,7 +144,7 @@ static void tree_up(const wf_plan *plan, unsigned which, int64_t tick,
     }
 }
 
-/* From the parent, to the left child, to the right child. `tick` counts from
+/* Receive from the parent, send to the left and right child. `tick` counts from
  * when the root has the first piece. */
 static void tree_down(const wf_plan *plan, unsigned which, int64_t tick,
                       unsigned edge, wf_step *step)
@@ -164,8 +163,8 @@ static void tree_down(const wf_plan *plan, unsigned which, int64_t tick,
     }
 }
 
-/* A tick has three edges for each tree and direction. What is sent came in the
- * tick before. */
+/* A tick has three edges for each tree and direction. A piece is sent in the
+ * tick after it was received. */
 static void double_tree(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     unsigned ways = (unsigned)plan->up + plan->down;
@@ -193,7 +192,7 @@ bool wf_plan_double_tree(wf_plan *plan, wf_call_kind kind)
     }
     plan->up = wf_call_is((uint8_t)kind, WF_REDUCES);
     plan->down = !wf_call_is((uint8_t)kind, WF_ROOT_RECEIVES);
-    /* A bound of the depth, since the lowest bit grows towards the root. */
+    /* An upper bound of the depth: the lowest bit grows towards the root. */
     plan->height = wf_rounds(plan->size);
     plan->fill = double_tree;
     plan->blocks = (uint32_t)(2 * pieces);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Around the circle: the ring, where each rank only ever talks to its two
- * neighbours, and pairwise exchange, where it talks to each other rank once. */
+/* The ring, where each rank communicates only with its two neighbours, and
+ * pairwise exchange, where it communicates with each other rank once. */
 #include "coll/message/plan.h"
 
-/* Step s passes on what came in step s - 1, so that each block goes all the
- * way round: `block` is that which is sent, the one before it arrives. */
+/* Step s sends what step s - 1 received, so that each block goes all the way
+ * round: `block` is sent, and the one before it is received. */
 static void pass_on(const wf_plan *plan, uint32_t block, wf_step *step)
 {
     step->to = wf_rank_plus(plan, 1);
@@ -20,8 +20,8 @@ static void ring_allgather(const wf_plan *plan, uint64_t at, wf_step *step)
     pass_on(plan, wf_rank_minus(plan, at), step);
 }
 
-/* First each block is folded on its way round, and ends with the rank before
- * the one whose number it has; then the results go round. */
+/* First each block is folded around the ring and ends at the rank before the
+ * one whose number it has; then the results go round. */
 static void ring_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     uint64_t folds = plan->size - 1;
@@ -38,8 +38,8 @@ static void ring_allreduce(const wf_plan *plan, uint64_t at, wf_step *step)
     }
 }
 
-/* A block starts behind the rank whose number it has, and ends there. What is
- * on its way is in two slots in turn. */
+/* A block starts after the rank whose number it has, and ends there. Partial
+ * sums use two slots in turn. */
 static void ring_reduce_scatter(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     pass_on(plan, wf_rank_minus(plan, at + 1), step);
@@ -78,7 +78,7 @@ bool wf_plan_ring(wf_plan *plan, wf_call_kind kind)
     }
 }
 
-/* With the rank that is `at` + 1 away on either side. */
+/* Exchange with the ranks at distance `at` + 1 on either side. */
 static void exchange(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     step->to = wf_rank_plus(plan, at + 1);

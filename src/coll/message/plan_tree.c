@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations with a root: the binomial tree, and the root talking to everybody
- * by itself.
+/* Operations with a root: the binomial tree, and the flat tree, in which the
+ * root communicates with each rank.
  *
- * Ranks are numbered from the root on, so the root is number 0. Number v hangs
- * below v less its lowest set bit, and has below it those that it reaches by
- * adding a smaller power of two. So all below v, with v itself, are as many
- * numbers in a row as its lowest bit says, or up to the last one. */
+ * Ranks are numbered from the root on, so the root is number 0. The parent of v
+ * is v without its lowest set bit, and its children are v plus each smaller
+ * power of two. So the subtree of v is as many consecutive numbers as its
+ * lowest bit says, or up to the last one. */
 #include "coll/message/plan.h"
 
 static uint32_t number_of(const wf_plan *plan, uint32_t rank)
@@ -31,7 +31,7 @@ static bool is_leaf(const wf_plan *plan, uint32_t number)
     return span_of(plan, number) == 1 || number + 1 >= plan->size;
 }
 
-/* Step 0 gets it; then the children, the one with most below it first. */
+/* Step 0 receives; then it sends to the children, the largest subtree first. */
 static void binomial_broadcast(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     uint32_t number = number_of(plan, plan->rank);
@@ -49,8 +49,8 @@ static void binomial_broadcast(const wf_plan *plan, uint64_t at, wf_step *step)
     }
 }
 
-/* The children, the one with least below it first, so that the fold goes by
- * numbers; then the parent. */
+/* Receive from the children, the smallest subtree first, so that the fold is in
+ * the order of numbers; then send to the parent. */
 static void binomial_reduce(const wf_plan *plan, uint64_t at, wf_step *step)
 {
     uint32_t number = number_of(plan, plan->rank);
@@ -69,7 +69,7 @@ static void binomial_reduce(const wf_plan *plan, uint64_t at, wf_step *step)
     }
 }
 
-/* All below `number` and itself, as blocks, which may wrap around the end. */
+/* The blocks of the subtree of `number`, which may wrap around the end. */
 static bool below(const wf_plan *plan, uint32_t number, uint32_t part,
                   wf_piece *run)
 {
@@ -80,7 +80,7 @@ static bool below(const wf_plan *plan, uint32_t number, uint32_t part,
                        span < left ? span : left, part, run);
 }
 
-/* Where a rank has what it gets for, or passes on from, those below it. */
+/* The buffer of a rank for the data of its subtree. */
 static wf_buffer gathered_at(const wf_plan *plan, uint32_t number,
                              wf_buffer root, wf_buffer leaf)
 {
@@ -125,13 +125,13 @@ static void binomial_scatter(const wf_plan *plan, uint64_t at, wf_step *step)
         step->send.at = buffer;
         if (below(plan, number + (span >> round), part, &step->send)) {
             step->to = rank_of(plan, number + (span >> round));
-            /* Back to the second part of the first round. */
+            /* Wait for the second part of the first round. */
             step->waits = (uint32_t)at - 1;
         }
     }
 }
 
-/* Scratch for what passes through this rank. */
+/* Get scratch for the data of the subtree. */
 static void work_below(wf_plan *plan, uint32_t number)
 {
     uint32_t span = span_of(plan, number);
@@ -177,7 +177,7 @@ bool wf_plan_binomial(wf_plan *plan, wf_call_kind kind)
     }
 }
 
-/* --- the root and everybody ----------------------------------------------- */
+/* --- the flat tree -------------------------------------------------------- */
 
 static void linear_gather(const wf_plan *plan, uint64_t at, wf_step *step)
 {

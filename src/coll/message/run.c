@@ -50,7 +50,7 @@ static weft_status begin_send(wf_run *run, wf_coll_op *op, wf_flight *f)
     return wf_wire_send(op, s->to, b.at, b.bytes, &f->send);
 }
 
-/* Begin the next step, if that may be; `*begun` says whether it was. */
+/* Begin the next step if possible; `*begun` says whether it was. */
 static weft_status begin_one(wf_run *run, wf_coll_op *op, bool *begun)
 {
     uint64_t ended = run->count > 0 ? run->flight[run->first].at : run->next;
@@ -104,7 +104,7 @@ static void fold(const wf_data *data, const wf_coll_op *op, const wf_step *s,
     }
 }
 
-/* What came goes where it belongs. */
+/* Fold or copy received data to its destination. */
 static void take(const wf_run *run, const wf_coll_op *op, unsigned index)
 {
     const wf_step *s = &run->flight[index].step;
@@ -121,7 +121,7 @@ static void take(const wf_run *run, const wf_coll_op *op, unsigned index)
     }
 }
 
-/* End the oldest flight, if it is through: WEFT_OK, else WF_PENDING. */
+/* End the oldest flight; WF_PENDING if it is not complete. */
 static weft_status end_one(wf_run *run, const wf_coll_op *op)
 {
     wf_flight *f = &run->flight[run->first];

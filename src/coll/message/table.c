@@ -10,8 +10,9 @@
 #define MIB ((uint64_t)1 << 20)
 #define ANY WF_ANY_BYTES
 
-/* Operation, up to so many bytes, from so many ranks on, only powers of two?
- * The first row that fits is taken. The last of each operation always fits. */
+/* Operation, largest number of bytes, least number of ranks, only powers of
+ * two? The first row that fits is used. The last of each operation always
+ * fits. */
 static const wf_choice table[] = {
     {WF_CALL_BROADCAST, 32 * KIB, 2, false, WF_BY_BINOMIAL, "few rounds"},
     {WF_CALL_BROADCAST, ANY, 4, false, WF_BY_DOUBLE_TREE,
@@ -163,7 +164,7 @@ static weft_status parse_one(const char *text, size_t n,
         return no_operation(text, name);
     }
     for (unsigned a = 0; a < WF_ALGORITHMS; a++) {
-        /* Four ranks suit all algorithms. */
+        /* All algorithms can run with four ranks. */
         if (is_word(wf_algorithm_name((wf_algorithm)a), eq + 1, rest) &&
             wf_algorithm_applies(kind, (wf_algorithm)a, 4)) {
             forced[kind] = (wf_algorithm)a;

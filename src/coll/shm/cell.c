@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How members show each other their calls, and who is late. */
+/* Cells: members publish their calls in them and compare those of others. */
 #include <string.h>
 
 #include "coll/shm/area.h"
 
-/* Look up how far the slowest member is; rare, since calls carry it. */
+/* Ask how far the slowest member is; rare, since calls carry it. */
 static bool cell_is_free(wf_coll_op *op, shm_state *s)
 {
     weft_comm *comm = op->op.comm;
@@ -83,7 +83,7 @@ weft_status shm_check(wf_coll_op *op)
         }
         op->op.moved++;
     }
-    /* C2: what everybody had finished was in the calls. */
+    /* C2: the calls said what each member had finished. */
     if ((int32_t)(p->finished + SHM_CELLS - s->free_until) > 0) {
         s->free_until = p->finished + SHM_CELLS;
     }

@@ -8,7 +8,7 @@
 #include <emmintrin.h>
 #endif
 
-/* Claim lines while they are still in the first cache. */
+/* Claim lines while they are still in the L1 cache. */
 #define BLOCK 4096u
 
 void shm_claim(unsigned char *at, size_t bytes)
@@ -47,7 +47,7 @@ void shm_copy_stream(void *to, const void *from, size_t bytes)
         _mm_stream_si128((__m128i *)(void *)(t + 48), d);
     }
     memcpy(t, f, bytes);
-    /* Streaming stores pass ordinary ones, also the one that publishes. */
+    /* Streaming stores may be reordered after the store that publishes. */
     _mm_sfence();
 }
 #else

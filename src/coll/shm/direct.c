@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions on buffers that all members map (weft_alloc): each member folds
- * its share of everybody's source straight into the destinations. No copies,
- * one exchange before and one after.
+ * its share of all sources straight into the destinations. There are no copies,
+ * and one synchronization before and one after.
  *
- * Whether it can be done is decided from what all members say with their
- * calls, so all decide alike. The order of the fold is that of the pipeline:
- * the bits are the same. */
+ * All members decide alike whether it is possible, from what their calls say.
+ * The fold has the order of the pipeline, so the bits are the same. */
 #include "base/status.h"
 #include "coll/shm/area.h"
 
@@ -22,7 +21,7 @@ const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank)
                : NULL;
 }
 
-/* Bytes of this member's source and destination that others would look at. */
+/* Bytes of this member's source and destination that others would access. */
 static size_t source_bytes(const wf_coll_op *op)
 {
     if (!shm_brings(op, op->op.comm->rank) || op->src_part != NULL) {
@@ -61,8 +60,8 @@ void shm_locate(wf_coll_op *op)
     }
 }
 
-/* The buffers of a member, if they are as it announced and we map them. That is
- * read once: it lies in memory that this member writes. */
+/* The buffers that a member announced, if we map them. The announcement is read
+ * once, because that member can still write it. */
 static bool find_buffers(const wf_coll_op *op, const shm_state *s, uint32_t r,
                          const void **src, void **dst)
 {

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large data from those who bring it to those who take it: broadcast,
- * allgather, gather, scatter, alltoall and reduce_scatter.
+/* Large data through slots: broadcast, allgather, gather, scatter, alltoall and
+ * reduce_scatter.
  *
  *   bring   copy the next chunk of our blocks into our slot
  *   take    when a member has brought its chunk: copy our part of it out, or,
  *           in reduce_scatter, fold our part of everybody's
  *
- * Where each taker gets a block of its own, a slot is cut into subslots, one
- * for each other member; else all takers read the same chunk. A member stays at
- * most two chunks ahead of the slowest of those who take from it, and is not
- * done before all have taken all (C4).
+ * If each taker gets a block of its own, a slot is divided into subslots, one
+ * for each other member; otherwise all takers read the same chunk. A member is
+ * at most two chunks ahead of its slowest taker, and completes when all have
+ * taken all (C4).
  *
- * Blocks that lie in shared memory (weft_alloc) are not brought: the takers
- * read them where they are. */
+ * Blocks in shared memory (weft_alloc) are not brought: the takers read them
+ * directly. */
 #include <string.h>
 
 #include "coll/shm/area.h"
 
-/* Own blocks are copied while a chunk of them is in the first cache. */
+/* Own blocks are copied in pieces that fit into the L1 cache. */
 #define OWN_BLOCK 8192u
 
 bool shm_brings(const wf_coll_op *op, uint32_t member)
@@ -28,7 +28,7 @@ bool shm_brings(const wf_coll_op *op, uint32_t member)
     if (wf_call_is(call->kind, WF_ROOT_SENDS)) {
         return root;
     }
-    /* A root that gathers has its own block already. */
+    /* The root of a gather reads its own block directly. */
     return !(wf_call_is(call->kind, WF_ROOT_RECEIVES) &&
              wf_call_is(call->kind, WF_DST_BLOCKS) && root);
 }
@@ -89,7 +89,7 @@ static size_t piece_bytes(const wf_coll_op *op, size_t length, uint64_t chunk)
     return length - at < piece ? length - at : piece;
 }
 
-/* Where in the slot of `from` the subslot of `to` begins. */
+/* The offset of the subslot of `to` in the slot of `from`. */
 static size_t subslot_at(const wf_coll_op *op, uint32_t from, uint32_t to)
 {
     uint32_t size = op->op.comm->size;
@@ -108,7 +108,7 @@ static void copy(void *to, const void *from, size_t bytes, bool stream)
     }
 }
 
-/* Does this member have a block for itself, which has to be moved? */
+/* Does this member have a block for itself that must be copied? */
 static bool has_own(const wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
@@ -136,7 +136,7 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
     }
 }
 
-/* That of chunk number `chunk`, unless ragged.c has done it before. */
+/* Copy chunk number `chunk` of the own block, unless ragged.c has copied it. */
 static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
 {
     if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
@@ -144,8 +144,8 @@ static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
     }
 }
 
-/* All get the same chunk: into our slot and, while we have it, to where it
- * belongs in our own result. */
+/* All takers get the same chunk: copy it to our slot and, while it is cached,
+ * to our own result. */
 static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
 {
     const shm_progress *p = shm_of(op);
@@ -218,7 +218,7 @@ static void bring(wf_coll_op *op, shm_state *s)
     publish_in(op, s, shm_of(op)->in + 1);
 }
 
-/* Chunks that all who take from us have taken. */
+/* The number of chunks that all takers have taken. */
 static uint64_t taken_by_all(const wf_coll_op *op, const shm_state *s)
 {
     const shm_progress *p = shm_of(op);
@@ -233,14 +233,14 @@ static uint64_t taken_by_all(const wf_coll_op *op, const shm_state *s)
         }
         out = atomic_load_explicit(&shm_head_of(s, r)->out.value,
                                    memory_order_acquire);
-        /* One that has not ended the operation before is still below base. */
+        /* A member that is still in the previous operation is below base. */
         taken = out > p->base ? out - p->base : 0;
         least = taken < least ? taken : least;
     }
     return least;
 }
 
-/* Does `from` bring its blocks by chunks, and not with its call? */
+/* Does `from` bring its blocks by chunks instead of with its call? */
 static bool by_chunks(const wf_coll_op *op, uint32_t from)
 {
     return shm_brings(op, from) &&
@@ -248,8 +248,8 @@ static bool by_chunks(const wf_coll_op *op, uint32_t from)
              shm_ragged_inlined(op, from));
 }
 
-/* Where the blocks of `from` begin if we map them, else NULL. What it announced
- * of that is read once: it lies in memory that this member writes. */
+/* The blocks of `from` if we map them, else NULL. Its announcement is read
+ * once, because that member can still write it. */
 static unsigned char *shared_source(const wf_coll_op *op, const shm_state *s,
                                     uint32_t from)
 {
@@ -272,10 +272,10 @@ static unsigned char *shared_source(const wf_coll_op *op, const shm_state *s,
                : NULL;
 }
 
-/* Our piece of what a member has brought. */
+/* Our part of a chunk that a member has brought. */
 typedef struct piece {
     unsigned char *at;
-    bool in_slot; /* else its owner's buffer, which is not ours to claim */
+    bool in_slot; /* else in its owner's buffer, which is not claimed */
 } piece;
 
 static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
@@ -297,8 +297,8 @@ static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
                    true};
 }
 
-/* Lines go back and forth between two members, and claiming them pays. Among
- * more their writer mostly finds them elsewhere again, and it does not. */
+/* Claiming pays between two members, where lines go back and forth. Among more
+ * members another one mostly reads the line after us. */
 static bool claims(const wf_coll_op *op)
 {
     return op->op.comm->size == 2;
@@ -353,14 +353,14 @@ static bool arrived(const wf_coll_op *op, const shm_state *s, uint32_t from)
            shm_reached(&shm_head_of(s, from)->in, p->base + p->out + 1);
 }
 
-/* Take what has arrived of chunk `out`; is it all? */
+/* Take what has been brought of chunk `out`; true if that is all. */
 static bool take(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     bool folds = wf_call_is(op->op.call.kind, WF_REDUCES);
 
-    /* Members begin at different ones, so as not to crowd. */
+    /* Members start at different peers, to avoid contention. */
     for (; p->in_at < comm->size - 1; p->in_at++) {
         uint32_t from = (comm->rank + 1 + p->in_at) % comm->size;
         size_t bytes =
@@ -421,14 +421,14 @@ static bool bring_step(wf_coll_op *op, shm_state *s)
     return false;
 }
 
-/* Ours are where the others can read them. */
+/* Our blocks are in memory that the others map. */
 static void bring_nothing(wf_coll_op *op, shm_state *s)
 {
     shm_copy_own(op, 0, SIZE_MAX);
     publish_in(op, s, shm_of(op)->chunks);
 }
 
-/* Show our call, with the first chunk or with where our blocks lie. */
+/* Publish our call with the first chunk or the position of our blocks. */
 static bool post(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small operations in one exchange: everybody shows its call and its data,
- * everybody reads what it needs. */
+/* Small operations in one exchange: each member publishes its call and data in
+ * a cell, and reads those of the others. */
 #include <string.h>
 
 #include "coll/shm/area.h"
@@ -10,7 +10,7 @@ static unsigned char *payload_of(const wf_coll_op *op, uint32_t rank)
     return shm_cell_of(op->state, rank, op->op.sequence)->payload;
 }
 
-/* Where in what a member brings the block for `to` begins. */
+/* The offset of the block for `to` in the data of a member. */
 static size_t offset_of(const wf_coll_op *op, uint32_t to)
 {
     size_t at = 0;
@@ -24,7 +24,7 @@ static size_t offset_of(const wf_coll_op *op, uint32_t to)
     return at;
 }
 
-/* Our blocks for all members, one behind the other. */
+/* Copy our blocks for all members, one after the other. */
 static void put_blocks(const wf_coll_op *op, unsigned char *to)
 {
     if (op->src_part == NULL) {
@@ -51,12 +51,12 @@ static void put(const wf_coll_op *op, unsigned char *to)
         return;
     } else if (wf_call_is(kind, WF_SRC_BLOCKS)) {
         put_blocks(op, to);
-    } else if (op->bytes > 0) { /* of allgatherv it may be nothing */
+    } else if (op->bytes > 0) { /* it may be 0 in allgatherv */
         memcpy(to, op->src, op->bytes);
     }
 }
 
-/* Does anybody bring anything? The same answer on all members. */
+/* Does any member bring data? All members get the same answer. */
 static bool has_data(const wf_coll_op *op)
 {
     return op->op.call.count > 0 && wf_coll_moves(op);

@@ -14,8 +14,8 @@ weft_status shm_alloc(weft_comm *comm, void *of, size_t bytes, uint64_t salt,
     weft_status own;
     weft_status st;
 
-    /* Requests of this communicator, which another thread may be stepping, and
-     * weft_free look buffers up. */
+    /* Other threads look buffers up in weft_free and when they step
+     * requests. */
     pthread_mutex_lock(&comm->world->drive);
     shm_shared_sweep(&state->shared, comm->size);
     pthread_mutex_unlock(&comm->world->drive);
@@ -38,9 +38,9 @@ weft_status shm_alloc(weft_comm *comm, void *of, size_t bytes, uint64_t salt,
     return WEFT_OK;
 }
 
-/* Only marks it: a blocking collective on another thread may be walking the
- * list, without a lock. The next weft_alloc, which comes between collectives,
- * takes it out. */
+/* The entry is only marked, because a blocking collective on another thread may
+ * walk the list without a lock. The next weft_alloc, which is between
+ * collectives, removes it. */
 static void free_locked(weft_comm *comm, const shm_state *state, void *buffer)
 {
     shm_shared *s = (shm_shared *)(uintptr_t)shm_shared_find(
@@ -57,7 +57,7 @@ static void free_locked(weft_comm *comm, const shm_state *state, void *buffer)
 void shm_free(weft_comm *comm, void *of, void *buffer)
 {
     if (atomic_load(&comm->world->host->orphan)) {
-        return; /* it is its parent's; the mapping goes with the communicator */
+        return; /* the parent's; the communicator unmaps it */
     }
     pthread_mutex_lock(&comm->world->drive);
     free_locked(comm, of, buffer);

@@ -7,9 +7,8 @@
  *         our buffer and into the slots of those who get one
  *   out   when all have: copy our slot, all but our own share, to our buffer
  *
- * Each member holds two slots, so the next chunk is brought in while the last
- * one is waited for. The order of the fold is the order of ranks, whoever does
- * it. */
+ * Each member has two slots, so that it brings the next chunk while it waits
+ * for the last one. The fold is always in the order of ranks. */
 #include <string.h>
 
 #include "coll/shm/area.h"
@@ -24,8 +23,8 @@ shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size)
     return s;
 }
 
-/* Our share of a chunk of `bytes`: divisions that only the first and the last
- * chunk of an operation have to pay for. */
+/* Our share of a chunk of `bytes`, cached because it takes divisions and only
+ * the last chunk of an operation has another length. */
 static shm_share own_share(wf_coll_op *op, size_t bytes)
 {
     shm_progress *p = shm_of(op);
@@ -37,7 +36,7 @@ static shm_share own_share(wf_coll_op *op, size_t bytes)
     return p->share;
 }
 
-/* Copy a chunk, all but one share. */
+/* Copy a chunk except one share. */
 static void copy_around(unsigned char *to, const unsigned char *from,
                         shm_share own, size_t bytes)
 {
@@ -76,8 +75,8 @@ static void fold_into_all(const wf_coll_op *op, const shm_state *s, size_t n)
     }
 }
 
-/* From the last rank down, since a result may take the place of its source,
- * which only the results of higher ranks need. */
+/* Fold from the last rank down, since a result may overwrite its source, which
+ * only the results of higher ranks need. */
 static void fold_prefixes(const wf_coll_op *op, const shm_state *s, size_t n)
 {
     for (uint32_t r = op->op.comm->size; r-- > 0;) {
@@ -146,8 +145,8 @@ static void take_out(wf_coll_op *op, shm_state *s)
     op->op.moved++;
 }
 
-/* Have all members brought, or reduced, as many chunks? Those before `*at`
- * have. */
+/* Have all members brought, or reduced, that many chunks? Those before `*at`
+ * were seen to. */
 static bool all_have(const wf_coll_op *op, bool reduced, uint64_t chunks,
                      uint32_t *at)
 {
@@ -162,7 +161,7 @@ static bool all_have(const wf_coll_op *op, bool reduced, uint64_t chunks,
     return true;
 }
 
-/* All calls are known: in place, or through the slots? */
+/* Decide, once all calls are known: direct or through the slots? */
 static bool choose_direct(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
@@ -173,7 +172,7 @@ static bool choose_direct(wf_coll_op *op, shm_state *s)
         return true;
     }
     p->first_in = shm_all_brought_first(op);
-    p->where.src = 0; /* not all are in shared memory: bring ours, too */
+    p->where.src = 0; /* not all buffers are shared: bring ours, too */
     return false;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large scatters: instead of copying all blocks into its slots alone, the root
- * invites the takers to read its memory, all at once.
+/* Large scatters: instead of copying all blocks into its slots, the root
+ * invites the takers to read its memory in parallel (CMA).
  *
  *   root    put the address of each block into the slot of the first chunk,
  *           and wait for everybody's answer: its buffer must stay as it is
  *   taker   read the block in slices; then `out` says that all chunks are taken
  *
- * A taker that cannot read refuses. When all have answered, the root brings
- * everything by chunks, as exchange.c has it, for those who refused. One that
- * will never be able to read refuses for good, and no root invites any more.
+ * A taker that cannot read refuses. When all have answered, the root brings the
+ * blocks by chunks (exchange.c) for those who refused. A taker that will never
+ * be able to read refuses permanently, and then no root invites.
  *
- * Whether there may be an invitation follows from size and settings, so all
- * members know. Whether there is one the root alone decides, and says so. */
+ * All members know from size and settings whether an invitation is possible.
+ * The root alone decides whether there is one. */
 #include <errno.h>
 #include <string.h>
 
@@ -23,7 +23,7 @@
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
 #define PULL_RANKS 3u
 #define PULL_BYTES (8u << 10)           /* of a block */
-#define PULL_ALL_BYTES (64u << 10)      /* that the root would copy alone */
+#define PULL_ALL_BYTES (64u << 10)      /* of all blocks */
 #define SLICE_BYTES ((size_t)256 << 10) /* read in one step */
 
 weft_status shm_pull_attach(const weft_comm *comm, shm_state *s)
@@ -31,7 +31,7 @@ weft_status shm_pull_attach(const weft_comm *comm, shm_state *s)
     shm_reach *own = &shm_head_of(s, comm->rank)->reach;
     weft_status st = wf_random(&s->proof, sizeof(s->proof));
 
-    /* Published by our first call. */
+    /* Our first call publishes it. */
     own->proof_at = (uint64_t)(uintptr_t)&s->proof;
     own->proof = s->proof;
     return st;
@@ -62,7 +62,7 @@ static uint64_t *addresses_of(const wf_coll_op *op, const shm_state *s)
                                            shm_of(op)->base);
 }
 
-/* Has it refused this operation, or for good? */
+/* Has it refused this operation, or permanently? */
 static bool refused(const wf_coll_op *op, const shm_state *s, uint32_t member)
 {
     return atomic_load_explicit(&shm_head_of(s, member)->reach.refused,
@@ -111,7 +111,7 @@ void shm_pull_begin(wf_coll_op *op, size_t largest)
     }
 }
 
-/* Go on by chunks. */
+/* Continue by chunks. */
 static weft_status exchange_instead(wf_coll_op *op)
 {
     shm_of(op)->pulls = false;
@@ -135,7 +135,7 @@ static bool answered(const wf_coll_op *op, const shm_state *s, uint32_t member)
     return has_read(op, s, member) || refused(op, s, member);
 }
 
-/* One that has may be at the next scatter and refuse that. */
+/* A member that has read may already refuse the next scatter. */
 static bool all_have_read(const wf_coll_op *op, const shm_state *s)
 {
     bool all = true;
@@ -146,7 +146,7 @@ static bool all_have_read(const wf_coll_op *op, const shm_state *s)
     return all;
 }
 
-/* Our own block, while the others read theirs; ragged.c has done it before. */
+/* Copy our own block while the others read; ragged.c may have copied it. */
 static bool copy_own_slice(wf_coll_op *op)
 {
     shm_progress *p = shm_of(op);
@@ -209,8 +209,8 @@ static weft_status refuse(wf_coll_op *op, shm_state *s, bool for_good,
     return exchange_instead(op);
 }
 
-/* All is read. A root that failed meanwhile has its buffer back and may have
- * written it: what we read is good only if the communicator still is. */
+/* All data is read. A root that failed meanwhile may have written its buffer,
+ * so the data is valid only if the communicator is not broken. */
 static weft_status finish(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
@@ -252,7 +252,7 @@ static weft_status read_slice(wf_coll_op *op, shm_state *s)
     return p->direct_at < op->bytes ? WF_PENDING : finish(op);
 }
 
-/* Is the process that we would read the root? */
+/* Is the process that we would read really the root? */
 static const char *doubt(const wf_coll_op *op, shm_state *s, uint32_t root)
 {
     const shm_reach *theirs = &shm_head_of(s, root)->reach;
@@ -281,8 +281,8 @@ static weft_status taker_step(wf_coll_op *op, shm_state *s)
                    : WF_PENDING;
     }
     if (refused(op, s, op->op.comm->rank)) {
-        /* For good, maybe after this root had looked: it takes us as having
-         * answered, and its slot may hold data by now. */
+        /* We refused permanently, maybe after this root checked: it counts us
+         * as having answered, and its slot may contain data by now. */
         return exchange_instead(op);
     }
     why = doubt(op, s, root);

@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The fast path: what flat.c does in steps, for a blocking call that finds the
- * others prompt, in as few instructions as it can be done. Between the moment
- * a peer's line arrives and the moment our next one is posted, every
- * instruction counts double: it delays both. */
+/* The fast path: flat.c without steps, for a blocking call whose peers are
+ * prompt, in as few instructions as possible. Between the arrival of a peer's
+ * line and the post of our next one every instruction delays both ranks. */
 #include <string.h>
 
 #include "coll/shm/area.h"
 
 #define QUICK_STEPS 16u
 
-/* What has any other trait than these goes the general way; what is left is
- * allreduce, broadcast, and calls without data. */
+/* A call with any other trait takes the general path; this leaves allreduce,
+ * broadcast, and calls without data. */
 #define NOT_QUICK (~(unsigned)(WF_HAS_DATA | WF_ROOT_SENDS | WF_REDUCES))
 
-/* The general way takes over after `at` members. */
+/* The general path continues after `at` members. */
 static weft_status give_up(wf_coll_op *op, bool posted, uint32_t at,
                            uint32_t finished)
 {
@@ -42,7 +41,7 @@ static void copy_small(void *to, const void *from, size_t bytes)
     }
 }
 
-/* As wf_reducer_init, for a call that was checked before. */
+/* Like wf_reducer_init, for a call that was checked before. */
 static wf_reducer quick_reducer(const wf_coll_op *op, const shm_state *s)
 {
     const wf_call *call = &op->op.call;
@@ -65,7 +64,7 @@ static void quick_reduce(wf_coll_op *op, shm_state *s)
     r.fold(&r, &op->dst, 1, s->src, comm->size, op->op.call.count);
 }
 
-/* All calls are there and equal ours: take what is ours. */
+/* All calls are equal to ours: compute the result. */
 static void quick_finish(wf_coll_op *op, shm_state *s)
 {
     weft_comm *comm = op->op.comm;
@@ -88,7 +87,7 @@ static void quick_finish(wf_coll_op *op, shm_state *s)
     }
 }
 
-/* More than fits into a cell, or rarer: the usual steps, but no more. */
+/* A call that does not fit into a cell, or is rare: only the usual steps. */
 static weft_status quick_large(wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;

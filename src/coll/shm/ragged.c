@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gatherv, scatterv and alltoallv, of whose lengths each member knows only its
- * own: with its call a member says how much it has for whom and, if that is
- * little, brings it at once. What is left goes by exchange.c. */
+/* gatherv, scatterv and alltoallv, where each member knows only its own
+ * lengths: with its call a member announces them and, if the data is small,
+ * brings it inline. The rest goes through exchange.c. */
 #include <string.h>
 
 #include "base/status.h"
 #include "coll/shm/area.h"
 
-/* What goes with the call; behind `bytes` the data, if it is inlined. */
+/* The announcement in a cell; inlined data follows `bytes`. */
 typedef struct ragged_head {
     uint64_t largest; /* bytes of the largest part that is not inlined */
     uint64_t inlined; /* 1: the data follows */
@@ -27,14 +27,14 @@ bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member)
     return head_of(op, member)->inlined != 0;
 }
 
-/* Lengths that a bringing member tells of: one for each member, or, where only
- * the root takes, its own. */
+/* The number of lengths that a member announces: one for each member, or one
+ * where only the root takes. */
 static uint32_t lengths(const wf_coll_op *op)
 {
     return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size : 1;
 }
 
-/* The index of `to` among them. */
+/* The index of `to` among these lengths. */
 static uint32_t index_of(const wf_coll_op *op, uint32_t to)
 {
     return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? to : 0;
@@ -108,15 +108,15 @@ void shm_ragged_early(wf_op *base)
     }
 }
 
-/* The lengths that a member sent, read once: it can still write them. */
+/* An announcement, read once because its member can still write it. */
 typedef struct announced {
     uint64_t largest;
     bool inlined;
     uint64_t bytes; /* for us */
-    uint64_t at;    /* where in its data these begin */
+    uint64_t at;    /* their offset in its data */
 } announced;
 
-/* Do its words agree with each other, and with the room in its cell? */
+/* Are the announced lengths consistent, and do they fit into the cell? */
 static bool read_head(const wf_coll_op *op, uint32_t from, announced *out)
 {
     const shm_state *s = op->state;
@@ -144,7 +144,7 @@ static bool read_head(const wf_coll_op *op, uint32_t from, announced *out)
                : out->largest == largest;
 }
 
-/* Is what `from` brings what we expect? Then take it, if it is here. */
+/* Check the length that `from` announced, and take inlined data. */
 static weft_status take_inlined(const wf_coll_op *op, uint32_t from,
                                 const announced *t)
 {
@@ -160,8 +160,8 @@ static weft_status take_inlined(const wf_coll_op *op, uint32_t from,
     return WEFT_OK;
 }
 
-/* What `from` announced, and what it brought along; `*largest` grows to what is
- * left to be brought. */
+/* Take the announcement and inlined data of `from`; `*largest` grows to the
+ * largest part that is not inlined. */
 static weft_status hear(const wf_coll_op *op, uint32_t from, uint64_t *largest)
 {
     weft_comm *comm = op->op.comm;
@@ -181,7 +181,7 @@ static weft_status hear(const wf_coll_op *op, uint32_t from, uint64_t *largest)
                : WEFT_OK;
 }
 
-/* All calls are there: what is left after what came with them? */
+/* After all calls were read: is there data that was not inlined? */
 static weft_status settle(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;

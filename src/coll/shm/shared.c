@@ -42,7 +42,7 @@ static size_t whole_bytes(const weft_comm *comm, const shm_shared *s)
     return s->parts_at + comm->size * s->bytes;
 }
 
-/* Rank 0 makes the segment and mails it; `bytes` is 0 if it could not. */
+/* Rank 0 creates the segment and mails it; `bytes` is 0 if it failed. */
 static weft_status lead(weft_comm *comm, uint64_t key, shm_shared *s)
 {
     wf_mail_group group = wf_mail_group_of(comm);
@@ -86,8 +86,8 @@ static weft_status follow(weft_comm *comm, uint64_t key, shm_shared *s)
 weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
                             shm_shared **out)
 {
-    /* The others wait for what this rank does with the mail, so the memory to
-     * keep it in is asked for last. */
+    /* The others wait for this rank to handle the mail, so its own memory is
+     * allocated last. */
     shm_shared made = {
         .segment.fd = -1,
         .bytes = wf_round_up(bytes > 0 ? bytes : 1, wf_segment_page()),
@@ -98,11 +98,13 @@ weft_status shm_shared_make(weft_comm *comm, size_t bytes, uint64_t key,
 
     if (st == WEFT_OK) {
         wf_segment_close_fd(&made.segment);
-        /* Rank 0 has counted the sum, but knows its own control group only. */
+        /* Rank 0 has checked the sum, but only against its own control
+         * group. */
         st = wf_memory_check("a shared buffer", made.bytes);
     }
     if (st == WEFT_OK) {
-        /* Touched first by its owner, a page lies near it. */
+        /* A page is allocated on the NUMA node of the rank that touches it
+         * first. */
         st = wf_segment_populate(
             &made.segment, made.parts_at + comm->rank * made.bytes, made.bytes);
     }
@@ -130,7 +132,8 @@ void shm_shared_give_back(shm_shared *s, uint32_t rank)
     shm_shared_head *head = s->segment.base;
 
     atomic_store(&s->given_back, true);
-    /* A kernel that cannot do this keeps the memory until all have let go. */
+    /* If the kernel does not support this, the memory stays until all unmap
+     * it. */
     (void)madvise(shm_shared_part(s, rank), s->bytes, MADV_REMOVE);
     atomic_fetch_add(&head->given_back, 1);
 }

@@ -10,20 +10,20 @@
 
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
 #define FLAT_BYTES 2048u /* per member that is read */
-#define CELL_BYTES 2048u /* where not everybody reads everything */
+#define CELL_BYTES 2048u /* where not all members read all data */
 #define SMALL_CHUNK_BYTES (16u << 10)
 #define CHUNK_BYTES (64u << 10)
 #define BIG_CHUNK_BYTES (256u << 10)
 #define BIG_FROM_BYTES (12u << 20)
 
-/* Large buffers tend to start on a page. If slots did, too, a load from one
- * would look to the core as if it followed a store to the other, and wait. */
+/* Large buffers tend to start on a page. If slots did, too, loads from one
+ * would suffer 4K aliasing with stores to the other. */
 #define SLOT_SHIFT 1088u
 
-/* Results from here on are written past the caches. */
+/* Results of this size or more are written with non-temporal stores. */
 #define STREAM_FROM_BYTES (16u << 20)
 
-/* Everybody reads everybody's data: worth it while that is little. */
+/* Each member reads the data of all others, which pays while it is small. */
 static size_t flat_limit(const weft_comm *comm)
 {
     uint64_t wanted = comm->world->settings.flat_bytes;
@@ -35,7 +35,7 @@ static size_t flat_limit(const weft_comm *comm)
     return limit < 64 ? 64 : wf_round_up(limit, 64);
 }
 
-/* What a cell has room for: also a few words for each member (ragged.c). */
+/* The capacity of a cell, with a few words for each member (ragged.c). */
 static size_t cell_limit(const weft_comm *comm, size_t flat)
 {
     bool chosen = comm->world->settings.flat_bytes != UINT64_MAX;
@@ -48,7 +48,8 @@ static size_t cell_limit(const weft_comm *comm, size_t flat)
 static size_t slot_bytes(const weft_comm *comm)
 {
     uint64_t wanted = comm->world->settings.chunk_bytes;
-    uint64_t least = wf_round_up(comm->size * 64u, 4096); /* a line a subslot */
+    uint64_t least =
+        wf_round_up(comm->size * 64u, 4096); /* one line per subslot */
 
     if (wanted == UINT64_MAX) {
         wanted = BIG_CHUNK_BYTES;
@@ -58,8 +59,8 @@ static size_t slot_bytes(const weft_comm *comm)
     return wf_round_up((size_t)wanted, 4096);
 }
 
-/* Where data goes one way, a member waits while another one works, unless there
- * are several chunks; elsewhere all work all the time. */
+/* Where data goes one way, several chunks let members work at the same time;
+ * elsewhere all members work all the time. */
 static size_t chunk_by_kind(const wf_coll_op *op, size_t bytes)
 {
     uint8_t kind = op->op.call.kind;
@@ -77,7 +78,7 @@ size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
     const weft_comm *comm = op->op.comm;
     uint32_t subslots = shm_subslots(op);
     size_t slot = slot_bytes(comm);
-    /* Beyond that, how much it is makes no difference. */
+    /* Above this size the length makes no difference. */
     size_t most = bytes < BIG_FROM_BYTES ? bytes : BIG_FROM_BYTES;
     size_t chunk = chunk_by_kind(op, most * subslots);
 
@@ -94,8 +95,8 @@ static void lay_out(const weft_comm *comm, shm_state *s)
 
     s->flat = flat_limit(comm);
     s->payload = cell_limit(comm, s->flat);
-    /* An odd number of lines: cells of several members must not all fall into
-     * the same few sets of the cache. */
+    /* The number of lines is odd, so that the cells of members do not all map
+     * to the same few cache sets. */
     s->cell = wf_round_up(offsetof(shm_cell, payload) + s->payload, 128) + 64;
     s->cell = wf_round_up(s->cell, 64);
     s->slot = slot_bytes(comm);
@@ -134,7 +135,7 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
     s->proven = (bool *)(void *)(s->dst + comm->size);
     s->free_until = SHM_CELLS;
     s->kernels = wf_kernels_of(wf_cpu_level_used());
-    /* Everybody allocates its own cells, near to itself. */
+    /* Each member allocates its own cells, on its NUMA node. */
     st = wf_segment_populate(
         &comm->segment,
         (size_t)(s->area - (unsigned char *)comm->segment.base) +
@@ -161,15 +162,15 @@ static void shm_detach(weft_comm *comm, void *state)
         if (one->given_back) {
             shm_shared_end(one);
         } else {
-            /* Somebody still uses it, an array of Python, say, which nothing
-             * here could tell: the mapping stays as long as the process. */
+            /* It may still be in use, for example by a Python array, which is
+             * not known here: the mapping stays until the process ends. */
             wf_free(one);
         }
     }
     wf_free(s);
 }
 
-/* Large data: pages for our slots when they are needed for the first time. */
+/* Allocate the pages of our slots at the first large operation. */
 static weft_status populate_slots(const weft_comm *comm, shm_state *s)
 {
     size_t at = (size_t)(s->area - (unsigned char *)comm->segment.base) +
@@ -205,13 +206,14 @@ void shm_end_chunks(const wf_coll_op *op)
                           memory_order_relaxed);
     atomic_store_explicit(&own->red.value, p->base + p->chunks,
                           memory_order_relaxed);
-    /* Pairs with the acquire of those who wait for us to have taken all. */
+    /* Pairs with the acquire in taken_by_all of the members that wait for
+     * us. */
     atomic_store_explicit(&own->out.value, p->base + p->chunks,
                           memory_order_release);
 }
 
-/* The most that one member has for another, or, where all get the same, for
- * all. All members come to the same number. */
+/* The largest part that a member has for another, or for all if all get the
+ * same. All members get the same answer. */
 static size_t largest_part(const wf_coll_op *op)
 {
     const weft_part *part = op->src_part != NULL ? op->src_part : op->dst_part;
@@ -226,27 +228,27 @@ static size_t largest_part(const wf_coll_op *op)
     return n * wf_dtype_bytes((weft_dtype)op->op.call.type);
 }
 
-/* Does it go with the calls? All members come to the same answer. */
+/* Does the data fit into the cells? All members get the same answer. */
 static bool is_flat(const wf_coll_op *op, const shm_state *s)
 {
     uint8_t kind = op->op.call.kind;
     size_t elem = wf_dtype_bytes((weft_dtype)op->op.call.type);
 
     if (!wf_coll_moves(op)) {
-        return true; /* nothing is brought */
+        return true; /* there is no data */
     }
     if (wf_call_is(kind, WF_OWN_LENGTHS)) {
-        return false; /* it depends on what members tell each other */
+        return false; /* ragged.c decides by the announced lengths */
     }
     if (wf_call_is(kind, WF_SRC_BLOCKS)) {
-        /* Each brings a block for everybody: `count` is all of it in v-forms,
-         * else one of them. */
+        /* Each member brings a block for all: `count` is the sum in v-forms,
+         * else one block. */
         uint32_t blocks =
             wf_call_is(kind, WF_ALL_LENGTHS) ? 1 : op->op.comm->size;
 
         return op->op.call.count * elem <= s->payload / blocks;
     }
-    /* From a root or to it; else everybody reads everything. */
+    /* With a root there is one reader or writer; else all read all data. */
     return wf_call_has_root(kind) && !wf_call_is(kind, WF_REDUCES)
                ? op->op.call.count * elem <= s->payload
                : largest_part(op) <= s->flat;

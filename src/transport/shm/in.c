@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes in. Each record is checked by wf_record_parse before anything
- * else looks at it; what it refers to is checked here. Payload is copied out
- * of the ring exactly once, so a peer that changes it meanwhile changes what
- * it sent and nothing else. */
+/* Incoming records. wf_record_parse checks each record first; what it refers to
+ * is checked here. Payload is copied out of the ring exactly once, so a peer
+ * that changes it meanwhile changes only what it sent. */
 #include "base/alloc.h"
 #include "base/log.h"
 #include "transport/shm/shm.h"
 
 typedef enum in_verdict {
-    IN_TAKEN, /* go on with the next one */
+    IN_TAKEN, /* handled: continue with the next one */
     IN_LATER, /* no memory for it now: leave it in the ring */
-    IN_BAD    /* no correct peer says this */
+    IN_BAD    /* no correct peer sends this */
 } in_verdict;
 
 /* One record as it lies in the ring. */
@@ -70,7 +69,7 @@ static in_verdict in_offer(wf_port *port, shm_peer *peer, const in_record *r)
     return shm_large_offered(port, peer, r->word, &offer) ? IN_TAKEN : IN_LATER;
 }
 
-/* Take the message that we offered under `token` out of the list. */
+/* Remove the message that we offered under `token` from the list. */
 static wf_msg *in_find_offered(shm_peer *peer, uint64_t token)
 {
     wf_msg *before = NULL;
@@ -84,8 +83,8 @@ static wf_msg *in_find_offered(shm_peer *peer, uint64_t token)
     return NULL;
 }
 
-/* An answer that is about nothing we offer. It may have crossed a withdrawal
- * on its way, but only if there was ever such an offer. */
+/* An answer to an offer that does not exist. It may have crossed a withdrawal,
+ * but only if there was such an offer. */
 static in_verdict in_idle_answer(const wf_port *port, const in_record *r)
 {
     return r->word < port->tokens ? IN_TAKEN : IN_BAD;
@@ -112,7 +111,7 @@ static in_verdict in_send(wf_port *port, shm_peer *peer, const in_record *r)
         return in_idle_answer(port, r);
     }
     if (want == 0 || want > msg->room) {
-        wf_queue_push(&peer->offered, msg); /* fails with all the others */
+        wf_queue_push(&peer->offered, msg); /* fails with the peer */
         return IN_BAD;
     }
     msg->room = want;
@@ -120,7 +119,7 @@ static in_verdict in_send(wf_port *port, shm_peer *peer, const in_record *r)
     return IN_TAKEN;
 }
 
-/* Collect the beginning of an active message that takes several records. */
+/* Collect a part of an active message that takes several records. */
 static in_verdict in_am_part(shm_peer *peer, const in_record *r)
 {
     const size_t most = WF_AM_HEADER_MAX + WF_AM_PAYLOAD_MAX;
@@ -139,8 +138,8 @@ static in_verdict in_am_part(shm_peer *peer, const in_record *r)
     return IN_TAKEN;
 }
 
-/* Copy an active message to where its handler may read it: the peer cannot
- * change it under its eyes, and both parts are aligned. */
+/* Copy an active message for its handler, so that the peer cannot change it
+ * meanwhile and both parts are aligned. */
 static void in_am_split(wf_port *port, const unsigned char *data,
                         const wf_am_view *am)
 {
@@ -204,7 +203,7 @@ static in_verdict in_dispatch(wf_port *port, shm_peer *peer, const in_record *r)
     return IN_BAD;
 }
 
-/* Take the record whose commit word is `commit`. */
+/* Handle the record whose commit word is `commit`. */
 static in_verdict in_take(wf_port *port, shm_peer *peer, wf_ring_reader *in,
                           uint64_t commit)
 {
@@ -229,7 +228,7 @@ static void in_tell(shm_peer *peer, wf_ring_reader *in)
     }
 }
 
-/* Takes no more than a ring full, however fast the peer writes. */
+/* Handles at most one ring full, however fast the peer writes. */
 unsigned shm_in_poll(wf_port *port, shm_peer *peer, unsigned limit)
 {
     wf_ring_reader *in = &port->in[peer->slot];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The inbox: a segment with the control blocks of all rings first, then the
- * lines of each ring on pages of their own. Pages of a ring that nobody writes
- * to are never allocated, but for the first one, which the owner polls. */
+/* The inbox: a segment with the control blocks of all rings, then the lines of
+ * each ring on pages of their own. Of a ring that nobody writes to only the
+ * first page is allocated, which the owner polls. */
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -12,7 +12,7 @@
 
 #define INBOX_MAIL 0x696e626f782d3031ull /* "inbox-01" */
 
-/* What a rank mails to each other one, with the descriptor of its inbox. */
+/* The mail from a rank to each other one, with the descriptor of its inbox. */
 typedef struct inbox_hello {
     uint32_t magic;
     uint32_t version;
@@ -91,7 +91,7 @@ static weft_status inbox_send(wf_port *port, const wf_settings *settings)
     return WEFT_OK;
 }
 
-/* Map the inbox behind `fd`, which is taken over, and find our ring in it. */
+/* Map the inbox `fd`, which this call owns, and find our ring in it. */
 static weft_status inbox_attach(wf_port *port, shm_peer *peer,
                                 const inbox_hello *hello, int fd)
 {
@@ -119,10 +119,10 @@ static weft_status inbox_attach(wf_port *port, shm_peer *peer,
     return WEFT_OK;
 }
 
-/* With a core for each rank, sender and receiver copy at the same time, and the
- * lines of the ring move cheaply, while a buffer that another core has read is
- * slow to write again. Reading wins where the two share a core: one copy, and
- * no turns to take (docs/design/0003-messages.md). */
+/* If each rank has a core, sender and receiver copy at the same time through
+ * the ring, while a buffer that another core has read is slow to write again.
+ * CMA is faster where the two share a core: one copy, and no alternation
+ * (docs/design/0003-messages.md). */
 static bool inbox_wants_reading(const wf_port *port,
                                 const wf_settings *settings)
 {
@@ -130,8 +130,8 @@ static bool inbox_wants_reading(const wf_port *port,
                                           port->host->count > port->host->cpus);
 }
 
-/* Every rank of the host sends all others its inbox first, and goes if it
- * fails. */
+/* Every rank of the host mails its inbox to all others, and leaves the job if
+ * that fails. */
 static weft_status inbox_take(wf_port *port, shm_peer *peer,
                               const wf_settings *settings, uint64_t deadline)
 {

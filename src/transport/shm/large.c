@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A large message coming in. Once a receive matches its offer, the receiver
- * reads the sender's memory (process_vm_readv, "CMA") in slices, one for each
- * progress(), so that none of these takes long. Where it may not, or where
- * that fails later (memory of a device, say), it asks for a stream of pieces
- * through the ring and begins anew. */
+/* Receiving a large message. Once a receive matches its offer, the receiver
+ * reads the sender's memory by CMA in slices, one for each progress(), so that
+ * no call takes long. If that is forbidden or fails later (as for device
+ * memory), it requests a stream of pieces through the ring and starts again. */
 #include <errno.h>
 #include <string.h>
 
@@ -50,7 +49,7 @@ static void larges_push(shm_larges *list, shm_large *large)
     list->last = large;
 }
 
-/* Take `large`, which comes after `before` (NULL: is the head), out. */
+/* Remove `large`, which follows `before` (NULL: it is the head). */
 static void larges_cut(shm_larges *list, shm_large *before, shm_large *large)
 {
     if (before == NULL) {
@@ -141,8 +140,8 @@ bool shm_large_probe(const wf_port *port, const shm_peer *peer,
     return false;
 }
 
-/* Reading failed: have it streamed, and later ones as well if the reason will
- * not go away. */
+/* CMA failed: request a stream, also for later messages if the reason is
+ * permanent. */
 static void large_turn(wf_port *port, shm_peer *peer, shm_large *large, int why)
 {
     if (wf_reach_forbidden(why)) {
@@ -173,8 +172,8 @@ static void large_read_slice(wf_port *port, shm_peer *peer, shm_large *large)
     large->msg->moved = large->moved;
 }
 
-/* The end of a message is another call's business than its last slice: between
- * the two, progress() sees whether the sender has withdrawn it. */
+/* A message completes in the call after its last slice: in between, progress()
+ * sees whether the sender has withdrawn it. */
 unsigned shm_large_pull(wf_port *port)
 {
     shm_large *large = port->pulls.head;
@@ -194,7 +193,7 @@ unsigned shm_large_pull(wf_port *port)
     return 1;
 }
 
-/* --- let go of ----------------------------------------------------------- */
+/* --- withdraw and drop --------------------------------------------------- */
 
 static wf_arrival *large_find_offer(const wf_port *port, const shm_peer *peer,
                                     uint64_t token)
@@ -230,7 +229,7 @@ static shm_large *larges_find_msg(const shm_larges *list, const wf_msg *msg)
     return large;
 }
 
-/* Take out `large` itself: a token is the peer's word, and it may lie. */
+/* Remove `large` by its address, since the peer may repeat a token. */
 static void larges_remove(shm_larges *list, shm_large *large)
 {
     shm_large *before = NULL;
@@ -241,7 +240,7 @@ static void larges_remove(shm_larges *list, shm_large *large)
     larges_cut(list, before, large);
 }
 
-/* The sender lets go; what came of the message is of no use. */
+/* The sender withdrew the message; the data received so far is discarded. */
 void shm_large_withdrawn(wf_port *port, shm_peer *peer, uint64_t token)
 {
     wf_arrival *a = large_find_offer(port, peer, token);
@@ -270,8 +269,8 @@ void shm_large_withdrawn(wf_port *port, shm_peer *peer, uint64_t token)
     wf_free(large);
 }
 
-/* The receiver lets go: the sender is told that all is well, and pieces that
- * are on their way are thrown away. */
+/* The receiver drops the message: the sender is told that it is complete, and
+ * pieces in flight are discarded. */
 void shm_large_drop(wf_port *port, const wf_msg *msg)
 {
     shm_large *large = larges_find_msg(&port->pulls, msg);
@@ -312,7 +311,7 @@ static void larges_fail(shm_larges *list, const shm_peer *peer, weft_status why)
     }
 }
 
-/* Offers that no receive has matched are as if they had never come. */
+/* Free the offers that no receive has matched. */
 static void large_forget_offers(wf_port *port, const shm_peer *peer)
 {
     wf_arrival *a = wf_match_walk(&port->match, peer->slot, NULL);

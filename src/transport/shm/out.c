@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes out. A message goes into the ring at once if there is room and
- * nothing waits before it; else it waits in the peer's queue until progress()
- * finds room. Tagged messages wait in the caller's own wf_msg, and answers in
- * the large message they belong to; only active messages are copied. */
+/* Outgoing messages. A message goes into the ring at once if there is room and
+ * the peer's queue is empty; else it waits in that queue until progress() finds
+ * room. Tagged messages wait in the caller's own wf_msg, and answers in their
+ * large message; only active messages are copied. */
 #include "base/alloc.h"
 #include "base/status.h"
 #include "transport/shm/shm.h"
@@ -104,7 +104,7 @@ static bool out_am(shm_peer *peer, wf_msg *msg)
     return true;
 }
 
-/* True once `msg` is in the ring; it may be finished or freed by then, so it
+/* True once `msg` is in the ring; it may be complete or freed by then, so it
  * must have left the queue. */
 static bool out_try(wf_port *port, shm_peer *peer, wf_msg *msg)
 {
@@ -134,7 +134,7 @@ static bool out_waits(const shm_peer *peer)
     return peer->queue.head != NULL || peer->streams.head != NULL;
 }
 
-/* Something was added to what waits, or taken away. */
+/* Update the count of waiting messages after a change of the queue. */
 static void out_recount(wf_port *port, shm_peer *peer, bool waited)
 {
     bool waits = out_waits(peer);
@@ -154,7 +154,7 @@ static void out_wait(wf_port *port, shm_peer *peer, wf_queue *queue,
     out_recount(port, peer, waited);
 }
 
-/* Something has gone out, an active message among it or not. */
+/* Wake the peer, and its server if an active message was sent. */
 static void out_ring(shm_peer *peer, bool active)
 {
     wf_board_ring(peer->bell);
@@ -220,7 +220,7 @@ void shm_out_stream(wf_port *port, shm_peer *peer, wf_msg *msg)
     out_wait(port, peer, &peer->streams, msg);
 }
 
-/* The next piece of a stream; `room` is what the receiver wants of it. */
+/* Write the next piece of a stream; the receiver wants `room` bytes of it. */
 static bool out_piece(shm_peer *peer, wf_msg *msg)
 {
     size_t most = wf_ring_payload_max(peer->out.lines);
@@ -236,7 +236,7 @@ static bool out_piece(shm_peer *peer, wf_msg *msg)
     return true;
 }
 
-/* What fits of the first streams, but not for long. */
+/* Write as much of the first streams as fits, up to a limit. */
 static unsigned out_pump_streams(shm_peer *peer)
 {
     unsigned pieces = 0;
@@ -286,7 +286,7 @@ unsigned shm_out_pump(wf_port *port, shm_peer *peer)
     return events;
 }
 
-/* Take a message out that has not gone out yet; false if it is not here. */
+/* Remove a message from the queue; false if it is not there. */
 bool shm_out_forget(wf_port *port, shm_peer *peer, wf_msg *msg)
 {
     bool waited = out_waits(peer);
@@ -298,7 +298,7 @@ bool shm_out_forget(wf_port *port, shm_peer *peer, wf_msg *msg)
     return true;
 }
 
-/* Tell the peer that the offer of `msg` stands no more. */
+/* Tell the peer that the offer of `msg` is withdrawn. */
 static void out_unoffer(wf_port *port, shm_peer *peer, const wf_msg *msg)
 {
     wf_msg *note = wf_alloc(sizeof(*note));

@@ -4,7 +4,7 @@
 #include "transport/shm/ring.h"
 #include "transport/transport.h"
 
-/* Does a payload of this length make sense for this kind? */
+/* Is this payload length valid for the kind? */
 static bool record_length_ok(const wf_record *r)
 {
     switch (r->kind) {

@@ -68,17 +68,17 @@ bool wf_ring_tell(wf_ring_reader *r, const wf_board_rank *writer)
         return false;
     }
     r->published = r->head;
-    /* Gives back the lines, and the zeroes in them; pairs with the acquire in
+    /* Frees the lines, which are zero again; pairs with the acquire in
      * wf_ring_claim. */
     atomic_store_explicit(&r->ring->head, r->head, memory_order_release);
-    /* A writer that is about to sleep has said that it waits for room, and then
-     * looks for it once more: one of the two sees the other. */
+    /* A writer announces that it waits for room and then checks once more
+     * before it sleeps: so one of the two sees the other. */
     wf_board_fence(writer);
     return atomic_load_explicit(&r->ring->blocked, memory_order_relaxed) != 0;
 }
 
-/* Are there `need` free lines? Looks at the reader's line only if the copy of
- * its head says no. */
+/* Are there `need` free lines? Reads the shared head only if its cached copy
+ * says no. */
 static bool ring_has_room(wf_ring_writer *w, uint32_t need)
 {
     if (w->tail - w->head + need <= w->lines) {

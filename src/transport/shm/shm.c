@@ -27,7 +27,7 @@ static void shm_init_peers(wf_port *port)
         peer->pid = host->peer[peer->rank].pid;
         peer->bell = &host->board->rank[i];
     }
-    /* Nobody should write to the ring from us to us; it is not read. */
+    /* The ring from this rank to itself is not used. */
     port->peer[port->self].failed = WEFT_ERR_INVALID;
 }
 
@@ -76,7 +76,7 @@ static void shm_forget_early(wf_port *port, uint32_t slot)
     }
 }
 
-/* Neither the peer nor the callers of what is pending are told. */
+/* Free what is pending without telling the peer or the callers. */
 static void shm_let_go(wf_port *port, shm_peer *peer)
 {
     shm_out_fail(port, peer, SHM_CLOSING);
@@ -89,7 +89,7 @@ void shm_port_destroy(wf_port *port)
     if (port == NULL) {
         return;
     }
-    /* The queues are the last thing that shm_port_init makes. */
+    /* shm_port_init makes the queues last. */
     for (uint32_t i = 0; i < port->match.sources; i++) {
         shm_peer *peer = &port->peer[i];
 
@@ -116,7 +116,7 @@ static void shm_orphan(wf_port *port)
     wf_match_unpost(&port->match);
 }
 
-/* Ranks of the host that are routed elsewhere have no part in this. */
+/* Ranks of the host that use another transport are left out. */
 static void shm_take_setup(wf_port *port, const wf_port_setup *setup)
 {
     for (uint32_t i = 0; i < port->count; i++) {
@@ -180,7 +180,7 @@ static weft_status shm_fail_peer(const wf_port *port, const shm_peer *peer)
                    wrong ? "sent something malformed before" : "is gone");
 }
 
-/* Where a message to `rank` goes; NULL, and `*why`, if nothing can. */
+/* The peer for a message to `rank`; NULL, and `*why`, if it cannot be sent. */
 static shm_peer *shm_target(const wf_port *port, uint32_t rank,
                             weft_status *why)
 {
@@ -216,8 +216,8 @@ void shm_peer_fail(wf_port *port, shm_peer *peer, weft_status why)
     }
 }
 
-/* What the rank had sent whole is still in its ring, and only progress() may
- * call the handlers of active messages; so the end comes there. */
+/* Complete messages of the rank are still in its ring, and only progress() may
+ * call handlers of active messages; so it cleans up there. */
 static void shm_gone(wf_port *port, uint32_t rank)
 {
     shm_peer *peer = shm_peer_of(port, rank);
@@ -248,7 +248,7 @@ static weft_status shm_send(wf_port *port, uint32_t to, uint64_t tag,
     return WEFT_OK;
 }
 
-/* The source that a receive or a peek means; false if there is none such. */
+/* The index of the source of a receive or a peek; false if it is invalid. */
 static bool shm_source(const wf_port *port, uint32_t from, uint32_t *out)
 {
     const shm_peer *peer;
@@ -346,7 +346,8 @@ static weft_status shm_am_send(wf_port *port, uint32_t to, uint32_t id,
 
 /* --- progress ------------------------------------------------------------ */
 
-/* Read all that is left of the ranks that have gone, and end them. */
+/* Read the rest of the rings of ranks that are gone, and fail what is
+ * pending. */
 static unsigned shm_bury(wf_port *port)
 {
     unsigned events = 0;
@@ -393,8 +394,8 @@ static unsigned shm_progress(wf_port *port)
     if (port->going > 0) {
         events += shm_bury(port);
     }
-    /* Each call does a bounded amount of work, so where something happened
-     * there may be more: nobody here sleeps before having looked again. */
+    /* Each call does a bounded amount of work, so there may be more after any
+     * event: the caller must poll again before it sleeps. */
     if (events > 0) {
         wf_board_ring(port->peer[port->self].bell);
     }
