@@ -3,6 +3,7 @@
  * number may be in them. */
 #include <inttypes.h>
 
+#include "base/alloc.h"
 #include "base/cpu.h"
 #include "base/num.h"
 #include "base/types.h"
@@ -50,27 +51,61 @@ static weft_status tell_bad(const weft_store *store, const char *who,
                    "%s: a key was out of range, and has changed since", who);
 }
 
-weft_status wf_store_check_keys(const weft_store *store, const char *who,
-                                const weft_ids *keys)
+static weft_status check_range(const weft_store *store, const char *who,
+                               const weft_ids *keys)
 {
     const wf_row_kernels *kernels = wf_row_kernels_of(wf_cpu_level_used());
-    weft_status st = check_array(who, keys);
     wf_survey found = {0};
 
-    if (st != WEFT_OK) {
-        return st;
-    }
     (keys->type == WEFT_I64 ? kernels->survey_i64 : kernels->survey_i32)(
         keys->at, keys->n, (int64_t)store->options.keys, 0, 0, &found);
     return found.negative + found.past == 0 ? WEFT_OK
                                             : tell_bad(store, who, keys);
 }
 
+static weft_status make_dense(wf_dense *dense, weft_store *store,
+                              const weft_ids *keys, bool enter)
+{
+    int64_t *to = dense->few;
+
+    if (keys->n > WF_DENSE_FEW) {
+        to = dense->many = wf_alloc(keys->n * sizeof(*to));
+        if (to == NULL) {
+            return wf_fail_nomem("%" PRIu64 " keys", keys->n);
+        }
+    }
+    dense->ids = (weft_ids){.at = to, .type = WEFT_I64, .n = keys->n};
+    if (enter) {
+        return wf_hash_enter(store->hash, keys, to);
+    }
+    wf_hash_find(store->hash, keys, to);
+    return WEFT_OK;
+}
+
+weft_status wf_dense_init(wf_dense *dense, weft_store *store, const char *who,
+                          const weft_ids *keys, bool enter)
+{
+    weft_status st = check_array(who, keys);
+
+    dense->many = NULL;
+    dense->ids = *keys;
+    if (st != WEFT_OK) {
+        return st;
+    }
+    return store->hash != NULL ? make_dense(dense, store, keys, enter)
+                               : check_range(store, who, keys);
+}
+
+void wf_dense_fini(wf_dense *dense)
+{
+    wf_free(dense->many);
+}
+
 static uint64_t length_of_all(const weft_store *store, const weft_ids *keys)
 {
     uint64_t length = 0;
 
-    if (store->options.length > 0) {
+    if (store->uniform) {
         return keys->n * store->options.length;
     }
     for (uint64_t i = 0; i < keys->n; i++) {
@@ -79,21 +114,16 @@ static uint64_t length_of_all(const weft_store *store, const weft_ids *keys)
     return length;
 }
 
-weft_status wf_store_check_pairs(const weft_store *store, const char *who,
-                                 const weft_pairs *pairs)
+weft_status wf_store_check_length(const weft_store *store, const char *who,
+                                  const weft_ids *keys, const weft_pairs *pairs)
 {
-    weft_status st = wf_store_check_keys(store, who, &pairs->keys);
-    uint64_t length;
+    uint64_t length = length_of_all(store, keys);
 
-    if (st != WEFT_OK) {
-        return st;
-    }
-    length = length_of_all(store, &pairs->keys);
     if (pairs->length != length) {
         return wf_fail(WEFT_ERR_INVALID,
                        "%s: values have %" PRIu64 " elements, but the rows of "
                        "the %" PRIu64 " keys have %" PRIu64,
-                       who, pairs->length, pairs->keys.n, length);
+                       who, pairs->length, keys->n, length);
     }
     return length > 0 && pairs->values == NULL
                ? wf_fail(WEFT_ERR_INVALID, "%s: values is NULL", who)
@@ -104,10 +134,14 @@ weft_status weft_store_length(const weft_store *store, int64_t key,
                               uint64_t *out)
 {
     weft_ids keys = {.at = &key, .type = WEFT_I64, .n = 1};
-    weft_status st = wf_store_check_keys(store, "weft_store_length", &keys);
 
-    if (st == WEFT_OK) {
-        *out = wf_slots_length(store->slots, (uint64_t)key);
+    if (store->hash != NULL) { /* all keys have one length */
+        *out = store->options.length;
+        return WEFT_OK;
     }
-    return st;
+    if (check_range(store, "weft_store_length", &keys) != WEFT_OK) {
+        return WEFT_ERR_INVALID;
+    }
+    *out = wf_slots_length(store->slots, (uint64_t)key);
+    return WEFT_OK;
 }

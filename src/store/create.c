@@ -34,6 +34,11 @@ static bool is_value_type(weft_dtype type)
 
 static weft_status check_lengths(const weft_store_options *o)
 {
+    if (o->lengths != NULL && o->hashed) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "a store with hashed keys has rows of one length: "
+                       "lengths must be NULL");
+    }
     if (o->lengths == NULL) {
         return o->length <= LENGTH_MAX
                    ? WEFT_OK
@@ -215,6 +220,7 @@ static weft_store *store_alloc(const weft_store_options *options)
 
     if (store != NULL) {
         store->options = *options;
+        store->uniform = options->lengths == NULL;
         /* The caller's memory. */
         store->options.lengths = NULL;
         store->options.optimizer = NULL;
@@ -229,6 +235,7 @@ static weft_store *store_alloc(const weft_store_options *options)
 static void store_free(weft_store *store)
 {
     wf_slots_destroy(store->slots);
+    wf_hash_destroy(store->hash);
     weft_comm_destroy(store->host);
     weft_comm_destroy(store->comm);
     for (uint32_t i = 0; i < WF_WRITERS; i++) {
@@ -269,14 +276,18 @@ static weft_status build_slots(weft_store *store,
                           .lengths = options->lengths,
                           .optimizer = options->optimizer,
                           .direct = options->lengths == NULL,
-                          .timeout = options->timeout};
+                          .timeout = weft_comm_timeout(store->comm)};
+    weft_status st;
 
     if (store->hosts > 1) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
                        "a store over %" PRIu32 " hosts is not supported yet",
                        store->hosts);
     }
-    return wf_slots_create(store->host, &s, &store->slots);
+    st = wf_slots_create(store->host, &s, &store->slots);
+    return st == WEFT_OK && options->hashed
+               ? wf_hash_create(store->host, options->max_keys, &store->hash)
+               : st;
 }
 
 static weft_status build(weft_comm *comm, weft_store *store,

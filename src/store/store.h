@@ -3,6 +3,7 @@
  *
  *   create.c   making and ending a store
  *   check.c    keys and lengths that callers pass
+ *   hash.c     keys that are any numbers
  *   access.c   pull, push, set
  *   worker.c   workers and their clocks
  *   stats.c    counting
@@ -14,6 +15,7 @@
 #include <weft/store.h>
 
 #include "comm/comm.h"
+#include "store/hash.h"
 #include "store/slots.h"
 
 /* What a rank counts, see weft_store_stats. */
@@ -30,11 +32,13 @@ struct weft_store {
     weft_store_options options; /* those that were given, defaults filled in */
     weft_comm *comm;            /* of all ranks of the store, its own */
     weft_comm *host;            /* of those of this host */
+    bool uniform;               /* all rows have options.length elements */
     uint32_t hosts;
     uint32_t number;        /* of this host */
     _Atomic uint32_t users; /* the caller, and each worker */
     _Atomic bool closed;    /* weft_store_destroy was called */
     wf_slots *slots;
+    wf_hash *hash;            /* NULL: keys are not hashed */
     _Atomic uint32_t workers; /* that were made */
     /* Workers share the writers of their rank. */
     pthread_mutex_t writer[WF_WRITERS];
@@ -54,13 +58,25 @@ weft_status wf_store_check(weft_store *store);
 void wf_store_retain(weft_store *store);
 void wf_store_release(weft_store *store);
 
-/* Are these keys of the store, `who` being what is done with them? Names the
- * first one that is not. */
-weft_status wf_store_check_keys(const weft_store *store, const char *who,
-                                const weft_ids *keys);
-/* And do values of this length go with them? */
-weft_status wf_store_check_pairs(const weft_store *store, const char *who,
-                                 const weft_pairs *pairs);
+/* Keys of a call as the store numbers them. */
+#define WF_DENSE_FEW 64
+typedef struct wf_dense {
+    weft_ids ids;
+    int64_t *many; /* NULL: they fit into `few`, or are the caller's */
+    int64_t few[WF_DENSE_FEW];
+} wf_dense;
+
+/* Check the keys that `who` was called with: the first one that is out of range
+ * is named. With `enter`, hashed keys that are new are entered, else they
+ * become -1. Ends with wf_dense_fini, also after a failure. */
+weft_status wf_dense_init(wf_dense *dense, weft_store *store, const char *who,
+                          const weft_ids *keys, bool enter);
+void wf_dense_fini(wf_dense *dense);
+
+/* Do values of this length go with the keys? */
+weft_status wf_store_check_length(const weft_store *store, const char *who,
+                                  const weft_ids *keys,
+                                  const weft_pairs *pairs);
 
 static inline void wf_count(_Atomic uint64_t *counter, uint64_t by)
 {

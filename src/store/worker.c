@@ -52,6 +52,7 @@ weft_status weft_store_intent(weft_worker *worker, const weft_ids *keys,
                               int64_t start, int64_t end)
 {
     weft_status st = wf_store_check(worker->store);
+    wf_dense dense;
 
     if (st == WEFT_OK && start < 0) {
         st = wf_fail(WEFT_ERR_INVALID,
@@ -64,8 +65,11 @@ weft_status weft_store_intent(weft_worker *worker, const weft_ids *keys,
                      " (0 means start + 1)",
                      end, start);
     }
-    return st == WEFT_OK ? wf_store_check_keys(worker->store, "intent", keys)
-                         : st;
+    if (st == WEFT_OK) {
+        st = wf_dense_init(&dense, worker->store, "intent", keys, true);
+        wf_dense_fini(&dense);
+    }
+    return st;
 }
 
 weft_status weft_store_localize(weft_worker *worker, const weft_ids *keys,
