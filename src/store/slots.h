@@ -2,9 +2,12 @@
 /* The rows of a host: tables of slots in regions that all its ranks map, a lock
  * word for each slot, undo rows of writers, and the directory.
  *
- *   slots.c    making them, slots that are free, the directory
- *   lock.c     lock words, undo, repair after a writer's death
- *   batch.c    reading, adding and setting rows of many keys
+ *   table.h      how slots lie in memory, and the steps of a write
+ *   slots.c      making them
+ *   directory.c  the directory, slots that are free, copies written to
+ *   lock.c       waiting for a row, and repair after a writer's death
+ *   batch.c      reading, adding to and setting rows of many keys
+ *   step.c       pushes to rows with an optimizer
  *
  * Any rank of the host and any of its threads reads and writes rows at any
  * time. The directory, free slots and flags are changed by one thread of the
@@ -35,10 +38,12 @@ typedef struct wf_slots_options {
     const weft_update *optimizer; /* NULL: none */
     /* Slot = key: one host holds all keys, which have one length. */
     bool direct;
-    /* Else: the slots of each length, by a key's length (wf_slots_need). */
+    /* Else: how many slots to make for rows of a length that `keys` keys have.
+     * All ranks of the host must say the same. */
     uint64_t (*room)(void *ctx, uint64_t length, uint64_t keys);
     void *ctx;
-    double timeout; /* seconds to wait for a row that somebody is writing */
+    double timeout; /* seconds to wait for a row that somebody is writing; 0: as
+                     * the communicator */
 } wf_slots_options;
 
 /* Collective over `host`, ranks that share memory. All rows are zero, and no
@@ -58,9 +63,10 @@ uint64_t wf_slots_bytes(const wf_slots *slots, uint64_t key);
 typedef struct wf_batch {
     weft_ids keys;
     char *values; /* rows one after the other */
-    /* Out: positions of the keys whose rows are not here (for pushes and sets:
-     * or may not be changed here, since they are copies and `ordered` is set
-     * below), in order; room for keys.n. NULL: the store is direct. */
+    /* Out: positions of the keys whose rows are not here, in order; room for
+     * keys.n. A copy counts as absent to those who may not change it in place:
+     * to wf_slots_set, and with an optimizer to wf_slots_push. What is direct
+     * needs none: NULL. */
     uint64_t *absent;
     uint64_t absents;
     uint64_t copies; /* out: how many of the others were copies */
@@ -80,12 +86,17 @@ weft_status wf_slots_set(wf_slots *slots, wf_batch *batch, uint32_t writer);
 /* The directory: WF_KEY_HERE | slot, or what was put there for an absent key.
  * Not of a direct store. */
 uint32_t wf_directory_get(const wf_slots *slots, uint64_t key);
-/* Between lock and unlock of the slot concerned, if there is one. */
+/* When a key leaves its slot: while the slot is locked. When it comes to one:
+ * after its row was written and unlocked, so that a server's death leaves a key
+ * either with its whole row or not here. */
 void wf_directory_put(wf_slots *slots, uint64_t key, uint32_t word);
 
 /* A free slot for a row of this key, zeroed; UINT32_MAX if there is none. */
 uint32_t wf_slot_take(wf_slots *slots, uint64_t key);
 void wf_slot_give(wf_slots *slots, uint64_t key, uint32_t slot);
+/* For a server that takes over from one that died: slots that the directory
+ * does not name are free again. Only WEFT_ERR_NOMEM. */
+weft_status wf_slots_recover(wf_slots *slots);
 
 /* Lock a slot, save its row, and return it in `*row`; unlocking makes what was
  * written to it visible as one change. The row has wf_slots_bytes, elements
@@ -96,8 +107,9 @@ void wf_slot_unlock(wf_slots *slots, uint32_t slot, uint32_t writer);
 
 /* Flags of a slot, changed while it is locked. A copy that is written to by
  * wf_slots_push is marked dirty; wf_slots_dirty takes the mark of the next such
- * slot from `from` on away and returns it, or UINT32_MAX. `ordered`: pushes and
- * sets are not done in place on copies, but only set are if it is false. */
+ * slot from `from` on away and returns it, or UINT32_MAX. Whoever then locks
+ * the slot finds in it what it was marked for. If the server dies before it
+ * unlocks, the flags are as they were. */
 enum { WF_SLOT_COPY = 1 };
 void wf_slot_flags(wf_slots *slots, uint32_t slot, uint32_t flags);
 uint32_t wf_slots_dirty(wf_slots *slots, uint32_t from);

@@ -44,6 +44,22 @@ typedef struct wf_optimizer {
 /* NULL: there is no such number. */
 const wf_optimizer *wf_optimizer_of(weft_optimizer kind);
 
+/* What a step of one row needs to know. */
+typedef struct wf_stepper {
+    const wf_optimizer *optimizer;
+    const struct wf_row_kernels *kernels;
+    weft_dtype type; /* of the weights */
+    wf_rule rule;    /* changes row by row where rows count their steps */
+} wf_stepper;
+
+void wf_stepper_init(wf_stepper *stepper, const weft_update *rule,
+                     weft_dtype type);
+/* A step of the `width` weights at `weights`, by the gradients `g`. `state` has
+ * where each of the optimizer's states is; NULL: it has none. */
+void wf_stepper_run(wf_stepper *stepper, char *weights,
+                    char *const state[WEFT_UPDATE_STATES], const float *g,
+                    uint64_t width);
+
 /* The sum of squares of a piece's gradients, weight decay included. */
 float wf_step_squares(const wf_rule *rule, const float *w, const float *g,
                       size_t n);

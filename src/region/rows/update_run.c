@@ -12,9 +12,7 @@
 
 typedef struct update_job {
     const wf_update_call *call;
-    const wf_optimizer *optimizer;
-    wf_rule rule;
-    const wf_row_kernels *kernels;
+    wf_stepper stepper;
     uint64_t limit;
     uint64_t span;
 } update_job;
@@ -24,82 +22,93 @@ static char *row_at(const weft_table *t, uint64_t row)
     return (char *)t->at + (t->first + row) * t->pitch + t->skip;
 }
 
+void wf_stepper_init(wf_stepper *stepper, const weft_update *rule,
+                     weft_dtype type)
+{
+    stepper->optimizer = wf_optimizer_of(rule->kind);
+    stepper->kernels = wf_row_kernels_of(wf_cpu_level_used());
+    stepper->type = type;
+    wf_rule_of(rule, &stepper->rule);
+}
+
 /* Weights as f32: where they are, or copied to `room`. */
-static float *weights_load(const update_job *job, char *at, size_t n,
+static float *weights_load(const wf_stepper *stepper, char *at, size_t n,
                            float *room)
 {
-    weft_dtype type = job->call->rows.table.type;
-
-    if (type == WEFT_F32) {
+    if (stepper->type == WEFT_F32) {
         return (float *)(void *)at;
     }
-    job->kernels->widen[type](room, at, n);
+    stepper->kernels->widen[stepper->type](room, at, n);
     return room;
 }
 
-static void weights_store(const update_job *job, char *at, const float *w,
+static void weights_store(const wf_stepper *stepper, char *at, const float *w,
                           size_t n)
 {
-    weft_dtype type = job->call->rows.table.type;
-
-    if (type != WEFT_F32) {
-        job->kernels->narrow[type](at, w, n);
+    if (stepper->type != WEFT_F32) {
+        stepper->kernels->narrow[stepper->type](at, w, n);
     }
 }
 
 /* ROWWISE_ADAGRAD: the row's state after this step. */
-static void count_squares(const update_job *job, char *weights, const float *g,
-                          float *state)
+static void count_squares(const wf_stepper *stepper, char *weights,
+                          const float *g, uint64_t width, float *state)
 {
-    const weft_table *t = &job->call->rows.table;
-    size_t element = wf_dtype_bytes(t->type);
+    size_t element = wf_dtype_bytes(stepper->type);
     float room[PIECE];
     float sum = 0;
 
-    for (uint64_t at = 0; at < t->width; at += PIECE) {
-        size_t n = wf_least(t->width - at, PIECE);
-        const float *w = weights_load(job, weights + at * element, n, room);
+    for (uint64_t at = 0; at < width; at += PIECE) {
+        size_t n = wf_least(width - at, PIECE);
+        const float *w = weights_load(stepper, weights + at * element, n, room);
 
-        sum += wf_step_squares(&job->rule, w, g + at, n);
+        sum += wf_step_squares(&stepper->rule, w, g + at, n);
     }
-    *state += sum / (float)t->width;
+    *state += sum / (float)width;
 }
 
-static void update_row(const update_job *job, wf_rule *rule, uint64_t row,
-                       const float *g)
+void wf_stepper_run(wf_stepper *stepper, char *weights,
+                    char *const state[WEFT_UPDATE_STATES], const float *g,
+                    uint64_t width)
 {
-    const wf_update_call *call = job->call;
-    const weft_table *t = &call->rows.table;
-    size_t element = wf_dtype_bytes(t->type);
-    bool rowwise = job->optimizer->state[0].narrow;
-    char *weights = row_at(t, row);
-    float *s[2] = {NULL, NULL};
+    size_t element = wf_dtype_bytes(stepper->type);
+    bool rowwise = stepper->optimizer->state[0].narrow;
+    float *s0 = (float *)(void *)state[0];
+    float *s1 = (float *)(void *)state[1];
+    int32_t *steps = (int32_t *)(void *)state[2];
     float room[PIECE];
 
-    for (int i = 0; i < 2; i++) {
-        if (call->has[i] != NULL) {
-            s[i] = (float *)(void *)row_at(call->has[i], row);
-        }
-    }
-    if (call->has[2] != NULL) {
-        int32_t *steps = (int32_t *)(void *)row_at(call->has[2], row);
-
+    if (steps != NULL) {
         *steps += 1;
-        wf_rule_count(rule, (uint64_t)*steps);
+        wf_rule_count(&stepper->rule, (uint64_t)*steps);
     }
     if (rowwise) {
-        assert(s[0] != NULL);
-        count_squares(job, weights, g, s[0]);
+        assert(s0 != NULL);
+        count_squares(stepper, weights, g, width, s0);
     }
-    for (uint64_t at = 0; at < t->width; at += PIECE) {
-        size_t n = wf_least(t->width - at, PIECE);
-        float *w = weights_load(job, weights + at * element, n, room);
+    for (uint64_t at = 0; at < width; at += PIECE) {
+        size_t n = wf_least(width - at, PIECE);
+        float *w = weights_load(stepper, weights + at * element, n, room);
 
-        job->optimizer->step(rule, w, g + at,
-                             s[0] == NULL || rowwise ? s[0] : s[0] + at,
-                             s[1] == NULL ? NULL : s[1] + at, n);
-        weights_store(job, weights + at * element, w, n);
+        stepper->optimizer->step(&stepper->rule, w, g + at,
+                                 s0 == NULL || rowwise ? s0 : s0 + at,
+                                 s1 == NULL ? NULL : s1 + at, n);
+        weights_store(stepper, weights + at * element, w, n);
     }
+}
+
+static void update_row(const wf_update_call *call, wf_stepper *stepper,
+                       uint64_t row, const float *g)
+{
+    const weft_table *t = &call->rows.table;
+    char *state[WEFT_UPDATE_STATES] = {NULL};
+
+    for (int i = 0; i < WEFT_UPDATE_STATES; i++) {
+        if (call->has[i] != NULL) {
+            state[i] = row_at(call->has[i], row);
+        }
+    }
+    wf_stepper_run(stepper, row_at(t, row), state, g, t->width);
 }
 
 static void update_span(void *ctx, uint32_t part)
@@ -109,14 +118,14 @@ static void update_span(void *ctx, uint32_t part)
     const weft_rows *grads = &job->call->rows.rows;
     uint64_t at = part * job->span;
     uint64_t end = at + job->span < ids->n ? at + job->span : ids->n;
-    wf_rule rule = job->rule; /* changes row by row where rows count */
+    wf_stepper stepper = job->stepper;
 
     for (; at < end; at++) {
         int64_t id = wf_id_at(ids, at);
 
         if (id >= 0 && (uint64_t)id < job->limit) {
             update_row(
-                job, &rule, (uint64_t)id,
+                job->call, &stepper, (uint64_t)id,
                 (const float *)(void *)((char *)grads->at + at * grads->pitch));
         }
     }
@@ -129,8 +138,6 @@ void wf_update_run(const wf_update_call *call)
     uint32_t threads = wf_rows_threads(rows);
     update_job job = {
         .call = call,
-        .optimizer = wf_optimizer_of(call->rule.kind),
-        .kernels = wf_row_kernels_of(wf_cpu_level_used()),
         .limit = rows->options.bounds == WEFT_BOUNDS_UNCHECKED ? 1ull << 63
                                                                : rows->limit,
     };
@@ -138,7 +145,7 @@ void wf_update_run(const wf_update_call *call)
     if (n == 0 || rows->far_bytes == 0) {
         return;
     }
-    wf_rule_of(&call->rule, &job.rule);
+    wf_stepper_init(&job.stepper, &call->rule, rows->table.type);
     job.span = SPAN_BYTES / (rows->near_bytes * 4) + 16;
     if (job.span < n >> 24) {
         job.span = n >> 24;

@@ -170,10 +170,58 @@ WF_INLINE void add_row(weft_dtype type, size_t element, char *to,
     }
 }
 
+/* Without others there is nothing to exchange: one loop, which compilers turn
+ * into vectors. */
+#define SUM_AS(c_type, sum)                                                    \
+    do {                                                                       \
+        for (size_t i = 0; i < n; i++) {                                       \
+            c_type a;                                                          \
+            c_type b;                                                          \
+                                                                               \
+            memcpy(&a, to + i * sizeof(a), sizeof(a));                         \
+            memcpy(&b, from + i * sizeof(b), sizeof(b));                       \
+            a = (c_type)(sum);                                                 \
+            memcpy(to + i * sizeof(a), &a, sizeof(a));                         \
+        }                                                                      \
+    } while (0)
+
+WF_INLINE void sum_row(weft_dtype type, size_t element, char *restrict to,
+                       const char *restrict from, size_t n)
+{
+    if (type == WEFT_F32) {
+        SUM_AS(float, a + b);
+    } else if (type == WEFT_F64) {
+        SUM_AS(double, a + b);
+    } else if (type == WEFT_F16) {
+        SUM_AS(uint16_t,
+               half_f16_from_f32(half_bits(half_float(half_f32_from_f16(a)) +
+                                           half_float(half_f32_from_f16(b)))));
+    } else if (type == WEFT_BF16) {
+        SUM_AS(uint16_t,
+               half_bf16_from_f32(half_bits(half_float((uint32_t)a << 16) +
+                                            half_float((uint32_t)b << 16))));
+    } else if (type == WEFT_BOOL) {
+        SUM_AS(uint8_t, a != 0 || b != 0);
+    } else if (element == 1) {
+        SUM_AS(uint8_t, a + b);
+    } else if (element == 2) {
+        SUM_AS(uint16_t, a + b);
+    } else if (element == 4) {
+        SUM_AS(uint32_t, a + b);
+    } else {
+        SUM_AS(uint64_t, a + b);
+    }
+}
+
 #define ADDING(name, element)                                                  \
     static void add_##name(char *to, const char *from, size_t n)               \
     {                                                                          \
         add_row(WEFT_##name, element, to, from, n);                            \
+    }                                                                          \
+    static void sum_##name(char *restrict to, const char *restrict from,       \
+                           size_t n)                                           \
+    {                                                                          \
+        sum_row(WEFT_##name, element, to, from, n);                            \
     }
 
 #endif

@@ -209,4 +209,65 @@ WF_INLINE void pick_rows(const wf_pick *given, uint64_t at, uint64_t end,
     }
 }
 
+/* A row that somebody may be writing. ThreadSanitizer, which takes that for a
+ * mistake, is kept from seeing it. */
+#if defined(__SANITIZE_THREAD__)
+#define WF_QUIET 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WF_QUIET 1
+#endif
+#endif
+#if defined(WF_QUIET)
+__attribute__((no_sanitize("thread"))) static void
+copy_unstable(char *to, const volatile char *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) {
+        ((volatile char *)to)[i] = from[i];
+    }
+}
+#else
+WF_INLINE void copy_unstable(char *to, const char *from, size_t bytes)
+{
+    copy_usual(to, from, bytes);
+}
+#endif
+
+WF_INLINE uint64_t read_rows(const wf_pick *given, uint64_t busy, uint64_t at,
+                             uint64_t end, size_t bytes, bool wide)
+{
+    wf_pick pick = *given;
+    size_t whole = bytes + sizeof(uint64_t);
+    size_t asked = whole <= 3 * LINE ? whole : pick.asked;
+
+    for (uint64_t i = at; i < end && i < at + pick.ahead; i++) {
+        ask((const char *)row_of(&pick, id_of(&pick, wide, i)), asked, false);
+    }
+    for (uint64_t i = at; i < end; i++) {
+        uint64_t id = id_of(&pick, wide, i);
+        const char *row = (const char *)row_of(&pick, id);
+        const uint64_t *lock = (const uint64_t *)(const void *)row;
+        uint64_t seen;
+
+        if (i + pick.ahead < end) {
+            uint64_t next = id_of(&pick, wide, i + pick.ahead);
+
+            ask((const char *)row_of(&pick, next), asked, false);
+        }
+        if (id >= pick.rows) {
+            continue;
+        }
+        seen = __atomic_load_n(lock, __ATOMIC_ACQUIRE);
+        if ((seen & busy) != 0) {
+            return i;
+        }
+        copy_unstable(pick.to + i * pick.to_pitch, row + sizeof(seen), bytes);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (__atomic_load_n(lock, __ATOMIC_RELAXED) != seen) {
+            return i;
+        }
+    }
+    return end;
+}
+
 #endif

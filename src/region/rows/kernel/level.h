@@ -25,13 +25,25 @@
         pick_rows(pick, at, end, size, wide, store_kind);                      \
     }
 
+#define READS(kind, name, size, wide)                                          \
+    static uint64_t kind##_##name(const wf_pick *pick, uint64_t busy,          \
+                                  uint64_t at, uint64_t end)                   \
+    {                                                                          \
+        size_t bytes = pick->bytes;                                            \
+                                                                               \
+        (void)bytes;                                                           \
+        return read_rows(pick, busy, at, end, size, wide);                     \
+    }
+
 #define COPIES(name, size)                                                     \
     MOVES(fetch, name, size, false)                                            \
     MOVES(put, name, size, true)                                               \
     PICKS(pick_i32, name, size, false, STORE_USUAL)                            \
     PICKS(pick_i64, name, size, true, STORE_USUAL)                             \
     PICKS(stream_i32, name, size, false, STORE_STREAM)                         \
-    PICKS(stream_i64, name, size, true, STORE_STREAM)
+    PICKS(stream_i64, name, size, true, STORE_STREAM)                          \
+    READS(read_i32, name, size, false)                                         \
+    READS(read_i64, name, size, true)
 
 COPIES(1, 1)
 COPIES(2, 2)
@@ -68,6 +80,8 @@ WEFT_DTYPE_TABLE(ADD)
     OF_##kind([number] = narrow_##name, )
 #define ADD_ROW(name, number, bytes, text, kind, ...)                          \
     OF_##kind([number] = add_##name, )
+#define SUM_ROW(name, number, bytes, text, kind, ...)                          \
+    OF_##kind([number] = sum_##name, )
 
 const wf_row_kernels WF_ROW_KERNELS = {
     .fetch = CLASSES(fetch),
@@ -76,9 +90,12 @@ const wf_row_kernels WF_ROW_KERNELS = {
     .pick_i64 = CLASSES(pick_i64),
     .stream_i32 = CLASSES(stream_i32),
     .stream_i64 = CLASSES(stream_i64),
+    .read_i32 = CLASSES(read_i32),
+    .read_i64 = CLASSES(read_i64),
     .widen = {WEFT_DTYPE_TABLE(WIDEN_ROW)},
     .narrow = {WEFT_DTYPE_TABLE(NARROW_ROW)},
     .add = {WEFT_DTYPE_TABLE(ADD_ROW)},
+    .sum = {WEFT_DTYPE_TABLE(SUM_ROW)},
     .survey_i32 = survey_i32,
     .survey_i64 = survey_i64,
 };

@@ -49,6 +49,15 @@ typedef struct wf_pick {
 /* Copy the rows that ids `at` to `end` name. */
 typedef void wf_pick_fn(const wf_pick *pick, uint64_t at, uint64_t end);
 
+/* Rows behind a lock word, which other threads and processes change at any
+ * time: `table` and `pitch` are those of the words, 8 bytes in front of their
+ * rows. Copies rows `at` to `end` up to the first one that is being written,
+ * whose word has a bit of `busy`, or was meanwhile, whose word has changed; and
+ * returns its number, or `end`. What was copied of that row is worth nothing.
+ */
+typedef uint64_t wf_read_fn(const wf_pick *pick, uint64_t busy, uint64_t at,
+                            uint64_t end);
+
 /* Copies that are compiled for one size: 1 << class bytes. */
 enum { WF_ROW_SIZES = 10, WF_ROW_ANY = WF_ROW_SIZES, WF_ROW_CLASSES };
 
@@ -60,6 +69,10 @@ typedef void wf_widen_fn(void *to, const void *from, size_t n);
  * that do the same. `to` is aligned to its elements. NULL where there is none:
  * complex numbers are added by their parts. */
 typedef void wf_add_fn(char *to, const char *from, size_t n);
+
+/* The same for rows that nobody else touches meanwhile. Nothing has to be
+ * aligned. */
+typedef void wf_sum_fn(char *restrict to, const char *restrict from, size_t n);
 
 /* What there is to know of ids before anything is written. */
 typedef struct wf_survey {
@@ -79,9 +92,12 @@ typedef struct wf_row_kernels {
     wf_pick_fn *pick_i64[WF_ROW_CLASSES];
     wf_pick_fn *stream_i32[WF_ROW_CLASSES]; /* the same, past the caches */
     wf_pick_fn *stream_i64[WF_ROW_CLASSES];
+    wf_read_fn *read_i32[WF_ROW_CLASSES];
+    wf_read_fn *read_i64[WF_ROW_CLASSES];
     wf_widen_fn *widen[WF_DTYPE_COUNT];
     wf_widen_fn *narrow[WF_DTYPE_COUNT];
     wf_add_fn *add[WF_DTYPE_COUNT];
+    wf_sum_fn *sum[WF_DTYPE_COUNT];
     wf_survey_fn *survey_i32;
     wf_survey_fn *survey_i64;
 } wf_row_kernels;

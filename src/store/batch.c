@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of many keys: read, added to, set.
+ *
+ * Reading takes no locks. The kernel looks at the word of a row before and
+ * after it copies the row, and stops at one that changed; that one is read
+ * again, and under its lock if it changes all the time. With a directory, the
+ * words of a block of keys are looked at once more, around the kernel:
+ *
+ *     directory -> slot; word; directory again: still this slot?
+ *     copy
+ *     word again: has not changed, so that the slot has not changed hands
+ *
+ * Writing takes one lock at a time, and asks for rows long before their turn,
+ * since an exchange of a word waits for all that was written before it. */
+#include "base/num.h"
+#include "store/table.h"
+
+#define BLOCK 64u
+#define TRIES 8u
+#define LINE 64u
+
+/* --- reading -------------------------------------------------------------- */
+
+/* Where to find the rows of a class, and how to copy them. */
+static wf_pick class_pick(const wf_slots *slots, const wf_class *class)
+{
+    size_t bytes = class->length * slots->element;
+
+    return (wf_pick){
+        .table = class->base,
+        .pitch = class->pitch,
+        .rows = class->slots,
+        .to_pitch = bytes,
+        .bytes = bytes,
+        .ahead = wf_rows_ahead(bytes + WF_WORD_BYTES),
+        .asked = wf_rows_asked(bytes) + WF_WORD_BYTES,
+    };
+}
+
+/* Read a row under its lock, without changing it: any writer of this rank may
+ * be named as its holder, since nothing has to be put back. */
+static weft_status read_locked(wf_slots *slots, const wf_place *place, char *to)
+{
+    uint64_t word = 0;
+    weft_status st = wf_place_lock(slots, place, 0, &word);
+
+    if (st == WEFT_OK) {
+        memcpy(to, wf_place_row(place), place->class->length * slots->element);
+        wf_place_release(place, word);
+    }
+    return st;
+}
+
+/* Read a row that was being written. */
+static weft_status read_again(wf_slots *slots, const wf_place *place, char *to)
+{
+    wf_pick pick = class_pick(slots, place->class);
+    int32_t id = (int32_t)(place->slot - place->class->first);
+    wf_read_fn *read = slots->kernels->read_i32[wf_row_class(pick.bytes)];
+    weft_status st = WEFT_OK;
+
+    pick.ids = &id;
+    pick.to = to;
+    for (unsigned i = 0; i < TRIES; i++) {
+        st = wf_place_await(slots, place);
+        if (st != WEFT_OK || read(&pick, WF_WORD_WRITER, 0, 1) == 1) {
+            return st;
+        }
+    }
+    return read_locked(slots, place, to);
+}
+
+static weft_status pull_direct(wf_slots *slots, wf_batch *batch)
+{
+    wf_pick pick = class_pick(slots, &slots->classes[0]);
+    unsigned class = wf_row_class(pick.bytes);
+    wf_read_fn *read = batch->keys.type == WEFT_I64
+                           ? slots->kernels->read_i64[class]
+                           : slots->kernels->read_i32[class];
+    uint64_t n = batch->keys.n;
+    weft_status st = WEFT_OK;
+
+    pick.ids = batch->keys.at;
+    pick.to = batch->values;
+    for (uint64_t at = 0; st == WEFT_OK; at++) {
+        wf_place place;
+        uint64_t key;
+
+        at = read(&pick, WF_WORD_WRITER, at, n);
+        if (at >= n) {
+            break;
+        }
+        key = (uint64_t)wf_id_at(&batch->keys, at);
+        place = wf_place_of(slots, key, (uint32_t)key);
+        st = read_again(slots, &place, batch->values + at * pick.to_pitch);
+    }
+    return st;
+}
+
+/* --- reading by the directory --------------------------------------------- */
+
+/* A run of keys of one length. */
+typedef struct read_block {
+    const wf_class *class;
+    uint64_t key[BLOCK];
+    int32_t id[BLOCK]; /* slot of the class; -1: not here */
+    uint64_t word[BLOCK];
+    uint32_t n;
+} read_block;
+
+/* The keys from `at` on that have one length. */
+static void block_fill(const wf_slots *slots, const weft_ids *keys, uint64_t at,
+                       read_block *b)
+{
+    b->n = 0;
+    b->class = wf_class_of(slots, (uint64_t)wf_id_at(keys, at));
+    for (uint64_t i = at; i < keys->n && b->n < BLOCK; i++) {
+        uint64_t key = (uint64_t)wf_id_at(keys, i);
+
+        if (slots->class_of != NULL && wf_class_of(slots, key) != b->class) {
+            break;
+        }
+        __builtin_prefetch(&slots->directory[key]);
+        b->key[b->n++] = key;
+    }
+}
+
+static void block_find(const wf_slots *slots, read_block *b)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        uint32_t word = wf_directory_get(slots, b->key[i]);
+        uint32_t slot = word & ~WF_KEY_HERE;
+        const char *at;
+
+        b->id[i] = -1;
+        if ((word & WF_KEY_HERE) != 0) {
+            b->id[i] = (int32_t)(slot - b->class->first);
+            at = wf_slot_at(b->class, slot);
+            __builtin_prefetch(at);
+            __builtin_prefetch(at + LINE);
+        }
+    }
+}
+
+/* The slot of a key of the block, if it is one. */
+static wf_place block_place(const read_block *b, uint32_t i)
+{
+    uint32_t slot = b->class->first + (uint32_t)b->id[i];
+
+    return (wf_place){b->class, wf_slot_at(b->class, slot), b->key[i], slot};
+}
+
+/* Look at the words, and whether the slots are still those of the keys. */
+static void block_look(const wf_slots *slots, read_block *b)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        wf_place place;
+
+        if (b->id[i] < 0) {
+            continue;
+        }
+        place = block_place(b, i);
+        b->word[i] =
+            atomic_load_explicit(wf_place_word(&place), memory_order_acquire);
+        if (wf_directory_get(slots, b->key[i]) != (WF_KEY_HERE | place.slot)) {
+            b->word[i] |= WF_WORD_WRITER; /* so that it is read again */
+        }
+    }
+}
+
+/* Find the key and read its row; `*here` is false if it is on no slot. */
+static weft_status read_found(wf_slots *slots, uint64_t key, char *to,
+                              bool *here, uint64_t *word)
+{
+    weft_status st = WEFT_OK;
+
+    for (;;) {
+        uint32_t found = wf_directory_get(slots, key);
+        wf_place place;
+
+        *here = (found & WF_KEY_HERE) != 0;
+        if (!*here) {
+            return WEFT_OK;
+        }
+        place = wf_place_of(slots, key, found & ~WF_KEY_HERE);
+        st = wf_place_lock(slots, &place, 0, word);
+        if (st != WEFT_OK) {
+            return st;
+        }
+        if (wf_directory_get(slots, key) == found) {
+            memcpy(to, wf_place_row(&place),
+                   place.class->length * slots->element);
+            wf_place_release(&place, *word);
+            return WEFT_OK;
+        }
+        wf_place_release(&place, *word);
+    }
+}
+
+/* Those whose words are not what they were are read again; count the others,
+ * too. `at`: the block's first position in the batch. */
+static weft_status block_check(wf_slots *slots, wf_batch *batch, uint64_t at,
+                               read_block *b, char *to, size_t bytes)
+{
+    for (uint32_t i = 0; i < b->n; i++) {
+        bool here = b->id[i] >= 0;
+        weft_status st = WEFT_OK;
+
+        if (here) {
+            wf_place place = block_place(b, i);
+            uint64_t word = atomic_load_explicit(wf_place_word(&place),
+                                                 memory_order_relaxed);
+
+            if (word != b->word[i] || (word & WF_WORD_WRITER) != 0) {
+                st = read_found(slots, b->key[i], to + i * bytes, &here,
+                                &b->word[i]);
+            }
+        }
+        if (st != WEFT_OK) {
+            return st;
+        }
+        if (!here) {
+            batch->absent[batch->absents++] = at + i;
+        } else if ((b->word[i] & WF_SLOT_COPY) != 0) {
+            batch->copies++;
+        }
+    }
+    return WEFT_OK;
+}
+
+static weft_status pull_found(wf_slots *slots, wf_batch *batch)
+{
+    char *to = batch->values;
+    weft_status st = WEFT_OK;
+    read_block b;
+
+    for (uint64_t at = 0; st == WEFT_OK && at < batch->keys.n; at += b.n) {
+        wf_pick pick;
+        wf_read_fn *read;
+
+        block_fill(slots, &batch->keys, at, &b);
+        block_find(slots, &b);
+        block_look(slots, &b);
+        pick = class_pick(slots, b.class);
+        pick.ids = b.id;
+        pick.to = to;
+        read = slots->kernels->read_i32[wf_row_class(pick.bytes)];
+        for (uint64_t i = 0; i < b.n; i++) {
+            i = read(&pick, WF_WORD_WRITER, i, b.n);
+        }
+        atomic_thread_fence(memory_order_acquire);
+        st = block_check(slots, batch, at, &b, to, pick.bytes);
+        to += b.n * pick.bytes;
+    }
+    return st;
+}
+
+weft_status wf_slots_pull(wf_slots *slots, wf_batch *batch)
+{
+    batch->absents = 0;
+    batch->copies = 0;
+    return slots->direct ? pull_direct(slots, batch) : pull_found(slots, batch);
+}
+
+/* --- writing -------------------------------------------------------------- */
+
+static void row_set(const wf_slots *slots, const wf_class *class, char *row,
+                    const char *values)
+{
+    size_t bytes = class->length * slots->element;
+
+    memcpy(row, values, bytes);
+    memset(row + bytes, 0, class->bytes - bytes);
+}
+
+static void row_step(wf_write *write, const wf_class *class, char *row,
+                     const char *values)
+{
+    char *state[WEFT_UPDATE_STATES] = {NULL};
+
+    for (int i = 0; i < WEFT_UPDATE_STATES; i++) {
+        if (class->state[i] != 0) {
+            state[i] = row + class->state[i];
+        }
+    }
+    wf_stepper_run(&write->stepper, row, state,
+                   (const float *)(const void *)values, class->length);
+}
+
+/* The row is locked and saved. */
+static inline void row_write(const wf_slots *slots, wf_write *write,
+                             const wf_place *place, const char *values)
+{
+    char *row = wf_place_row(place);
+
+    switch (write->op) {
+    case WF_WRITE_ADD:
+        slots->sum(row, values, place->class->length);
+        break;
+    case WF_WRITE_SET:
+        row_set(slots, place->class, row, values);
+        break;
+    case WF_WRITE_STEP:
+        row_step(write, place->class, row, values);
+        break;
+    }
+}
+
+/* While the row is locked: whoever takes the mark away and then locks the row
+ * finds in it what the mark was made for. */
+static void mark_dirty(wf_slots *slots, uint32_t slot)
+{
+    _Atomic uint64_t *at = &slots->dirty[slot / 64];
+    uint64_t bit = 1ull << slot % 64;
+
+    if ((atomic_load_explicit(at, memory_order_relaxed) & bit) == 0) {
+        atomic_fetch_or_explicit(at, bit, memory_order_relaxed);
+    }
+}
+
+static inline weft_status write_direct(wf_slots *slots, wf_write *write,
+                                       uint64_t key, const char *values)
+{
+    const wf_class *class = &slots->classes[0];
+    wf_place place = {class, class->base + key * class->pitch, key,
+                      (uint32_t)key};
+    uint64_t word = 0;
+    weft_status st = wf_place_lock(slots, &place, write->writer, &word);
+
+    if (st == WEFT_OK) {
+        wf_place_save(slots, &place, word);
+        row_write(slots, write, &place, values);
+        wf_place_unlock(&place, word);
+    }
+    return st;
+}
+
+static weft_status write_found(wf_slots *slots, wf_write *write, uint64_t key,
+                               const char *values)
+{
+    for (;;) {
+        uint32_t found = wf_directory_get(slots, key);
+        wf_place place;
+        uint64_t word = 0;
+        weft_status st;
+
+        write->here = (found & WF_KEY_HERE) != 0;
+        if (!write->here) {
+            return WEFT_OK;
+        }
+        place = wf_place_of(slots, key, found & ~WF_KEY_HERE);
+        st = wf_place_lock(slots, &place, write->writer, &word);
+        if (st != WEFT_OK) {
+            return st;
+        }
+        if (wf_directory_get(slots, key) != found) {
+            wf_place_release(&place, word);
+            continue;
+        }
+        write->copy = (word & WF_SLOT_COPY) != 0;
+        write->here = !write->copy || write->op == WF_WRITE_ADD;
+        if (!write->here) {
+            wf_place_release(&place, word);
+            return WEFT_OK;
+        }
+        wf_place_save(slots, &place, word);
+        row_write(slots, write, &place, values);
+        if (write->copy) {
+            mark_dirty(slots, place.slot);
+        }
+        wf_place_unlock(&place, word);
+        return WEFT_OK;
+    }
+}
+
+static inline weft_status write_one(wf_slots *slots, wf_write *write,
+                                    uint64_t key, const char *values)
+{
+    write->here = true;
+    write->copy = false;
+    return slots->direct ? write_direct(slots, write, key, values)
+                         : write_found(slots, write, key, values);
+}
+
+/* --- asking for rows ahead of their turn ---------------------------------- */
+
+static inline void ask_line(const char *at)
+{
+#if defined(__x86_64__)
+    /* In order to write it; a no-op on processors that cannot. */
+    __asm__ volatile("prefetchw %0" : : "m"(*at));
+#else
+    __builtin_prefetch(at, 1, 3);
+#endif
+}
+
+static inline void ask_row(const wf_class *class, uint32_t slot)
+{
+    const char *at = wf_slot_at(class, slot);
+    size_t bytes = wf_least(class->pitch, 16 * LINE);
+
+    for (size_t i = 0; i < bytes; i += LINE) {
+        ask_line(at + i);
+    }
+    ask_line(at + bytes - 1);
+}
+
+static inline void ask_key(const wf_slots *slots, uint64_t key)
+{
+    if (slots->direct) {
+        ask_row(&slots->classes[0], (uint32_t)key);
+    } else {
+        uint32_t found = wf_directory_get(slots, key);
+
+        if ((found & WF_KEY_HERE) != 0) {
+            ask_row(wf_class_of(slots, key), found & ~WF_KEY_HERE);
+        }
+    }
+}
+
+static inline void ask_ahead(const wf_slots *slots, const weft_ids *keys,
+                             uint64_t i, size_t ahead)
+{
+    if (!slots->direct && i + 2 * ahead < keys->n) {
+        uint64_t key = (uint64_t)wf_id_at(keys, i + 2 * ahead);
+
+        __builtin_prefetch(&slots->directory[key]);
+        if (slots->class_of != NULL) {
+            __builtin_prefetch(&slots->class_of[key]);
+        }
+    }
+    if (i + ahead < keys->n) {
+        ask_key(slots, (uint64_t)wf_id_at(keys, i + ahead));
+    }
+}
+
+weft_status wf_slots_write_all(wf_slots *slots, wf_batch *batch,
+                               wf_write *write)
+{
+    const char *values = batch->values;
+    size_t ahead = wf_rows_ahead(slots->classes[0].pitch);
+    uint64_t n = batch->keys.n;
+    weft_status st = WEFT_OK;
+
+    for (uint64_t i = 0; i < n && i < ahead; i++) {
+        ask_key(slots, (uint64_t)wf_id_at(&batch->keys, i));
+    }
+    for (uint64_t i = 0; st == WEFT_OK && i < n; i++) {
+        uint64_t key = (uint64_t)wf_id_at(&batch->keys, i);
+
+        ask_ahead(slots, &batch->keys, i, ahead);
+        st = write_one(slots, write, key, values);
+        values += wf_class_of(slots, key)->length * write->element;
+        if (!write->here) {
+            batch->absent[batch->absents++] = i;
+        } else {
+            batch->copies += write->copy;
+        }
+    }
+    return st;
+}
+
+weft_status wf_slots_push(wf_slots *slots, wf_batch *batch, uint32_t writer)
+{
+    wf_write write = {
+        .op = WF_WRITE_ADD, .writer = writer, .element = slots->element};
+
+    batch->absents = 0;
+    batch->copies = 0;
+    return slots->optimizes ? wf_slots_step(slots, batch, writer)
+                            : wf_slots_write_all(slots, batch, &write);
+}
+
+weft_status wf_slots_set(wf_slots *slots, wf_batch *batch, uint32_t writer)
+{
+    wf_write write = {
+        .op = WF_WRITE_SET, .writer = writer, .element = slots->element};
+
+    batch->absents = 0;
+    batch->copies = 0;
+    return wf_slots_write_all(slots, batch, &write);
+}

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making the rows of a host: which lengths there are, where their slots lie,
+ * and the regions for all that. */
+#include <errno.h>
+
+#include "base/alloc.h"
+#include "base/num.h"
+#include "base/status.h"
+#include "base/time.h"
+#include "store/table.h"
+
+#define LINE 64u
+#define SLOTS_MAX (UINT32_MAX / 2)
+
+/* --- classes -------------------------------------------------------------- */
+
+/* The class of a length, or where it belongs among `n`. */
+static uint32_t class_find(const wf_class *classes, uint32_t n, uint64_t length)
+{
+    uint32_t low = 0;
+
+    while (low < n) {
+        uint32_t middle = low + (n - low) / 2;
+
+        if (classes[middle].length < length) {
+            low = middle + 1;
+        } else {
+            n = middle;
+        }
+    }
+    return low;
+}
+
+/* Count a key of this length. */
+static weft_status class_count(wf_slots *slots, uint32_t *room, uint64_t length)
+{
+    uint32_t i = class_find(slots->classes, slots->count, length);
+
+    if (i < slots->count && slots->classes[i].length == length) {
+        slots->classes[i].keys++;
+        return WEFT_OK;
+    }
+    if (slots->count == *room) {
+        uint32_t more = *room == 0 ? 8 : *room * 2;
+        wf_class *grown =
+            wf_realloc(slots->classes, more * sizeof(slots->classes[0]));
+
+        if (grown == NULL) {
+            return wf_fail_nomem("%u lengths of rows", more);
+        }
+        slots->classes = grown;
+        *room = more;
+    }
+    memmove(&slots->classes[i + 1], &slots->classes[i],
+            (slots->count - i) * sizeof(slots->classes[0]));
+    slots->classes[i] = (wf_class){.length = length, .keys = 1};
+    slots->count++;
+    return WEFT_OK;
+}
+
+static weft_status classes_find(wf_slots *slots, const wf_slots_options *o)
+{
+    uint32_t room = 0;
+    weft_status st = WEFT_OK;
+
+    if (o->lengths == NULL || o->keys == 0) {
+        st = class_count(slots, &room, o->length);
+        if (st == WEFT_OK) {
+            slots->classes[0].keys = o->keys;
+        }
+        return st;
+    }
+    for (uint64_t key = 0; st == WEFT_OK && key < o->keys; key++) {
+        st = class_count(slots, &room, (uint64_t)o->lengths[key]);
+    }
+    return st;
+}
+
+/* What a row of this class has, and where. */
+static void class_lay(const wf_slots *slots, wf_class *class)
+{
+    class->bytes = class->length * slots->element;
+    for (int i = 0; slots->optimizes && i < WEFT_UPDATE_STATES; i++) {
+        const struct wf_state_need *need = &slots->stepper.optimizer->state[i];
+
+        if (need->name != NULL) {
+            class->state[i] = wf_round_up(class->bytes, sizeof(float));
+            class->bytes = class->state[i] +
+                           sizeof(float) * (need->narrow ? 1 : class->length);
+        }
+    }
+    class->pitch = wf_round_up(WF_WORD_BYTES + class->bytes, WF_WORD_BYTES);
+}
+
+/* Slots of each class, one class after the other. */
+static weft_status classes_lay(wf_slots *slots, const wf_slots_options *o)
+{
+    uint64_t total = 0;
+    uint64_t bytes = 0;
+
+    for (uint32_t i = 0; i < slots->count; i++) {
+        wf_class *class = &slots->classes[i];
+        uint64_t n = o->direct ? class->keys
+                               : o->room(o->ctx, class->length, class->keys);
+
+        class_lay(slots, class);
+        if (n > SLOTS_MAX - total) {
+            return wf_fail(WEFT_ERR_INVALID,
+                           "a host holds at most %u rows, and these would be "
+                           "%llu of length %llu alone",
+                           SLOTS_MAX, (unsigned long long)n,
+                           (unsigned long long)class->length);
+        }
+        class->first = (uint32_t)total;
+        class->slots = (uint32_t)n;
+        class->begin = bytes;
+        total += n;
+        bytes += n * class->pitch;
+    }
+    slots->slots = (uint32_t)total;
+    return WEFT_OK;
+}
+
+/* --- parts ---------------------------------------------------------------- */
+
+static uint64_t bytes_most(const wf_slots *slots)
+{
+    uint64_t most = 0;
+
+    for (uint32_t i = 0; i < slots->count; i++) {
+        most = slots->classes[i].bytes > most ? slots->classes[i].bytes : most;
+    }
+    return most;
+}
+
+/* Rows of bytes for each part. `max`: what resizing may reach. */
+static void part_shape(const wf_slots *slots, int part, uint64_t shape[2],
+                       uint64_t *max)
+{
+    const wf_class *last = &slots->classes[slots->count - 1];
+    bool one = slots->count == 1;
+
+    shape[1] = sizeof(uint32_t);
+    *max = 0;
+    switch (part) {
+    case WF_PART_ROWS:
+        shape[0] =
+            one ? last->slots
+                : (last->begin + last->slots * last->pitch) / WF_WORD_BYTES;
+        shape[1] = one ? last->pitch : WF_WORD_BYTES;
+        *max = slots->direct ? slots->max_keys : 0;
+        break;
+    case WF_PART_SHARED:
+        shape[0] = 1;
+        shape[1] = wf_shared_bytes(slots);
+        break;
+    case WF_PART_UNDO:
+        shape[0] = (uint64_t)slots->ranks * WF_WRITERS;
+        shape[1] = slots->undo_pitch;
+        break;
+    case WF_PART_DIRECTORY:
+        shape[0] = slots->keys;
+        *max = slots->max_keys;
+        break;
+    case WF_PART_KEYS:
+        shape[0] = slots->slots;
+        break;
+    case WF_PART_DIRTY:
+        shape[0] = ((uint64_t)slots->slots + 63) / 64;
+        shape[1] = sizeof(uint64_t);
+        break;
+    default: /* WF_PART_CLASSES */
+        shape[0] = slots->keys;
+        break;
+    }
+}
+
+static bool part_needed(const wf_slots *slots, int part)
+{
+    return part < WF_PART_DIRECTORY ||
+           (!slots->direct && (part != WF_PART_CLASSES || slots->count > 1));
+}
+
+static weft_status part_make(wf_slots *slots, weft_comm *host, int part,
+                             weft_status bad)
+{
+    uint64_t shape[2] = {0, 0};
+    wf_region_plan plan = {.dims = 2, .shape = shape, .type = WEFT_U8};
+
+    if (bad == WEFT_OK) {
+        part_shape(slots, part, shape, &plan.options.max_rows);
+    }
+    plan.options.reach = WEFT_REACH_MAPPED;
+    return wf_region_form(host, &plan, bad, &slots->part[part]);
+}
+
+/* Every failure of one rank alone has to have happened before the first part,
+ * whose making tells it to all. */
+static weft_status parts_make(wf_slots *slots, weft_comm *host, weft_status st)
+{
+    st = part_make(slots, host, WF_PART_ROWS, st);
+    for (int part = WF_PART_ROWS + 1; st == WEFT_OK && part < WF_PARTS;
+         part++) {
+        if (part_needed(slots, part)) {
+            st = part_make(slots, host, part, WEFT_OK);
+        }
+    }
+    return st;
+}
+
+static void *part_base(const wf_slots *slots, int part)
+{
+    return slots->part[part] == NULL ? NULL
+                                     : weft_region_base(slots->part[part]);
+}
+
+static void parts_find(wf_slots *slots)
+{
+    char *rows = part_base(slots, WF_PART_ROWS);
+
+    slots->world = slots->part[WF_PART_ROWS]->world;
+    slots->member = slots->part[WF_PART_ROWS]->member;
+    slots->shared = part_base(slots, WF_PART_SHARED);
+    slots->undo = part_base(slots, WF_PART_UNDO);
+    slots->directory = part_base(slots, WF_PART_DIRECTORY);
+    slots->key_of = part_base(slots, WF_PART_KEYS);
+    slots->dirty = part_base(slots, WF_PART_DIRTY);
+    slots->class_of = part_base(slots, WF_PART_CLASSES);
+    for (uint32_t i = 0; i < slots->count; i++) {
+        slots->classes[i].base = rows + slots->classes[i].begin;
+    }
+}
+
+/* What the first rank writes for all. */
+static weft_status parts_fill(wf_slots *slots, const wf_slots_options *o)
+{
+    uint32_t *class_of = part_base(slots, WF_PART_CLASSES);
+    pthread_mutexattr_t robust;
+    int bad;
+
+    for (uint64_t key = 0; class_of != NULL && key < o->keys; key++) {
+        class_of[key] =
+            class_find(slots->classes, slots->count, (uint64_t)o->lengths[key]);
+    }
+    pthread_mutexattr_init(&robust);
+    pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
+    bad = pthread_mutex_init(&slots->shared->repair, &robust);
+    pthread_mutexattr_destroy(&robust);
+    errno = bad;
+    return bad == 0 ? WEFT_OK : wf_fail_errno("lock for repairs of rows");
+}
+
+/* --- the whole ------------------------------------------------------------ */
+
+static weft_status check(const wf_slots *slots, const wf_slots_options *o)
+{
+    if (slots->ranks > UINT16_MAX / WF_WRITERS) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "%u ranks on one host are more than the %u that can "
+                       "write to rows",
+                       slots->ranks, UINT16_MAX / WF_WRITERS);
+    }
+    if (slots->max_keys > UINT32_MAX - 1) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "%llu keys are more than the %u that a store can have",
+                       (unsigned long long)slots->max_keys, UINT32_MAX - 1);
+    }
+    if (o->direct && (o->lengths != NULL || slots->max_keys > SLOTS_MAX)) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "rows that differ in length, or more than %u, need a "
+                       "directory",
+                       SLOTS_MAX);
+    }
+    return WEFT_OK;
+}
+
+static weft_status prepare(wf_slots *slots, weft_comm *host,
+                           const wf_slots_options *o)
+{
+    weft_status st;
+
+    slots->rank = weft_comm_rank(host);
+    slots->ranks = weft_comm_size(host);
+    slots->type = o->type;
+    slots->element = wf_dtype_bytes(o->type);
+    slots->keys = o->keys;
+    slots->max_keys = o->max_keys > o->keys ? o->max_keys : o->keys;
+    slots->direct = o->direct;
+    slots->timeout_ns = o->timeout > 0 ? (uint64_t)(o->timeout * 1e9)
+                                       : atomic_load(&host->timeout_ns);
+    slots->kernels = wf_row_kernels_of(wf_cpu_level_used());
+    slots->sum = slots->kernels->sum[o->type];
+    if (o->optimizer != NULL) {
+        weft_update rule = *o->optimizer;
+
+        slots->optimizes = true;
+        rule.kind = rule.kind == WEFT_ADAM ? WEFT_LAZY_ADAM : rule.kind;
+        wf_stepper_init(&slots->stepper, &rule, o->type);
+    }
+    st = check(slots, o);
+    if (st == WEFT_OK) {
+        st = classes_find(slots, o);
+    }
+    if (st == WEFT_OK) {
+        st = classes_lay(slots, o);
+    }
+    if (st == WEFT_OK) {
+        slots->undo_pitch =
+            wf_round_up(sizeof(wf_undo) + bytes_most(slots), LINE);
+    }
+    return st;
+}
+
+weft_status wf_slots_create(weft_comm *host, const wf_slots_options *options,
+                            wf_slots **out)
+{
+    wf_slots *slots = wf_zalloc(sizeof(*slots));
+    wf_slots none = {0};
+    weft_status st;
+
+    if (slots == NULL) {
+        return part_make(&none, host, WF_PART_ROWS,
+                         wf_fail_nomem("the rows of a store"));
+    }
+    st = parts_make(slots, host, prepare(slots, host, options));
+    if (st == WEFT_OK) {
+        parts_find(slots);
+        st = slots->rank == 0 ? parts_fill(slots, options) : WEFT_OK;
+        /* Nobody uses what the first rank has not filled in. */
+        st = wf_region_verdict(slots->part[WF_PART_ROWS], NULL, st,
+                               wf_now_ns() + slots->timeout_ns);
+    }
+    if (st != WEFT_OK) {
+        wf_slots_destroy(slots);
+        return st;
+    }
+    *out = slots;
+    return WEFT_OK;
+}
+
+void wf_slots_destroy(wf_slots *slots)
+{
+    if (slots == NULL) {
+        return;
+    }
+    for (int part = 0; part < WF_PARTS; part++) {
+        weft_region_destroy(slots->part[part]);
+    }
+    wf_free(slots->classes);
+    wf_free(slots);
+}
+
+uint64_t wf_slots_length(const wf_slots *slots, uint64_t key)
+{
+    return wf_class_of(slots, key)->length;
+}
+
+uint64_t wf_slots_bytes(const wf_slots *slots, uint64_t key)
+{
+    return wf_class_of(slots, key)->bytes;
+}
