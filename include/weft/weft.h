@@ -22,6 +22,7 @@
 #include <weft/rows.h>
 #include <weft/settings.h>
 #include <weft/status.h>
+#include <weft/store.h>
 #include <weft/types.h>
 #include <weft/update.h>
 #include <weft/world.h>
