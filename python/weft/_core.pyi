@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, TypeAlias, TypeVar, final
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, final
 
 from _typeshed import structseq
 
@@ -314,39 +314,25 @@ def region_find(address: int, /) -> RegionHandle | None: ...
 def region_attach(fd: int, offset: int, bytes: int, writable: bool, /) -> RegionHandle: ...
 def file_describe(path: _Path, /) -> dict[str, Any]: ...
 def file_verify(path: _Path, /) -> None: ...
-def rows_gather(
-    table: Any,
-    ids: Any,
-    out: Any,
-    bounds: int,
-    threads: int,
-    deterministic: int,
-    sort: int,
-    clear: int,
-    /,
-) -> bool: ...
-def rows_scatter(
-    table: Any,
-    ids: Any,
-    rows: Any,
-    bounds: int,
-    threads: int,
-    deterministic: int,
-    sort: int,
-    clear: int,
-    /,
-) -> bool: ...
-def rows_scatter_add(
-    table: Any,
-    ids: Any,
-    rows: Any,
-    bounds: int,
-    threads: int,
-    deterministic: int,
-    sort: int,
-    clear: int,
-    /,
-) -> bool: ...
+
+class _MoveRows(Protocol):
+    def __call__(
+        self,
+        table: Any,
+        ids: Any,
+        rows: Any,
+        bounds: int,
+        threads: int,
+        deterministic: int,
+        sort: int,
+        clear: int,
+        /,
+    ) -> bool: ...
+
+rows_gather: Final[_MoveRows]
+rows_scatter: Final[_MoveRows]
+rows_scatter_add: Final[_MoveRows]
+
 def rows_check(stream: int, /) -> None: ...
 def rows_update(
     weights: Any,

@@ -287,8 +287,6 @@ void bind_mpi(py::module_ &module)
     py::class_<Handle, std::shared_ptr<Handle>>(module, "MpiHandle")
         .def("wait", &Handle::wait, NoGil(), "The result; once.")
         .def("test", &Handle::test, NoGil(), "Is it there?");
-    module.def("mpi_fail",
-               [](int status) { check_mpi(weft_status(status), "call"); });
     bind_trace(module);
 }
 

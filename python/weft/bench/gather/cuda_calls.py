@@ -44,17 +44,21 @@ def _width(tensor: Any) -> int:
     return tensor.shape[1] if tensor.dim() > 1 else 1
 
 
+def _described(tensor: Any) -> dict[str, int]:
+    """What every description of a 2-D tensor says."""
+    return {
+        "at": tensor.data_ptr(),
+        "pitch": _pitch(tensor),
+        "rows": tensor.shape[0],
+        "width": _width(tensor),
+        "type": dtype_number(tensor),
+    }
+
+
 def table_of(tensor: Any, parts: Sequence[Any] = (), run: int = 0, first: int = 0) -> Table:
     """A 2-D tensor as a table; with `parts`, the rows are in those, and the tensor gives the
     number of rows only. A pinned host tensor is read through the bus."""
-    table = Table(
-        at=tensor.data_ptr(),
-        pitch=_pitch(tensor),
-        rows=tensor.shape[0],
-        width=_width(tensor),
-        type=dtype_number(tensor),
-        on_host=int(tensor.device.type == "cpu"),
-    )
+    table = Table(**_described(tensor), on_host=int(tensor.device.type == "cpu"))
     if parts:
         rows = 0
         table.part = (Part * len(parts))()
@@ -69,15 +73,8 @@ def table_of(tensor: Any, parts: Sequence[Any] = (), run: int = 0, first: int = 
 
 def weft_table_of(tensor: Any, **more: int) -> WeftTable:
     """A 2-D tensor as the C API takes it."""
-    return WeftTable(
-        at=tensor.data_ptr(),
-        rows=tensor.shape[0],
-        pitch=_pitch(tensor),
-        place=int(tensor.device.type == "cuda"),
-        width=_width(tensor),
-        type=dtype_number(tensor),
-        **more,
-    )
+    place = int(tensor.device.type == "cuda")
+    return WeftTable(**_described(tensor), place=place, **more)
 
 
 def ids_of(ids: Any) -> Ids:
@@ -171,10 +168,9 @@ class Kernels:
             call.state[i] = table_of(tensor)
         return call
 
-    def update(
-        self, weights: Any, state: Sequence[Any], ids: Any, grads: Any, rule: Update
-    ) -> None:
-        self._done(self.functions.update(self.prepare_update(weights, state, ids, grads, rule)))
+    def update(self, *arguments: Any) -> None:
+        """What `prepare_update` takes, at once."""
+        self._done(self.functions.update(self.prepare_update(*arguments)))
 
     def unique(
         self, ids: Any, grads: Any, out_ids: Any, out_grads: Any, count: Any, *, rows: int = 0
