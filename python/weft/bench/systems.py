@@ -120,20 +120,12 @@ class Family:
     driver: what `build` compiles for them: a program, or the page that ranks in Python meet on
     find:   looks for what they need on this machine
     python: of ranks in Python, what the interpreter is told to run
-    lacks:  the operations that it does not have
-    quick:  those that a quick run leaves to it, if not all
     """
 
     name: str
     driver: Driver
     find: Callable[[], Tools]
     python: tuple[str, ...] = ()
-    lacks: frozenset[str] = frozenset()
-    quick: frozenset[str] | None = None
-
-    def has(self, op: str, in_quick: bool = False) -> bool:
-        """Is `op` measured with it, in a quick run or in a full one?"""
-        return op not in self.lacks and not (in_quick and self.quick and op not in self.quick)
 
 
 def python_family(name: str, module: str, *words: str, find=find_torch) -> Family:
@@ -169,7 +161,9 @@ class System:
     pages: str = "4k"  # of the user's buffers: "4k" or "thp"
     env: dict[str, str] = field(default_factory=dict, hash=False)
     about: str = ""
-    only_op: str | None = None  # a setting that speaks of one operation
+    lacks: frozenset[str] = frozenset()  # operations that it does not have
+    only_op: str | None = None  # it speaks of one operation
+    in_quick: frozenset[str] | None = None  # what a quick run measures of it, if not all
     for_large: bool = False  # a "best" setting that matters where messages are long
     at_most: float = math.inf  # bytes of a case that it has something to say about
     in_crowd: bool = False  # takes part when ranks share cores
@@ -182,6 +176,12 @@ class System:
     def job(self) -> str:
         """The name of its processes."""
         return self.runs_in or self.name
+
+    def has(self, op: str, quick: bool = False) -> bool:
+        """Is `op` measured with it, in a quick run or in a full one?"""
+        if op in self.lacks or self.only_op not in (None, op):
+            return False
+        return not quick or self.in_quick is None or op in self.in_quick
 
     @property
     def imports_torch(self) -> bool:

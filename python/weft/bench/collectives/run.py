@@ -64,13 +64,13 @@ def takes_case(system: System, case: Case, quick: bool) -> bool:
     Settings for one algorithm run with its operation, and those for the sizes of messages where
     messages are short. A quick run leaves to the full one what no mark needs.
     """
-    if not system.family.has(case.op, quick):
+    if not system.has(case.op, quick):
         return False
     if system.kind != "best":
         return True
     if case.op == "allreduce":
         return not (quick and case.bytes < 8 * _KIB)
-    if quick or case.op == "cycle" or system.only_op is not None:
+    if quick or case.op == "cycle":
         return False
     return system.for_large if case.bytes >= LARGE else case.bytes >= 8 * _KIB
 

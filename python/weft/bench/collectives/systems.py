@@ -51,15 +51,12 @@ _GLOO = Family(
     PAGE,
     find_torch,
     # A script, so that it imports nothing but torch.
-    python=(str(Path(__file__).parent / "gloo_rank.py"),),
-    lacks=frozenset({"scan"}),
-    quick=frozenset({"allreduce", "barrier"}),
+    (str(Path(__file__).parent / "gloo_rank.py"),),
 )
 _LIMIT = Family(
     "limit",
     Driver("limit", (*COMMON, "limit.c", "rate.c"), ("-O3", "-march=native")),
     find_compiler,
-    lacks=frozenset({"cycle"}),
 )
 
 SYSTEMS = (
@@ -72,11 +69,19 @@ SYSTEMS = (
         in_crowd=True,
         line=Line("MPICH", "#009e73", "^"),
     ),
-    System("gloo", _GLOO, about="through torch.distributed", line=GLOO_LINE),
+    System(
+        "gloo",
+        _GLOO,
+        about="through torch.distributed",
+        lacks=frozenset({"scan"}),
+        in_quick=frozenset({"allreduce", "barrier"}),
+        line=GLOO_LINE,
+    ),
     System(
         "limit",
         _LIMIT,
         about="line hand-over, reading a peer's lines, updating memory",
+        lacks=frozenset({"cycle"}),
         line=Line("bound", "black", linestyle="--", linewidth=1.2),
     ),
     # weft needs no settings of its own for huge pages.
@@ -118,7 +123,7 @@ SYSTEMS = (
             "OMPI_MCA_coll_tuned_allreduce_algorithm": "6",
         },
         "and eager up to 32 KiB, Rabenseifner's algorithm",
-        "allreduce",
+        only_op="allreduce",
     ),
     System(
         "mpich-keep",

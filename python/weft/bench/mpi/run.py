@@ -23,36 +23,55 @@ _WEFT = python_family("mpi-weft", "mpi.rank", "weft")
 _GLOO = python_family("mpi-gloo", "mpi.rank", "gloo")
 _MPI4PY = python_family("mpi4py", "mpi.rank", "mpi4py", find=find_mpi4py)
 
+# What those lack that have the Allreduce alone.
+_MOVES = frozenset({"alltoall", "alltoall_grad", "ring", "ring_grad"})
+
 # Those that run in weft's ranks have the same process and the same memory behind it.
 SYSTEMS = (
     System("weft", _WEFT, about="weft.mpi"),
-    System("mpi4py", _MPI4PY, about="kept buffers, without gradients"),
-    System("gloo", _GLOO, about="torch.distributed.nn.functional"),
+    System(
+        "mpi4py",
+        _MPI4PY,
+        about="kept buffers, without gradients",
+        lacks=frozenset({"alltoall_grad", "ring_grad"}),
+    ),
+    System("gloo", _GLOO, about="torch.distributed.nn.functional", lacks=_MOVES),
     # On one core its threads have to take turns; on a busy machine this serves them better.
-    System("gloo-free", _GLOO, env={"BENCH_FREE": "1"}, about="the same, not pinned"),
-    System("clone", _WEFT, about="torch's node that only clones", runs_in="weft"),
+    System(
+        "gloo-free",
+        _GLOO,
+        env={"BENCH_FREE": "1"},
+        about="the same, not pinned",
+        lacks=_MOVES,
+    ),
+    System("clone", _WEFT, about="torch's node that only clones", lacks=_MOVES, runs_in="weft"),
     # What forward and backward have to touch: two sources and two results.
     System(
-        "kept", _WEFT, about="two of the core's allreduces on four kept buffers", runs_in="weft"
+        "kept",
+        _WEFT,
+        about="two of the core's allreduces on four kept buffers",
+        only_op="forward_backward",
+        runs_in="weft",
     ),
     System(
         "core",
         WEFT,
         about="weft's allreduce from C, in place on one kept buffer",
+        lacks=_MOVES,
         asked="allreduce",
     ),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
 GLOOS = ("gloo", "gloo-free")
 
-# The bytes of a rank's tensor, and who takes part.
-OPERATIONS: dict[str, tuple[tuple[int, ...], tuple[str, ...]]] = {
-    "forward": ((4, 4 * _MIB, 64 * _MIB), tuple(name for name in NAMES if name != "kept")),
-    "forward_backward": ((4, 4 * _MIB, 64 * _MIB), NAMES),
-    "alltoall": ((8,), ("weft", "mpi4py")),
-    "alltoall_grad": ((8,), ("weft",)),
-    "ring": ((4,), ("weft", "mpi4py")),
-    "ring_grad": ((4,), ("weft",)),
+# The bytes of a rank's tensor.
+OPERATIONS: dict[str, tuple[int, ...]] = {
+    "forward": (4, 4 * _MIB, 64 * _MIB),
+    "forward_backward": (4, 4 * _MIB, 64 * _MIB),
+    "alltoall": (8,),
+    "alltoall_grad": (8,),
+    "ring": (4,),
+    "ring_grad": (4,),
 }
 ABOUT = {
     "forward": "Allreduce, recorded",
@@ -67,7 +86,7 @@ CALLS_OF_CORE = {"forward": 1, "forward_backward": 2}
 
 def takes_case(system: System, case: Case, quick: bool) -> bool:
     """A quick run leaves to the full one what no mark needs."""
-    if system.name not in OPERATIONS[case.op][1]:
+    if not system.has(case.op):
         return False
     if not quick or case.op not in CALLS_OF_CORE:
         return True
@@ -94,7 +113,7 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
 def _sizes(op: str, options: Options) -> tuple[int, ...]:
     if options.sizes is not None and op in CALLS_OF_CORE:
         return options.sizes
-    return OPERATIONS[op][0]
+    return OPERATIONS[op]
 
 
 class MpiRunner(CheckedInTurn):

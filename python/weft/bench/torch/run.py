@@ -94,7 +94,7 @@ def can_be_divided(op: str, ranks: int) -> bool:
 
 def takes_case(system: System, case: Case) -> bool:
     """Does `system` have something to say about this case?"""
-    return system.only_op in (None, case.op) and case.bytes <= system.at_most
+    return system.has(case.op) and case.bytes <= system.at_most
 
 
 class TorchRunner(CheckedInTurn):
