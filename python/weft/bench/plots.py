@@ -127,7 +127,8 @@ def figures(rows: Iterable[dict]) -> dict[str, bytes]:
             mine = [
                 row
                 for row in valued
-                if (row["bench"], row.get("op")) == (name, op) and row["system"] in bench.lines
+                if (row.get("bench"), row.get("op")) == (name, op)
+                and row.get("system") in bench.lines
             ]
             if mine:
                 found[op] = figure(operation, mine, bench.lines)
