@@ -83,6 +83,26 @@ weft_status wf_fail_nomem(const char *fmt, ...)
     return wf_fail(WEFT_ERR_NOMEM, "no memory for %s", what);
 }
 
+wf_failure wf_failure_of(weft_status status)
+{
+    wf_failure failure = {.status = status};
+
+    memcpy(failure.text, detail, sizeof(detail));
+    return failure;
+}
+
+void wf_failure_note(wf_failure *first, weft_status status)
+{
+    if (status != WEFT_OK && first->status == WEFT_OK) {
+        *first = wf_failure_of(status);
+    }
+}
+
+weft_status wf_failure_again(const wf_failure *failure)
+{
+    return wf_fail(failure->status, "%s", failure->text);
+}
+
 static weft_status status_of_errno(int err)
 {
     switch (err) {

@@ -21,6 +21,19 @@ WF_API weft_status wf_fail_nomem(const char *fmt, ...) WEFT_PRINTF(1, 2);
 /* Like wf_fail, but takes the status from errno and appends its text. */
 WF_API weft_status wf_fail_errno(const char *fmt, ...) WEFT_PRINTF(1, 2);
 
+/* A failure that is kept while other calls may leave another detail. */
+typedef struct wf_failure {
+    weft_status status;
+    char text[WF_DETAIL_MAX];
+} wf_failure;
+
+/* `status` with the detail of this thread. */
+wf_failure wf_failure_of(weft_status status);
+/* Keep the first failure of several: `first` begins as zero. */
+void wf_failure_note(wf_failure *first, weft_status status);
+/* Record the detail again and return the status. */
+weft_status wf_failure_again(const wf_failure *failure);
+
 /* The status that another process sent as this number: WEFT_OK or a failure;
  * what is neither is WEFT_ERR_PROTOCOL. */
 weft_status wf_status_parse(int32_t number);

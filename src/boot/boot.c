@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boot/boot.h"
 
-#include <stdio.h>
 #include <string.h>
 
 weft_status weft_boot_fail(weft_status status, const char *text)
@@ -12,23 +11,13 @@ weft_status weft_boot_fail(weft_status status, const char *text)
 void weft_boot_close(weft_boot *boot)
 {
     wf_boot *own = (wf_boot *)boot;
-    wf_boot_detail detail;
+    /* A failure often comes before it, and its text shall stay. */
+    wf_failure before = wf_failure_of(WEFT_OK);
 
     if (own != NULL) {
-        wf_boot_detail_save(&detail);
         own->close(own);
-        wf_boot_detail_restore(&detail);
+        wf_failure_again(&before);
     }
-}
-
-void wf_boot_detail_save(wf_boot_detail *out)
-{
-    snprintf(out->text, sizeof(out->text), "%s", weft_error_detail());
-}
-
-void wf_boot_detail_restore(const wf_boot_detail *detail)
-{
-    wf_fail(WEFT_OK, "%s", detail->text);
 }
 
 weft_status wf_boot_check_rank(uint32_t rank, uint32_t ranks, weft_boot **out)

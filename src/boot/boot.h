@@ -40,15 +40,6 @@ weft_status wf_boot_fail_room(const char *key, size_t have, size_t room);
 weft_status wf_boot_copy_out(const char *key, const void *from, size_t have,
                              void *value, size_t *n);
 
-/* Saves the error detail over done() and close(), which often follow a failure
- * and must not replace its text. */
-typedef struct wf_boot_detail {
-    char text[WF_DETAIL_MAX];
-} wf_boot_detail;
-
-void wf_boot_detail_save(wf_boot_detail *out);
-void wf_boot_detail_restore(const wf_boot_detail *detail);
-
 /* A table for a job of one rank, in private memory. */
 weft_status wf_boot_open_alone(weft_boot **out);
 

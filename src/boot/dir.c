@@ -231,20 +231,19 @@ static weft_status dir_get(void *ctx, const char *key, void *value, size_t *n,
 static void dir_done(void *ctx)
 {
     dir *d = ctx;
-    wf_boot_detail detail;
+    wf_failure before = wf_failure_of(WEFT_OK);
     char name[NAME_ROOM];
 
     if (d->done) {
         return;
     }
     d->done = true;
-    wf_boot_detail_save(&detail);
     snprintf(name, sizeof(name), "done-%u", d->boot.api.rank);
     if (dir_publish(d, name, NULL, 0) != WEFT_OK) {
         wf_log(WEFT_LOG_WARN, "boot: %s/%s will be left behind: %s", d->path,
                d->name, weft_error_detail());
     }
-    wf_boot_detail_restore(&detail);
+    wf_failure_again(&before);
 }
 
 static bool dir_all_done(const dir *d)

@@ -292,15 +292,14 @@ static void local_say_done(local *l)
 static void local_done(void *ctx)
 {
     local *l = ctx;
-    wf_boot_detail detail;
+    wf_failure before = wf_failure_of(WEFT_OK);
 
     if (l->done || (l->server != NULL && l->gave_up)) {
         return;
     }
     l->done = true;
-    wf_boot_detail_save(&detail);
     local_say_done(l);
-    wf_boot_detail_restore(&detail);
+    wf_failure_again(&before);
 }
 
 static void local_close(wf_boot *boot)

@@ -96,13 +96,13 @@ static weft_status make_segment(weft_comm *comm)
 }
 
 /* The rank that failed sends the reason; the others name that rank. */
-static void name_rank(const build *b, uint32_t member, char *text, size_t room)
+static weft_status name_rank(const build *b, uint32_t member, weft_status st)
 {
     const uint32_t rank = b->group.member[member];
     const wf_peer *p = &b->group.world->host->peer[rank];
 
-    snprintf(text, room, "rank %u (pid %d on %s): %.800s", rank, p->pid,
-             p->host, weft_error_detail());
+    return wf_fail(st, "rank %u (pid %d on %s): %.800s", rank, p->pid, p->host,
+                   weft_error_detail());
 }
 
 static weft_status lead_make(weft_comm *comm)
@@ -115,14 +115,14 @@ static weft_status lead_make(weft_comm *comm)
     return st == WEFT_OK ? enter(comm) : st;
 }
 
-static weft_status send_tickets(build *b, weft_status own, const char *why)
+static weft_status send_tickets(build *b, const wf_failure *own)
 {
-    ticket t = {.status = (int32_t)own};
+    ticket t = {.status = (int32_t)own->status};
     weft_status st = WEFT_OK;
     int fd = -1;
 
-    snprintf(t.text, sizeof(t.text), "%s", why);
-    if (own == WEFT_OK) {
+    snprintf(t.text, sizeof(t.text), "%s", own->text);
+    if (own->status == WEFT_OK) {
         t.id = b->comm->id;
         t.bytes = b->comm->segment.bytes;
         fd = b->comm->segment.fd;
@@ -135,9 +135,8 @@ static weft_status send_tickets(build *b, weft_status own, const char *why)
 }
 
 /* All of them, also after a failure, so that none is left lying for the next
- * creation by the same ranks. `*verdict` and `why` are the first failure. */
-static weft_status collect_replies(build *b, weft_status *verdict,
-                                   char why[WF_DETAIL_MAX])
+ * creation by the same ranks. */
+static weft_status collect_replies(build *b, wf_failure *first)
 {
     weft_status st = WEFT_OK;
 
@@ -146,45 +145,41 @@ static weft_status collect_replies(build *b, weft_status *verdict,
 
         st = wf_mail_take_status(&b->group, r, build_key(b, WF_MAIL_REPLY),
                                  &one);
-        if (st == WEFT_OK && one != WEFT_OK && *verdict == WEFT_OK) {
-            *verdict = one;
-            name_rank(b, r, why, WF_DETAIL_MAX);
+        if (st == WEFT_OK && one != WEFT_OK) {
+            wf_failure_note(first, name_rank(b, r, one));
         }
     }
     return st;
 }
 
-static weft_status send_verdicts(build *b, weft_status verdict, const char *why)
+static weft_status send_verdicts(build *b, const wf_failure *verdict)
 {
     weft_status st = WEFT_OK;
 
     for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
         st = wf_mail_post_status(&b->group, r, build_key(b, WF_MAIL_VERDICT),
-                                 verdict, why);
+                                 verdict->status, verdict->text);
     }
     return st;
 }
 
 static weft_status lead(build *b, weft_status own)
 {
-    char why[WF_DETAIL_MAX] = "";
-    weft_status verdict = own == WEFT_OK ? lead_make(b->comm) : own;
+    wf_failure first = {.status = WEFT_OK};
     weft_status st;
 
-    if (verdict != WEFT_OK) {
-        snprintf(why, sizeof(why), "%s", weft_error_detail());
-    }
-    st = send_tickets(b, verdict, why);
-    if (st == WEFT_OK && verdict == WEFT_OK) {
-        st = collect_replies(b, &verdict, why);
+    wf_failure_note(&first, own == WEFT_OK ? lead_make(b->comm) : own);
+    st = send_tickets(b, &first);
+    if (st == WEFT_OK && first.status == WEFT_OK) {
+        st = collect_replies(b, &first);
         if (st == WEFT_OK) {
-            st = send_verdicts(b, verdict, why);
+            st = send_verdicts(b, &first);
         }
     }
     if (st != WEFT_OK) {
         return build_give_up(b, st);
     }
-    return verdict == WEFT_OK ? verdict : wf_fail(verdict, "%s", why);
+    return first.status == WEFT_OK ? WEFT_OK : wf_failure_again(&first);
 }
 
 /* Check what a peer wrote. */
@@ -248,13 +243,12 @@ static weft_status follow_make(build *b, const ticket *t, int fd,
 /* Say whether this member has it, and hear whether all have. */
 static weft_status reply(build *b, weft_status own)
 {
-    char why[WF_DETAIL_MAX];
+    wf_failure why = wf_failure_of(own);
     weft_status verdict = WEFT_OK;
-    weft_status st;
+    weft_status st =
+        wf_mail_post_status(&b->group, 0, build_key(b, WF_MAIL_REPLY), own,
+                            own == WEFT_OK ? "" : why.text);
 
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
-    st = wf_mail_post_status(&b->group, 0, build_key(b, WF_MAIL_REPLY), own,
-                             own == WEFT_OK ? "" : why);
     if (st == WEFT_OK) {
         st = wf_mail_take_status(&b->group, 0, build_key(b, WF_MAIL_VERDICT),
                                  &verdict);
@@ -262,30 +256,27 @@ static weft_status reply(build *b, weft_status own)
     if (st != WEFT_OK) {
         return build_give_up(b, st);
     }
-    return own != WEFT_OK ? wf_fail(own, "%s", why) : verdict;
+    return own != WEFT_OK ? wf_failure_again(&why) : verdict;
 }
 
 /* The first member could not make it, and says why. */
 static weft_status refused(const build *b, const ticket *t, int fd)
 {
     weft_status st = wf_status_parse(t->status);
-    char why[WF_DETAIL_MAX];
 
     wf_close(fd);
     wf_fail(st, "%s", t->text);
-    name_rank(b, 0, why, sizeof(why));
-    return wf_fail(st, "%s", why);
+    return name_rank(b, 0, st);
 }
 
 static weft_status follow(build *b, weft_status own)
 {
     ticket t = {0};
     size_t n = sizeof(t);
-    char why[WF_DETAIL_MAX];
+    wf_failure why = wf_failure_of(own);
     int fd = -1;
     weft_status st;
 
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
     b->group.deadline_ns += EXPLAIN_NS;
     st = wf_mail_take(&b->group, 0, build_key(b, WF_MAIL_TICKET), &t, &n, &fd);
     if (!wf_await_spent(st)) {
@@ -298,7 +289,7 @@ static weft_status follow(build *b, weft_status own)
         return refused(b, &t, fd);
     }
     if (own != WEFT_OK) {
-        st = wf_fail(own, "%s", why);
+        st = wf_failure_again(&why);
     }
     return reply(b, follow_make(b, &t, fd, st));
 }

@@ -147,20 +147,19 @@ static weft_status world_alloc(const weft_world_options *options,
 /* There will be no world here: the others shall not wait for this rank. */
 static weft_status decline(const weft_boot *boot, weft_status st)
 {
-    char why[WF_DETAIL_MAX];
+    wf_failure why = wf_failure_of(st);
     weft_boot *own = NULL;
 
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
     if (boot == NULL && weft_boot_open_env(&own) == WEFT_OK) {
         boot = own;
     }
-    wf_fail(st, "%s", why);
+    wf_failure_again(&why);
     if (boot != NULL && boot->size >= sizeof(*boot) && boot->set != NULL &&
         boot->get != NULL) {
         wf_join_decline(boot);
     }
     weft_boot_close(own);
-    return wf_fail(st, "%s", why);
+    return wf_failure_again(&why);
 }
 
 weft_status wf_world_create(const weft_world_options *options,

@@ -80,11 +80,9 @@ static weft_status await_mail(const wf_await *a, uint32_t from, uint64_t key,
 weft_status wf_await_mail(const wf_await *a, uint32_t from, uint64_t key,
                           void *data, size_t *n, int *fd)
 {
-    char before[WF_DETAIL_MAX];
-    weft_status st;
+    wf_failure before = wf_failure_of(WEFT_OK);
+    weft_status st = await_mail(a, from, key, data, n, fd);
 
-    memcpy(before, weft_error_detail(), sizeof(before));
-    st = await_mail(a, from, key, data, n, fd);
     /* A slice that passed without mail is not a failure to report. */
-    return st == WEFT_OK ? wf_fail(st, "%s", before) : st;
+    return st == WEFT_OK ? wf_failure_again(&before) : st;
 }

@@ -319,7 +319,7 @@ static void explain_failure(wf_host *h, const wf_join_table *t, int listener,
                             weft_status st)
 {
     wf_packet p = {.kind = WF_PACKET_FAILED, .from = h->rank};
-    char why[WF_DETAIL_MAX];
+    wf_failure why;
 
     if (st == WEFT_ERR_ABORTED) {
         wf_fail(st,
@@ -327,9 +327,9 @@ static void explain_failure(wf_host *h, const wf_join_table *t, int listener,
                 "forming",
                 h->rank, h->peer[h->rank].pid, h->peer[h->rank].host);
     }
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
-    p.bytes = (uint32_t)strlen(why);
-    memcpy(p.data, why, p.bytes);
+    why = wf_failure_of(st);
+    p.bytes = (uint32_t)strlen(why.text);
+    memcpy(p.data, why.text, p.bytes);
     explain_to_lower(h, t, &p);
     explain_to_late(h, listener, &p);
     for (uint32_t i = 0; i < h->count; i++) {
@@ -337,7 +337,7 @@ static void explain_failure(wf_host *h, const wf_join_table *t, int listener,
             (void)wf_link_send(h->link[i], &p, -1, wf_now_ns() + EXPLAIN_NS);
         }
     }
-    wf_fail(WEFT_ERR_PEER, "%s", why);
+    wf_failure_again(&why);
 }
 
 static weft_status host_connect(wf_host *h, const wf_join_table *t,

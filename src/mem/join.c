@@ -313,7 +313,7 @@ static void publish_failure(const weft_boot *boot, const char *key,
 
 void wf_join_decline(const weft_boot *boot)
 {
-    char why[WF_DETAIL_MAX];
+    wf_failure why = wf_failure_of(WEFT_OK);
     note answer;
     size_t n = sizeof(answer);
     char key[32];
@@ -321,7 +321,6 @@ void wf_join_decline(const weft_boot *boot)
     if (boot->ranks == 1) {
         return;
     }
-    snprintf(why, sizeof(why), "%s", weft_error_detail());
     if (boot->rank == 0) {
         publish_failure(boot, TABLE_KEY, WF_JOIN_MAGIC, sizeof(note));
     } else {
@@ -330,14 +329,14 @@ void wf_join_decline(const weft_boot *boot)
         /* A table that has yet to reach rank 0 gets a moment for it. */
         (void)boot->get(boot->ctx, TABLE_KEY, &answer, &n, DECLINE_MS);
     }
-    wf_fail(WEFT_OK, "%s", why);
+    wf_failure_again(&why);
 }
 
 static weft_status lead(const weft_boot *boot, const void *own, size_t n,
                         const wf_patience *patience, filling *f)
 {
     wf_join_table *t = f->table;
-    char why[512];
+    wf_failure why;
     weft_status st = collect(boot, own, n, patience, f);
 
     t->head = (wf_join_head){.magic = WF_JOIN_MAGIC,
@@ -350,9 +349,9 @@ static weft_status lead(const weft_boot *boot, const void *own, size_t n,
         st = wf_random(&t->head.job, sizeof(t->head.job));
     }
     if (st != WEFT_OK) {
-        snprintf(why, sizeof(why), "%s", weft_error_detail());
+        why = wf_failure_of(st);
         publish_failure(boot, TABLE_KEY, WF_JOIN_MAGIC, sizeof(note));
-        return wf_fail(st, "%s", why);
+        return wf_failure_again(&why);
     }
     return boot->ranks == 1 ? WEFT_OK
                             : boot->set(boot->ctx, TABLE_KEY, t, f->n);

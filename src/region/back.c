@@ -101,24 +101,9 @@ static weft_status take_one(const work *w, uint32_t rank, wf_extent e)
     return region->storage->attach(region->store, e.at, e.bytes, fd);
 }
 
-/* The first failure of several steps, with its text: those behind it may leave
- * another one, also if they succeed. */
-typedef struct outcome {
-    weft_status status;
-    char why[WF_DETAIL_MAX];
-} outcome;
-
-static void note(outcome *o, weft_status st)
-{
-    if (st != WEFT_OK && o->status == WEFT_OK) {
-        o->status = st;
-        memcpy(o->why, weft_error_detail(), sizeof(o->why));
-    }
-}
-
 /* All of it, also after a failure, so that no mail is left lying; only those
  * who are gone are not waited for. */
-static void take_others(const work *w, outcome *o)
+static void take_others(const work *w, wf_failure *first)
 {
     weft_region *region = w->region;
 
@@ -126,7 +111,7 @@ static void take_others(const work *w, outcome *o)
         if (r != region->rank && wf_region_maps(region, r)) {
             wf_extent e = object_of(w, r);
 
-            note(o, e.bytes > 0 ? take_one(w, r, e) : WEFT_OK);
+            wf_failure_note(first, e.bytes > 0 ? take_one(w, r, e) : WEFT_OK);
         }
     }
 }
@@ -165,15 +150,14 @@ weft_status wf_region_back(weft_region *region, weft_comm *comm,
     }
     st = wf_region_verdict(region, comm, own, deadline);
     if (st == WEFT_OK) {
-        outcome o = {.status = WEFT_OK};
+        wf_failure first = wf_failure_of(post_own(&w, fd));
 
-        note(&o, post_own(&w, fd));
-        take_others(&w, &o);
-        note(&o, o.status == WEFT_OK ? commit_own(&w, commit) : WEFT_OK);
-        st = wf_region_verdict(
-            region, comm,
-            o.status == WEFT_OK ? WEFT_OK : wf_fail(o.status, "%s", o.why),
-            deadline);
+        take_others(&w, &first);
+        if (first.status == WEFT_OK) {
+            first = wf_failure_of(commit_own(&w, commit));
+        }
+        st =
+            wf_region_verdict(region, comm, wf_failure_again(&first), deadline);
     }
     region->made = region->made || st == WEFT_OK;
     wf_close(fd);

@@ -302,11 +302,10 @@ static weft_status agree(weft_comm *comm, uint64_t deadline, uint32_t *sequence)
 /* Free it, and let the reason stand. */
 static weft_status give_up(weft_region *region, weft_status st)
 {
-    char why[WF_DETAIL_MAX];
+    wf_failure why = wf_failure_of(st);
 
-    memcpy(why, weft_error_detail(), sizeof(why));
     wf_region_free(region);
-    return wf_fail(st, "%s", why);
+    return wf_failure_again(&why);
 }
 
 weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
@@ -316,7 +315,7 @@ weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
         wf_region_deadline(plan->options.timeout, comm->timeout_ns);
     weft_region *region = region_alloc(comm);
     wf_region_facts *all = wf_alloc(comm->size * sizeof(*all));
-    char why[WF_DETAIL_MAX];
+    wf_failure own;
     uint32_t sequence;
     weft_status st;
 
@@ -325,12 +324,10 @@ weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
                   ? wf_fail_nomem("a region of %u ranks", comm->size)
                   : begin(plan, region);
     }
-    memcpy(why, weft_error_detail(), sizeof(why));
+    own = wf_failure_of(bad);
     st = agree(comm, deadline, &sequence);
     if (st == WEFT_OK) {
-        st = wf_region_verdict(
-            region, comm, bad != WEFT_OK ? wf_fail(bad, "%s", why) : WEFT_OK,
-            deadline);
+        st = wf_region_verdict(region, comm, wf_failure_again(&own), deadline);
     }
     /* Whoever lacks one of the two has said so, and none goes on. */
     if (st == WEFT_OK && region != NULL && all != NULL) {

@@ -67,13 +67,12 @@ static weft_status grow(weft_region *region, weft_status own,
     st = wf_region_back(region, region->comm, own, next, from,
                         from > 0 ? from - 1 : 0, deadline);
     if (st != WEFT_OK && own == WEFT_OK) {
-        char why[WF_DETAIL_MAX];
+        wf_failure why = wf_failure_of(st);
 
-        snprintf(why, sizeof(why), "%s", weft_error_detail());
         wf_region_unback(region, next, from);
         (void)region->storage->access(region->store,
                                       end_of(region, &region->part));
-        return wf_fail(st, "%s", why);
+        return wf_failure_again(&why);
     }
     return st;
 }

@@ -147,7 +147,7 @@ static void fuzz_answers(stage *s, table *t, script *in, uint8_t choices)
     must(target.owed <= WF_ROWS_WINDOW);
     must(atomic_load(&b.unfinished) == 1 ||
          (target.next == target.end && target.owed == 0));
-    must(atomic_load(&b.failed) == 0 || b.status != WEFT_OK);
+    must(atomic_load(&b.failed) == 0 || b.why.status != WEFT_OK);
     wf_rows_block_end(&b);
     free(call.rows.at);
 }

@@ -26,8 +26,7 @@ typedef struct move_state {
     uint64_t end;
     uint64_t local; /* the next row of this rank's storage */
     uint64_t local_end;
-    weft_status status; /* the first failure, and why */
-    char why[WF_DETAIL_MAX];
+    wf_failure first;
 } move_state;
 
 /* --- the share of a rank ------------------------------------------------- */
@@ -113,10 +112,7 @@ static bool take_piece(move_state *s, uint64_t *at, size_t *n)
 static void note_failure(move_state *s, weft_status status)
 {
     pthread_mutex_lock(&s->lock);
-    if (s->status == WEFT_OK) {
-        s->status = status;
-        memcpy(s->why, weft_error_detail(), sizeof(s->why));
-    }
+    wf_failure_note(&s->first, status);
     pthread_mutex_unlock(&s->lock);
     atomic_store(&s->stop, true);
 }
@@ -226,8 +222,8 @@ weft_status wf_file_move_run(const wf_file_move *move)
         pthread_join(helper[i], NULL);
     }
     pthread_mutex_destroy(&s.lock);
-    if (s.status != WEFT_OK) {
-        return wf_fail(s.status, "%s", s.why);
+    if (s.first.status != WEFT_OK) {
+        return wf_failure_again(&s.first);
     }
     if (report) {
         move->options->progress(move->options->progress_ctx, s.total, s.total);

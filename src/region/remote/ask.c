@@ -20,8 +20,7 @@ static weft_world *world_of(const wf_rows_block *b)
 static void block_fail(wf_rows_block *b, weft_status st)
 {
     if (atomic_load(&b->failed) == 0) {
-        b->status = st;
-        snprintf(b->text, sizeof(b->text), "%s", weft_error_detail());
+        b->why = wf_failure_of(st);
         atomic_store(&b->failed, 1);
     }
 }

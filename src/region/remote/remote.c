@@ -347,16 +347,14 @@ static weft_status run_block(const wf_rows_call *call, uint64_t base,
 static weft_status check_bounds(const wf_rows_call *call)
 {
     wf_rows_call alone = *call;
-    char why[WF_DETAIL_MAX];
     bool left_out;
 
     alone.table.region = NULL; /* it would count all rows as mapped ones */
     if (wf_rows_survey(&alone, &left_out) == WEFT_OK) {
         return WEFT_OK;
     }
-    memcpy(why, weft_error_detail(), sizeof(why));
     return wf_fail(WEFT_ERR_INVALID, "rank %u: %s", call->table.region->rank,
-                   why);
+                   weft_error_detail());
 }
 
 weft_status wf_rows_remote(const wf_rows_call *call)

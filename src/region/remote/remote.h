@@ -109,8 +109,7 @@ typedef struct wf_rows_block {
     _Atomic uint32_t unfinished; /* targets; all are there at 0 */
     _Atomic uint32_t failed;
     _Atomic uint32_t moved; /* counts up whenever something came */
-    weft_status status;
-    char text[WF_DETAIL_MAX];
+    wf_failure why;         /* it failed */
 } wf_rows_block;
 
 /* Let others ask for the rows that this rank maps; collective, as the last step

@@ -100,6 +100,6 @@ weft_status wf_rows_block_wait(wf_rows_block *b)
     /* A thread of ours may have gone to sleep because this one was driving. */
     wf_board_ring(region->own);
     return st == WEFT_OK && atomic_load(&b->failed) != 0
-               ? wf_fail(b->status, "%s", b->text)
+               ? wf_failure_again(&b->why)
                : st;
 }
