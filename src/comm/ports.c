@@ -279,12 +279,6 @@ static uint64_t flush_moved(const wf_goal *g)
     return g->world->news;
 }
 
-static void flush_name(const wf_goal *g, char *text, size_t room)
-{
-    (void)g;
-    snprintf(text, room, "the last messages before leaving the job");
-}
-
 static weft_status flush_look(wf_wait *w)
 {
     weft_world *world = w->goal.world;
@@ -301,9 +295,12 @@ static weft_status flush_look(wf_wait *w)
  * not read keeps this rank for a moment only. */
 static void flush(weft_world *world)
 {
-    static const wf_goal_kind kind = {.name = flush_name, .moved = flush_moved};
+    static const wf_goal_kind kind = {.moved = flush_moved};
     static const _Atomic uint64_t moment_ns = WF_SEC;
-    wf_goal goal = {.kind = &kind, .world = world, .timeout_ns = &moment_ns};
+    wf_goal goal = {.kind = &kind,
+                    .what = "the last messages before leaving the job",
+                    .world = world,
+                    .timeout_ns = &moment_ns};
     wf_wait w;
 
     wf_wait_begin(&w, &goal, true);

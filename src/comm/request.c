@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "comm/request.h"
 
-#include <stdio.h>
-
 #include "base/alloc.h"
 #include "comm/wait.h"
 
@@ -75,12 +73,6 @@ static weft_status request_look(wf_wait *w)
     return request_done(r) ? WEFT_OK : WF_PENDING;
 }
 
-static void request_name(const wf_goal *g, char *text, size_t room)
-{
-    (void)g;
-    snprintf(text, room, "a request");
-}
-
 /* Whoever drives sees to the deadline of the operation. This wait ends before
  * it at the caller's own bound, which breaks nothing. If the caller was
  * interrupted, the request fails with the communicator. */
@@ -97,8 +89,7 @@ static weft_status request_fail(const wf_goal *g, weft_status why)
 
 static weft_status wait_for(weft_request *r, double seconds)
 {
-    static const wf_goal_kind kind = {.name = request_name,
-                                      .fail = request_fail};
+    static const wf_goal_kind kind = {.fail = request_fail};
     wf_goal goal = wf_op_goal(r->op);
     bool bounded = seconds > 0 && seconds < 1e9;
     _Atomic uint64_t bound_ns = bounded ? (uint64_t)(seconds * 1e9) : 0;
@@ -106,6 +97,7 @@ static weft_status wait_for(weft_request *r, double seconds)
 
     goal.kind = &kind;
     goal.ctx = r;
+    goal.what = "a request";
     /* Who set a bound comes back soon enough by itself. */
     goal.timeout_ns = bounded ? &bound_ns : NULL;
     goal.interrupt = bounded ? NULL : goal.interrupt;

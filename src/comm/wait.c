@@ -26,6 +26,15 @@ static void last_act(const wf_goal *g, uint32_t rank, char *text, size_t room)
              shown);
 }
 
+static void goal_name(const wf_goal *g, char *text, size_t room)
+{
+    if (g->what != NULL) {
+        snprintf(text, room, "%s", g->what);
+    } else {
+        g->kind->name(g, text, room);
+    }
+}
+
 static weft_status timed_out(const wf_goal *g, uint64_t waited_ns)
 {
     const wf_host *host = g->world->host;
@@ -34,7 +43,7 @@ static weft_status timed_out(const wf_goal *g, uint64_t waited_ns)
     const char *before = ", waiting for";
     size_t n;
 
-    g->kind->name(g, name, sizeof(name));
+    goal_name(g, name, sizeof(name));
     n = (size_t)snprintf(text, sizeof(text),
                          "rank %u: no progress for %.3g s in %s", g->rank,
                          (double)waited_ns / 1e9, name);
@@ -216,7 +225,7 @@ static weft_status wait_ask(wf_wait *w, uint64_t now)
     if (wf_interrupt_check(g->interrupt) == WEFT_OK) {
         return WEFT_OK;
     }
-    g->kind->name(g, name, sizeof(name));
+    goal_name(g, name, sizeof(name));
     return goal_fail(g, wf_fail(WEFT_ERR_ABORTED, "rank %u: interrupted in %s",
                                 g->rank, name));
 }

@@ -31,7 +31,7 @@ typedef struct wf_goal wf_goal;
 
 /* Each of these is optional, and none is called while a wait only polls. */
 typedef struct wf_goal_kind {
-    /* Its name in errors: "a barrier of a region". */
+    /* Writes what it is called in errors, unless wf_goal.what says so. */
     void (*name)(const wf_goal *goal, char *text, size_t room);
     /* Counts up whenever something happened for it. */
     uint64_t (*moved)(const wf_goal *goal);
@@ -50,6 +50,7 @@ typedef struct wf_goal_kind {
 struct wf_goal {
     const wf_goal_kind *kind;
     void *ctx;
+    const char *what; /* its name in errors: "a barrier of a region" */
     weft_world *world;
     /* Who takes part, as a communicator or a region numbers them. */
     uint32_t rank; /* this one */

@@ -236,7 +236,7 @@ weft_status wf_region_await(wf_region_wait *w, uint64_t deadline_ns);
 weft_status wf_region_check_peers(wf_region_wait *w);
 /* What the ranks of the region take part in, as a goal of comm/wait.h. */
 wf_goal wf_region_goal(weft_region *region, const wf_goal_kind *kind, void *ctx,
-                       const _Atomic uint64_t *timeout_ns);
+                       const char *what, const _Atomic uint64_t *timeout_ns);
 
 /* The deadline `seconds` from now; `fallback_ns` from now if that is NaN or not
  * greater than 0. */

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting for words in the control segment, by comm/wait.h. */
-#include <stdio.h>
-
-#include "base/time.h"
 #include "comm/wait.h"
+#include "base/time.h"
 #include "region/region.h"
 
 #define LONGEST_S 1e9
@@ -31,13 +29,6 @@ weft_status wf_region_here(const weft_region *region)
                        "memory is valid, but ranks cannot wait");
     }
     return WEFT_OK;
-}
-
-static void wait_name(const wf_goal *g, char *text, size_t room)
-{
-    const wf_region_wait *w = g->ctx;
-
-    snprintf(text, room, "%s", w->what);
 }
 
 static weft_status wait_check(const wf_goal *g)
@@ -92,10 +83,11 @@ static weft_status wait_look(wf_wait *w)
 }
 
 wf_goal wf_region_goal(weft_region *region, const wf_goal_kind *kind, void *ctx,
-                       const _Atomic uint64_t *timeout_ns)
+                       const char *what, const _Atomic uint64_t *timeout_ns)
 {
     return (wf_goal){.kind = kind,
                      .ctx = ctx,
+                     .what = what,
                      .world = region->world,
                      .rank = region->rank,
                      .ranks = region->ranks,
@@ -104,8 +96,7 @@ wf_goal wf_region_goal(weft_region *region, const wf_goal_kind *kind, void *ctx,
                      .interrupt = &region->world->host->interrupt};
 }
 
-static const wf_goal_kind wait_kind = {.name = wait_name,
-                                       .check = wait_check,
+static const wf_goal_kind wait_kind = {.check = wait_check,
                                        .gone = wait_gone,
                                        .awaits = wait_awaits,
                                        .fail = wait_fail};
@@ -113,7 +104,8 @@ static const wf_goal_kind wait_kind = {.name = wait_name,
 weft_status wf_region_await(wf_region_wait *of, uint64_t deadline_ns)
 {
     _Atomic uint64_t left_ns = wf_ns_until(deadline_ns);
-    wf_goal goal = wf_region_goal(of->region, &wait_kind, of, &left_ns);
+    wf_goal goal =
+        wf_region_goal(of->region, &wait_kind, of, of->what, &left_ns);
     wf_wait w;
 
     wf_wait_begin(&w, &goal, false);
@@ -122,7 +114,7 @@ weft_status wf_region_await(wf_region_wait *of, uint64_t deadline_ns)
 
 weft_status wf_region_check_peers(wf_region_wait *of)
 {
-    wf_goal goal = wf_region_goal(of->region, &wait_kind, of, NULL);
+    wf_goal goal = wf_region_goal(of->region, &wait_kind, of, of->what, NULL);
 
     return wf_goal_check_peers(&goal);
 }

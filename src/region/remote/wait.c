@@ -2,8 +2,6 @@
 /* Waiting for answers, by comm/wait.h; the deadline counts from the last one.
  * Meanwhile the caller also answers the questions of others, in place of the
  * rank's server. */
-#include <stdio.h>
-
 #include "comm/drive.h"
 #include "region/remote/remote.h"
 
@@ -21,12 +19,6 @@ static weft_status block_look(wf_wait *w)
         wf_wait_drive(w);
     }
     return is_over(b) ? WEFT_OK : WF_PENDING;
-}
-
-static void block_name(const wf_goal *g, char *text, size_t room)
-{
-    (void)g;
-    snprintf(text, room, "rows of a region");
 }
 
 static uint64_t block_moved(const wf_goal *g)
@@ -81,13 +73,13 @@ static weft_status block_gone(const wf_goal *g, uint32_t rank)
 
 weft_status wf_rows_block_wait(wf_rows_block *b)
 {
-    static const wf_goal_kind kind = {.name = block_name,
-                                      .moved = block_moved,
+    static const wf_goal_kind kind = {.moved = block_moved,
                                       .check = block_check,
                                       .gone = block_gone,
                                       .awaits = block_awaits};
     weft_region *region = b->call->table.region;
-    wf_goal goal = wf_region_goal(region, &kind, b, &region->timeout_ns);
+    wf_goal goal = wf_region_goal(region, &kind, b, "rows of a region",
+                                  &region->timeout_ns);
     wf_wait w;
     weft_status st;
 
