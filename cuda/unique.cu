@@ -132,12 +132,29 @@ template <typename T> int launch(const SumArgs &args, cudaStream_t stream)
     return last_error();
 }
 
+/* What does not lie in scratch memory. */
+SumArgs args_of(const wf_cuda_unique_call *call)
+{
+    SumArgs args = {};
+
+    args.grads = {static_cast<char *>(call->grads.at), call->grads.pitch};
+    args.sums = {reinterpret_cast<char *>(call->out_grads), call->out_pitch};
+    args.ids = {call->ids.at, nullptr, call->ids.type == WEFT_I64};
+    args.ids_n = call->ids.n;
+    /* A width of 0 has no chunks to deal out, but its ids count. */
+    args.grid =
+        row_grid_of(call->width == 0 ? 0 : call->ids.n,
+                    call->width == 0 ? 1 : uint32_t(call->width), kThreads);
+    args.out_ids = call->out_ids;
+    args.out_count = reinterpret_cast<unsigned long long *>(call->out_count);
+    return args;
+}
+
 } // namespace
 
 int unique(const wf_cuda_unique_call *call)
 {
     const uint64_t n = call->ids.n;
-    SumArgs args = {};
     StreamState *state;
     int error = stream_state(call->stream, &state);
 
@@ -160,16 +177,7 @@ int unique(const wf_cuda_unique_call *call)
     if (error != 0) {
         return error;
     }
-    args.grads = {static_cast<char *>(call->grads.at), call->grads.pitch};
-    args.sums = {reinterpret_cast<char *>(call->out_grads), call->out_pitch};
-    args.ids = {call->ids.at, nullptr, call->ids.type == WEFT_I64};
-    args.ids_n = n;
-    /* A width of 0 has no chunks to deal out, but its ids count. */
-    args.grid =
-        row_grid_of(call->width == 0 ? 0 : n,
-                    call->width == 0 ? 1 : uint32_t(call->width), kThreads);
-    args.out_ids = call->out_ids;
-    args.out_count = reinterpret_cast<unsigned long long *>(call->out_count);
+    SumArgs args = args_of(call);
     error = find_runs(args.ids, bounds, n, scratch, state->stream, &args.runs);
     args.long_runs = scratch.take<uint32_t>(long_most);
     args.long_count = scratch.take<uint32_t>(1);
