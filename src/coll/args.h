@@ -6,23 +6,7 @@
 
 #include "base/status.h"
 #include "coll/engine.h"
-
-/* Both forms of a public call: weft_NAME returns when it is complete,
- * weft_iNAME returns a request. PARAMS are its parameters behind `comm`; RUN is
- * the expression that runs it, with `out`, which is NULL in the first form. */
-#define WF_FORMS(name, params, run)                                            \
-    weft_status weft_##name(weft_comm *comm, WF_LIST params)                   \
-    {                                                                          \
-        weft_request **out = NULL;                                             \
-                                                                               \
-        return run;                                                            \
-    }                                                                          \
-    weft_status weft_i##name(weft_comm *comm, WF_LIST params,                  \
-                             weft_request **out)                               \
-    {                                                                          \
-        return out != NULL ? run : wf_fail(WEFT_ERR_INVALID, "out is NULL");   \
-    }
-#define WF_LIST(...) __VA_ARGS__
+#include "comm/request.h"
 
 /* A buffer of `n` elements; `*bytes` becomes its length. */
 static inline weft_status wf_args_buffer(const weft_comm *comm, const void *buf,

@@ -108,6 +108,16 @@ static inline weft_status wf_comm_check(weft_comm *comm)
     return __builtin_expect(bad, 0) ? wf_comm_refuse(comm) : WEFT_OK;
 }
 
+/* Is there such a member? WEFT_ERR_INVALID if not. */
+static inline weft_status wf_comm_check_rank(const weft_comm *comm,
+                                             uint32_t rank)
+{
+    return rank < comm->size
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_INVALID, "rank %u is out of range (size %u)",
+                         rank, comm->size);
+}
+
 /* Break it here and on all other members. Returns the first reason. */
 weft_status wf_comm_break(weft_comm *comm, weft_status status,
                           const char *text);

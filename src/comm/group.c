@@ -273,10 +273,10 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
                        n, comm->size);
     }
     for (size_t i = 0; i < n; i++) {
-        if (ranks[i] >= comm->size) {
-            return wf_fail(WEFT_ERR_INVALID,
-                           "rank %u is out of range (size %u)", ranks[i],
-                           comm->size);
+        weft_status st = wf_comm_check_rank(comm, ranks[i]);
+
+        if (st != WEFT_OK) {
+            return st;
         }
         for (size_t j = 0; j < i; j++) {
             if (ranks[j] == ranks[i]) {

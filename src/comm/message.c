@@ -170,15 +170,6 @@ static void message_drop(wf_op *op)
 
 /* --- the calls ----------------------------------------------------------- */
 
-static weft_status check_peer(const weft_comm *comm, uint32_t rank)
-{
-    if (rank >= comm->size) {
-        return wf_fail(WEFT_ERR_INVALID, "rank %u is out of range (size %u)",
-                       rank, comm->size);
-    }
-    return WEFT_OK;
-}
-
 static weft_status check_buffer(const void *buf, size_t n)
 {
     if (buf == NULL && n > 0) {
@@ -204,7 +195,7 @@ static weft_status message_to(message_op *m, const void *buf, size_t n,
                               uint32_t to, uint32_t tag)
 {
     weft_comm *comm = m->op.comm;
-    weft_status st = check_peer(comm, to);
+    weft_status st = wf_comm_check_rank(comm, to);
 
     if (st == WEFT_OK) {
         st = check_buffer(buf, n);
@@ -232,7 +223,8 @@ static weft_status message_from(message_op *m, void *buf, size_t room,
                                 weft_message_info *info)
 {
     weft_comm *comm = m->op.comm;
-    weft_status st = from == WEFT_ANY_SOURCE ? WEFT_OK : check_peer(comm, from);
+    weft_status st =
+        from == WEFT_ANY_SOURCE ? WEFT_OK : wf_comm_check_rank(comm, from);
 
     if (st == WEFT_OK) {
         st = check_buffer(buf, room);
@@ -263,12 +255,8 @@ static weft_status message_run(message_op *m)
 static weft_status message_submit(const message_op *m, weft_request **out)
 {
     weft_request *r = NULL;
-    weft_status st;
+    weft_status st = wf_comm_check(m->op.comm);
 
-    if (out == NULL) {
-        return wf_fail(WEFT_ERR_INVALID, "out is NULL");
-    }
-    st = wf_comm_check(m->op.comm);
     if (st == WEFT_OK) {
         st = wf_request_create(m->op.comm, sizeof(*m), &r);
     }
@@ -281,94 +269,66 @@ static weft_status message_submit(const message_op *m, weft_request **out)
     return WEFT_OK;
 }
 
-static weft_status send_init(message_op *m, weft_comm *comm, const void *buf,
-                             size_t n, uint32_t to, uint32_t tag)
+/* To its end if `out` is NULL, else behind a request. */
+static weft_status message_finish(message_op *m, weft_request **out)
 {
-    weft_status st = message_init(m, comm, WF_CALL_SEND, to, n);
-
-    return st == WEFT_OK ? message_to(m, buf, n, to, tag) : st;
+    return out == NULL ? message_run(m) : message_submit(m, out);
 }
 
-weft_status weft_send(weft_comm *comm, const void *buf, size_t n, uint32_t to,
-                      uint32_t tag)
+static weft_status send_one(weft_comm *comm, const void *buf, size_t n,
+                            uint32_t to, uint32_t tag, weft_request **out)
 {
     message_op m;
-    weft_status st = send_init(&m, comm, buf, n, to, tag);
-
-    return st == WEFT_OK ? message_run(&m) : st;
-}
-
-weft_status weft_isend(weft_comm *comm, const void *buf, size_t n, uint32_t to,
-                       uint32_t tag, weft_request **out)
-{
-    message_op m;
-    weft_status st = send_init(&m, comm, buf, n, to, tag);
-
-    return st == WEFT_OK ? message_submit(&m, out) : st;
-}
-
-static weft_status recv_init(message_op *m, weft_comm *comm, void *buf,
-                             size_t room, uint32_t from, uint32_t tag,
-                             weft_message_info *info)
-{
-    weft_status st = message_init(m, comm, WF_CALL_RECV, from, room);
-
-    return st == WEFT_OK ? message_from(m, buf, room, from, tag, info) : st;
-}
-
-weft_status weft_recv(weft_comm *comm, void *buf, size_t room, uint32_t from,
-                      uint32_t tag, weft_message_info *info)
-{
-    message_op m;
-    weft_status st = recv_init(&m, comm, buf, room, from, tag, info);
-
-    return st == WEFT_OK ? message_run(&m) : st;
-}
-
-weft_status weft_irecv(weft_comm *comm, void *buf, size_t room, uint32_t from,
-                       uint32_t tag, weft_message_info *info,
-                       weft_request **out)
-{
-    message_op m;
-    weft_status st = recv_init(&m, comm, buf, room, from, tag, info);
-
-    return st == WEFT_OK ? message_submit(&m, out) : st;
-}
-
-static weft_status both_init(message_op *m, weft_comm *comm, const void *src,
-                             size_t n, uint32_t to, uint32_t send_tag,
-                             void *dst, size_t room, uint32_t from,
-                             uint32_t recv_tag, weft_message_info *info)
-{
-    weft_status st = message_init(m, comm, WF_CALL_SENDRECV, from, n);
+    weft_status st = message_init(&m, comm, WF_CALL_SEND, to, n);
 
     if (st == WEFT_OK) {
-        st = message_to(m, src, n, to, send_tag);
+        st = message_to(&m, buf, n, to, tag);
     }
-    return st == WEFT_OK ? message_from(m, dst, room, from, recv_tag, info)
-                         : st;
+    return st == WEFT_OK ? message_finish(&m, out) : st;
 }
 
-weft_status weft_sendrecv(weft_comm *comm, const void *src, size_t n,
-                          uint32_t to, uint32_t send_tag, void *dst,
-                          size_t room, uint32_t from, uint32_t recv_tag,
-                          weft_message_info *info)
+WF_FORMS(send, (const void *buf, size_t n, uint32_t to, uint32_t tag),
+         send_one(comm, buf, n, to, tag, out))
+
+static weft_status receive_one(weft_comm *comm, void *buf, size_t room,
+                               uint32_t from, uint32_t tag,
+                               weft_message_info *info, weft_request **out)
 {
     message_op m;
-    weft_status st = both_init(&m, comm, src, n, to, send_tag, dst, room, from,
-                               recv_tag, info);
+    weft_status st = message_init(&m, comm, WF_CALL_RECV, from, room);
 
-    return st == WEFT_OK ? message_run(&m) : st;
+    if (st == WEFT_OK) {
+        st = message_from(&m, buf, room, from, tag, info);
+    }
+    return st == WEFT_OK ? message_finish(&m, out) : st;
 }
 
-weft_status weft_isendrecv(weft_comm *comm, const void *src, size_t n,
-                           uint32_t to, uint32_t send_tag, void *dst,
-                           size_t room, uint32_t from, uint32_t recv_tag,
-                           weft_message_info *info, weft_request **out)
+WF_FORMS(recv,
+         (void *buf, size_t room, uint32_t from, uint32_t tag,
+          weft_message_info *info),
+         receive_one(comm, buf, room, from, tag, info, out))
+
+static weft_status send_and_receive(weft_comm *comm, const void *src, size_t n,
+                                    uint32_t to, uint32_t send_tag, void *dst,
+                                    size_t room, uint32_t from,
+                                    uint32_t recv_tag, weft_message_info *info,
+                                    weft_request **out)
 {
     message_op m;
-    weft_status st = both_init(&m, comm, src, n, to, send_tag, dst, room, from,
-                               recv_tag, info);
+    weft_status st = message_init(&m, comm, WF_CALL_SENDRECV, from, n);
 
-    return st == WEFT_OK ? message_submit(&m, out) : st;
+    if (st == WEFT_OK) {
+        st = message_to(&m, src, n, to, send_tag);
+    }
+    if (st == WEFT_OK) {
+        st = message_from(&m, dst, room, from, recv_tag, info);
+    }
+    return st == WEFT_OK ? message_finish(&m, out) : st;
 }
+
+WF_FORMS(sendrecv,
+         (const void *src, size_t n, uint32_t to, uint32_t send_tag, void *dst,
+          size_t room, uint32_t from, uint32_t recv_tag,
+          weft_message_info *info),
+         send_and_receive(comm, src, n, to, send_tag, dst, room, from, recv_tag,
+                          info, out))

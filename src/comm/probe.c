@@ -38,9 +38,8 @@ static weft_status probe_init(probe_op *p, weft_comm *comm, uint32_t from,
     if (comm == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
     }
-    if (from != WEFT_ANY_SOURCE && from >= comm->size) {
-        return wf_fail(WEFT_ERR_INVALID, "rank %u is out of range (size %u)",
-                       from, comm->size);
+    if (from != WEFT_ANY_SOURCE && wf_comm_check_rank(comm, from) != WEFT_OK) {
+        return WEFT_ERR_INVALID;
     }
     *p = (probe_op){.op = {.comm = comm,
                            .step = probe_step,

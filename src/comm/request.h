@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests: what the caller has of an operation that is pending. */
+/* Requests: what the caller has of an operation that is pending; and public
+ * calls that may return one. */
 #ifndef WF_COMM_REQUEST_H
 #define WF_COMM_REQUEST_H
 
@@ -30,5 +31,22 @@ struct weft_request {
 /* A request with room for an operation of `op_bytes`, all zero. */
 weft_status wf_request_create(weft_comm *comm, size_t op_bytes,
                               weft_request **out);
+
+/* Both forms of a public call: weft_NAME returns when it is complete,
+ * weft_iNAME returns a request. PARAMS are its parameters behind `comm`; RUN is
+ * the expression that runs it, with `out`, which is NULL in the first form. */
+#define WF_FORMS(name, params, run)                                            \
+    weft_status weft_##name(weft_comm *comm, WF_LIST params)                   \
+    {                                                                          \
+        weft_request **out = NULL;                                             \
+                                                                               \
+        return run;                                                            \
+    }                                                                          \
+    weft_status weft_i##name(weft_comm *comm, WF_LIST params,                  \
+                             weft_request **out)                               \
+    {                                                                          \
+        return out != NULL ? run : wf_fail(WEFT_ERR_INVALID, "out is NULL");   \
+    }
+#define WF_LIST(...) __VA_ARGS__
 
 #endif
