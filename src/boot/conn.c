@@ -150,7 +150,7 @@ weft_status wf_conn_peer(int fd, pid_t *pid, uid_t *uid)
     socklen_t n = sizeof(cred);
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &n) != 0) {
-        return wf_fail_errno("SO_PEERCRED of a boot connection");
+        return wf_fail_errno("SO_PEERCRED of a socket");
     }
     *pid = cred.pid;
     *uid = cred.uid;

@@ -18,18 +18,6 @@ typedef struct wire_head {
 _Static_assert(sizeof(wire_head) == 20, "layout");
 _Static_assert(sizeof(wf_wire_hello) == 8, "layout");
 
-static bool wire_status_known(int32_t status)
-{
-    switch (status) {
-#define KNOWN(name, number, text) case number:
-        WEFT_STATUS_TABLE(KNOWN)
-#undef KNOWN
-        return true;
-    default:
-        return false;
-    }
-}
-
 /* Are the lengths and the status those that this kind of message has? */
 static bool wire_head_fits(const wire_head *h)
 {
@@ -50,7 +38,8 @@ static bool wire_head_fits(const wire_head *h)
         return h->key_n == 0 && h->value_n == 0 && plain;
     case WF_WIRE_ACK:
     case WF_WIRE_VALUE:
-        return h->key_n == 0 && wire_status_known(h->status);
+        return h->key_n == 0 &&
+               (int32_t)wf_status_parse(h->status) == h->status;
     default:
         return false;
     }

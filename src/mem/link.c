@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "base/time.h"
+#include "boot/conn.h"
 
 #define HEADER_BYTES offsetof(wf_packet, data)
 
@@ -54,18 +55,15 @@ weft_status wf_link_listen(const uint64_t name[2], int *out)
 
 static weft_status check_user(int fd)
 {
-    struct ucred peer;
-    socklen_t n = sizeof(peer);
+    pid_t pid;
+    uid_t user;
+    weft_status st = wf_conn_peer(fd, &pid, &user);
 
-    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &n) != 0) {
-        return wf_fail_errno("SO_PEERCRED of a socket");
-    }
-    if (peer.uid != geteuid()) {
-        return wf_fail(WEFT_ERR_DENIED,
-                       "user %u tried to join a job of user %u",
-                       (unsigned)peer.uid, (unsigned)geteuid());
-    }
-    return WEFT_OK;
+    return st != WEFT_OK || user == geteuid()
+               ? st
+               : wf_fail(WEFT_ERR_DENIED,
+                         "user %u tried to join a job of user %u",
+                         (unsigned)user, (unsigned)geteuid());
 }
 
 weft_status wf_link_connect(const uint64_t name[2], int *out)

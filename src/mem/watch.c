@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "boot/conn.h"
 #include "mem/mailbox.h"
 
 /* How often the thread asks for memory that it lacks. */
@@ -157,13 +157,13 @@ static void open_pidfds(wf_watch *w)
     wf_host *h = w->host;
 
     for (uint32_t i = 0; i < h->count; i++) {
-        struct ucred peer;
-        socklen_t n = sizeof(peer);
+        pid_t pid;
+        uid_t user;
 
         if (h->link[i] >= 0 &&
-            getsockopt(h->link[i], SOL_SOCKET, SO_PEERCRED, &peer, &n) == 0 &&
-            peer.pid > 0 && peer.pid != getpid()) {
-            w->pidfd[i] = (int)syscall(SYS_pidfd_open, peer.pid, 0);
+            wf_conn_peer(h->link[i], &pid, &user) == WEFT_OK && pid > 0 &&
+            pid != getpid()) {
+            w->pidfd[i] = (int)syscall(SYS_pidfd_open, pid, 0);
         }
     }
 }

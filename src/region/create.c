@@ -290,10 +290,9 @@ static weft_status agree(weft_comm *comm, uint64_t deadline, uint32_t *sequence)
 {
     wf_call call = {.kind = WF_CALL_REGION};
     uint64_t usual = comm->timeout_ns;
-    uint64_t now = wf_now_ns();
     weft_status st;
 
-    comm->timeout_ns = deadline > now ? deadline - now : 1;
+    comm->timeout_ns = wf_ns_until(deadline);
     st = wf_coll_agree(comm, &call, sequence);
     comm->timeout_ns = usual;
     return st;

@@ -82,7 +82,7 @@ static int64_t row_at(const wf_rows_block *b, uint32_t number)
     const wf_rows_call *call = b->call;
     uint64_t at = b->base + (uint64_t)b->order[number];
 
-    return (int64_t)call->table.first + wf_rows_id(&call->ids, at);
+    return (int64_t)call->table.first + wf_id_at(&call->ids, at);
 }
 
 /* The numbers of the rows and, to write, the rows; returns the bytes. */

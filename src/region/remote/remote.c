@@ -233,7 +233,7 @@ static tally sort_out(const wf_rows_call *call, uint64_t base, uint32_t n,
 
     memset(s->count, 0, region->ranks * sizeof(*s->count));
     for (uint32_t i = 0; i < n; i++) {
-        uint64_t id = (uint64_t)wf_rows_id(&call->ids, base + i);
+        uint64_t id = (uint64_t)wf_id_at(&call->ids, base + i);
         uint32_t owner;
 
         s->here[i] = -1;

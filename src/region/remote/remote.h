@@ -136,10 +136,4 @@ void wf_rows_block_end(wf_rows_block *block);
 /* Wait until it is over: WEFT_OK, or why it failed. */
 weft_status wf_rows_block_wait(wf_rows_block *block);
 
-static inline int64_t wf_rows_id(const weft_ids *ids, uint64_t i)
-{
-    return ids->type == WEFT_I64 ? ((const int64_t *)ids->at)[i]
-                                 : ((const int32_t *)ids->at)[i];
-}
-
 #endif
