@@ -26,6 +26,15 @@ static inline uint64_t wf_ns_until(uint64_t deadline)
     return deadline > now ? deadline - now : 1;
 }
 
+/* A timeout in seconds, of which more than 30 years are 30, so that no clock
+ * overflows; `fallback_ns` if it is NaN or not greater than 0. */
+static inline uint64_t wf_timeout_ns(double seconds, uint64_t fallback_ns)
+{
+    return !(seconds > 0)  ? fallback_ns
+           : seconds < 1e9 ? (uint64_t)(seconds * 1e9)
+                           : (uint64_t)1e18;
+}
+
 /* Milliseconds until `deadline`, rounded up, for poll(); at most 1 h. */
 static inline int wf_ms_until(uint64_t deadline)
 {

@@ -238,8 +238,7 @@ weft_status wf_region_check_peers(wf_region_wait *w);
 wf_goal wf_region_goal(weft_region *region, const wf_goal_kind *kind, void *ctx,
                        const char *what, const _Atomic uint64_t *timeout_ns);
 
-/* The deadline `seconds` from now; `fallback_ns` from now if that is NaN or not
- * greater than 0. */
+/* The deadline of a timeout that begins now, see wf_timeout_ns. */
 uint64_t wf_region_deadline(double seconds, uint64_t fallback_ns);
 
 /* Arguments that must be equal on all ranks, as they are exchanged. */

@@ -4,16 +4,9 @@
 #include "base/time.h"
 #include "region/region.h"
 
-#define LONGEST_S 1e9
-
 uint64_t wf_region_deadline(double seconds, uint64_t fallback_ns)
 {
-    /* Written so that not-a-number means the fallback, too. */
-    uint64_t ns = !(seconds > 0)        ? fallback_ns
-                  : seconds < LONGEST_S ? (uint64_t)(seconds * 1e9)
-                                        : (uint64_t)(LONGEST_S * 1e9);
-
-    return wf_now_ns() + ns;
+    return wf_now_ns() + wf_timeout_ns(seconds, fallback_ns);
 }
 
 weft_status wf_region_here(const weft_region *region)

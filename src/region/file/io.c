@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/crc32c.h"
 #include "base/fd.h"
 #include "base/status.h"
 
@@ -170,6 +171,25 @@ weft_status wf_file_write_header(const wf_file *file, wf_file_header *header)
     wf_file_seal(header);
     st = wf_file_write(file, 0, header, sizeof(*header));
     return st == WEFT_OK ? wf_file_flush(file) : st;
+}
+
+weft_status wf_file_write_parts(const wf_file *file, wf_file_header *header,
+                                const wf_partition *part)
+{
+    size_t bytes = (size_t)header->parts * sizeof(uint64_t);
+    uint64_t *rows = wf_alloc(bytes);
+    weft_status st;
+
+    if (rows == NULL) {
+        return wf_fail_nomem("the list of %" PRIu32 " parts", header->parts);
+    }
+    for (uint32_t r = 0; r < header->parts; r++) {
+        rows[r] = wf_partition_rows_of(part, r);
+    }
+    header->parts_crc = wf_crc32c(0, rows, bytes);
+    st = wf_file_write(file, header->parts_at, rows, bytes);
+    wf_free(rows);
+    return st;
 }
 
 weft_status wf_file_mark_dirty(const wf_file *file,

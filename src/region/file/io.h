@@ -9,6 +9,7 @@
 
 #include "region/file/format.h"
 #include "region/file/npy.h"
+#include "region/partition.h"
 
 /* The alignment of offset, length and address that O_DIRECT needs. */
 #define WF_FILE_DIRECT_UNIT 4096u
@@ -38,6 +39,10 @@ weft_status wf_file_flush(const wf_file *file);
 
 /* Write the header, with the CRC of it, and bring the file to the disk. */
 weft_status wf_file_write_header(const wf_file *file, wf_file_header *header);
+
+/* Write how many rows each rank has, and note their CRC in the header. */
+weft_status wf_file_write_parts(const wf_file *file, wf_file_header *header,
+                                const wf_partition *part);
 
 /* Like wf_file_write_header, with the flag DIRTY: before the table, or anything
  * that it has checksums of, is written. */

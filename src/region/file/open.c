@@ -183,16 +183,8 @@ static uint32_t crc_of_zeros(uint64_t n)
 static weft_status publish(const weft_region *region, wf_temp *temp, opened *o)
 {
     wf_file_header *h = &o->header;
-    weft_status st = WEFT_OK;
+    weft_status st = wf_file_write_parts(&temp->file, h, &region->part);
 
-    h->parts_crc = 0;
-    for (uint32_t r = 0; st == WEFT_OK && r < h->parts; r++) {
-        uint64_t rows = wf_partition_rows_of(&region->part, r);
-
-        h->parts_crc = wf_crc32c(h->parts_crc, &rows, sizeof(rows));
-        st = wf_file_write(&temp->file, h->parts_at + 8 * (uint64_t)r, &rows,
-                           sizeof(rows));
-    }
     h->table_crc = crc_of_zeros(4 * h->blocks);
     if (st == WEFT_OK) {
         st = wf_file_write_header(&temp->file, h);

@@ -2,9 +2,6 @@
 /* Saving: every rank writes its rows into one new file, rank 0 writes what is
  * said about them, and then gives the file its name. Whoever fails, all fail,
  * and the old file is as it was. */
-#include <inttypes.h>
-
-#include "base/alloc.h"
 #include "base/crc32c.h"
 #include "base/status.h"
 #include "region/file/agree.h"
@@ -68,42 +65,19 @@ static weft_status write_rows(save *s)
     return st == WEFT_OK ? wf_file_flush(&s->temp.file) : st;
 }
 
-static weft_status write_parts(save *s)
-{
-    const wf_partition *p = &s->region->part;
-    size_t bytes = (size_t)s->header.parts * sizeof(uint64_t);
-    uint64_t *rows = wf_alloc(bytes);
-    weft_status st;
-
-    if (rows == NULL) {
-        return wf_fail_nomem("the list of %" PRIu32 " parts", s->header.parts);
-    }
-    for (uint32_t r = 0; r < s->header.parts; r++) {
-        rows[r] = wf_partition_rows_of(p, r);
-    }
-    s->header.parts_crc = wf_crc32c(0, rows, bytes);
-    st = wf_file_write(&s->temp.file, s->header.parts_at, rows, bytes);
-    wf_free(rows);
-    return st;
-}
-
 /* Rank 0: everything else, and the name. */
 static weft_status finish(save *s, const uint32_t *table)
 {
     const wf_file *file = &s->temp.file;
     size_t bytes = (size_t)s->header.blocks * sizeof(*table);
-    weft_status st = write_parts(s);
+    weft_status st = wf_file_write_parts(file, &s->header, &s->region->part);
 
     if (st == WEFT_OK) {
         s->header.table_crc = wf_crc32c(0, table, bytes);
         st = wf_file_write(file, s->header.table_at, table, bytes);
     }
     if (st == WEFT_OK) {
-        wf_file_seal(&s->header);
-        st = wf_file_write(file, 0, &s->header, sizeof(s->header));
-    }
-    if (st == WEFT_OK) {
-        st = wf_file_flush(file);
+        st = wf_file_write_header(file, &s->header);
     }
     return st == WEFT_OK ? wf_temp_publish(&s->temp) : st;
 }
