@@ -29,24 +29,18 @@ weft_status wf_parse_bytes(const char *text, uint64_t *out)
     char *end;
     unsigned long long v;
     const char *unit;
-    unsigned shift = 0;
+    unsigned shift;
 
     errno = 0;
     v = strtoull(text, &end, 10);
-    if (!isdigit((unsigned char)text[0]) || errno != 0) {
+    unit = *end != '\0' ? strchr(units, tolower((unsigned char)*end)) : NULL;
+    if (!isdigit((unsigned char)text[0]) || errno != 0 ||
+        (*end != '\0' && (unit == NULL || end[1] != '\0'))) {
         return wf_fail(WEFT_ERR_INVALID,
                        "'%s' is not a number of bytes (4096, 64K, 2M, 1G)",
                        text);
     }
-    if (*end != '\0') {
-        unit = strchr(units, tolower((unsigned char)*end));
-        if (unit == NULL || *unit == '\0' || end[1] != '\0') {
-            return wf_fail(WEFT_ERR_INVALID,
-                           "'%s' is not a number of bytes (4096, 64K, 2M, 1G)",
-                           text);
-        }
-        shift = 10u * (unsigned)(unit - units + 1);
-    }
+    shift = unit != NULL ? 10u * (unsigned)(unit - units + 1) : 0;
     if (v > (UINT64_MAX >> shift)) {
         return wf_fail(WEFT_ERR_INVALID, "'%s' is too large", text);
     }
@@ -168,16 +162,16 @@ static weft_status parse_text(const char *text, char *field, size_t room)
 }
 
 static weft_status parse_choice(const char *text, void *field,
-                                const char *const *names, uint32_t count,
-                                const char *all)
+                                const char *const *names, uint32_t count)
 {
-    uint32_t i;
+    char all[64] = "";
 
-    for (i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         if (strcmp(text, names[i]) == 0) {
             *(uint32_t *)field = i;
             return WEFT_OK;
         }
+        wf_add_word(all, sizeof(all), names[i]);
     }
     return wf_fail(WEFT_ERR_INVALID, "'%s' is not one of %s", text, all);
 }
@@ -187,15 +181,14 @@ static weft_status parse_log(const char *text, void *field)
     static const char *const names[] = {"error", "warn", "info", "debug",
                                         "trace"};
 
-    return parse_choice(text, field, names, 5,
-                        "error, warn, info, debug, trace");
+    return parse_choice(text, field, names, 5);
 }
 
 static weft_status parse_huge(const char *text, void *field)
 {
     static const char *const names[] = {"off", "thp", "hugetlb"};
 
-    return parse_choice(text, field, names, 3, "off, thp, hugetlb");
+    return parse_choice(text, field, names, 3);
 }
 
 /* A field that `parse` fills in; one that holds a text; and none, for what is

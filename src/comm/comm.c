@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/time.h"
 #include "comm/drive.h"
 #include "comm/ids.h"
 #include "comm/mail.h"
@@ -16,22 +17,21 @@ weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
     weft_comm *comm = wf_zalloc(sizeof(*comm));
 
     if (comm != NULL) {
+        pthread_mutex_init(&comm->lock, NULL);
+        comm->segment.fd = -1;
         comm->member = wf_alloc(size * sizeof(*comm->member));
         comm->entry = wf_alloc(size * sizeof(wf_board_rank *));
     }
     if (comm == NULL || comm->member == NULL || comm->entry == NULL) {
         if (comm != NULL) {
-            wf_free(comm->member);
-            wf_free(comm->entry);
+            wf_comm_free(comm);
         }
-        wf_free(comm);
         return wf_fail_nomem("a communicator of %u ranks", size);
     }
     memcpy(comm->member, members, size * sizeof(*members));
     comm->world = world;
     atomic_store(&comm->users, 1);
     comm->size = size;
-    comm->segment.fd = -1;
     comm->one_node = true;
     wf_requests_init(&comm->ordered);
     wf_requests_init(&comm->loose);
@@ -47,7 +47,6 @@ weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
             comm->one_node = false;
         }
     }
-    pthread_mutex_init(&comm->lock, NULL);
     *out = comm;
     return WEFT_OK;
 }
@@ -173,12 +172,7 @@ uint32_t weft_comm_world_rank(const weft_comm *comm, uint32_t rank)
 
 void weft_comm_set_timeout(weft_comm *comm, double seconds)
 {
-    double longest = 1e9; /* 30 years, in which no clock overflows */
-
-    /* Written so that not-a-number means the default, too. */
-    comm->timeout_ns =
-        seconds > 0 ? (uint64_t)((seconds < longest ? seconds : longest) * 1e9)
-                    : comm->world->settings.timeout_ns;
+    comm->timeout_ns = wf_timeout_ns(seconds, comm->world->settings.timeout_ns);
 }
 
 void weft_comm_set_mark(weft_comm *comm, uint64_t mark)

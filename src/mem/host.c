@@ -87,6 +87,21 @@ static bool one_session(const wf_host *h, const wf_join_table *t)
     return true;
 }
 
+static void host_free(wf_host *h)
+{
+    wf_watch_destroy(h->watch);
+    wf_mailbox_destroy(h->mailbox);
+    for (uint32_t i = 0; i < h->count; i++) {
+        wf_close(h->link[i]);
+    }
+    wf_segment_close(&h->control);
+    wf_free(h->peer);
+    wf_free(h->rank_of);
+    wf_free(h->link);
+    wf_free(h->table);
+    wf_free(h);
+}
+
 static weft_status host_alloc(const weft_boot *boot, wf_host **out)
 {
     wf_host *h = wf_zalloc(sizeof(*h));
@@ -101,11 +116,8 @@ static weft_status host_alloc(const weft_boot *boot, wf_host **out)
     }
     if (h == NULL || h->peer == NULL || h->rank_of == NULL || h->link == NULL) {
         if (h != NULL) {
-            wf_free(h->peer);
-            wf_free(h->rank_of);
-            wf_free(h->link);
+            host_free(h);
         }
-        wf_free(h);
         return wf_fail_nomem("a job of %u ranks", boot->ranks);
     }
     for (uint32_t i = 0; i < boot->ranks; i++) {
@@ -113,21 +125,6 @@ static weft_status host_alloc(const weft_boot *boot, wf_host **out)
     }
     *out = h;
     return WEFT_OK;
-}
-
-static void host_free(wf_host *h)
-{
-    wf_watch_destroy(h->watch);
-    wf_mailbox_destroy(h->mailbox);
-    for (uint32_t i = 0; i < h->count; i++) {
-        wf_close(h->link[i]);
-    }
-    wf_segment_close(&h->control);
-    wf_free(h->peer);
-    wf_free(h->rank_of);
-    wf_free(h->link);
-    wf_free(h->table);
-    wf_free(h);
 }
 
 /* While joining, the end of a link is a death that the board cannot tell. */
