@@ -85,10 +85,11 @@ struct weft_comm {
     bool busy; /* on the list below */
     weft_comm *next_busy;
 
-    /* Receives that are posted on no port, under world->drive; see line.h. */
-    struct wf_receive *line;
-    uint64_t line_news; /* world->news when it was last served */
-    uint32_t turn;      /* the port that is looked at first */
+    /* Receives that are posted on no port, under world->drive; see receive.h.
+     */
+    struct wf_receive *receive_queue;
+    uint64_t queue_news; /* world->news when it was last served */
+    uint32_t turn;       /* the port that is looked at first */
 
     weft_comm *next; /* of world->comms */
 };

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sending and receiving: thin, since the transports do the matching, and the
- * line (line.h) what they cannot. An operation has a part that sends, one that
- * receives, or both. */
+ * receive queue (receive.h) what they cannot. An operation has a part that
+ * sends, one that receives, or both. */
 #include <weft/message.h>
 
-#include "comm/line.h"
+#include "comm/receive.h"
 #include "comm/request.h"
 #include "comm/wait.h"
 
@@ -97,7 +97,7 @@ static weft_status receive_step(message_op *m)
         atomic_store_explicit(&m->receives, false, memory_order_relaxed);
         return received(m);
     }
-    if (m->in.in_line) {
+    if (m->in.queued) {
         weft_status st = wf_want_check(comm, &m->in.want);
 
         return st == WEFT_OK ? WF_PENDING : st;

@@ -17,7 +17,7 @@ static void before_fork(void *ctx)
 
 static void orphan_comm(weft_comm *comm)
 {
-    comm->line = NULL;
+    comm->receive_queue = NULL;
     wf_requests_orphan(comm);
     pthread_mutex_init(&comm->lock, NULL); /* another thread may have had it */
     wf_segment_part(&comm->segment, 0);

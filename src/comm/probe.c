@@ -2,7 +2,7 @@
 /* Looking for messages without receiving them. */
 #include <weft/message.h>
 
-#include "comm/line.h"
+#include "comm/receive.h"
 #include "comm/wait.h"
 
 typedef struct probe_op {
@@ -17,7 +17,7 @@ static weft_status probe_step(wf_op *op)
     wf_msg msg;
     weft_status st;
 
-    if (wf_line_peek(op->comm, &p->want, &msg)) {
+    if (wf_want_peek(op->comm, &p->want, &msg)) {
         return wf_message_describe(op->comm, &p->want, &msg, &p->found);
     }
     st = wf_want_check(op->comm, &p->want);

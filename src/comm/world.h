@@ -68,7 +68,7 @@ struct weft_world {
     pthread_mutex_t drive;
     wf_ports ports;
     weft_comm *open[WF_WORLD_BUCKETS]; /* by id, see ids.h */
-    uint64_t news; /* counts what may have brought messages, see line.h */
+    uint64_t news; /* counts what may have brought messages, see receive.h */
     uint64_t
         asked_ns; /* when pending requests were last asked, see request.c */
     uint32_t asked_alarm;

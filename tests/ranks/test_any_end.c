@@ -228,7 +228,7 @@ static void behind_body(weft_world *world)
     }
 }
 
-static void a_receive_in_line_is_told_of_the_death_of_its_sender(void **state)
+static void a_queued_receive_is_told_of_the_death_of_its_sender(void **state)
 {
     (void)state;
     wt_run_job(&(wt_job){.ranks = 3, .body = behind_body, .doomed = 2});
@@ -243,7 +243,7 @@ int main(void)
         cmocka_unit_test(a_receive_from_any_rank_fails_when_nobody_is_left),
         cmocka_unit_test(ranks_that_left_are_not_waited_for),
         cmocka_unit_test(a_receive_from_a_rank_that_left_fails_alone),
-        cmocka_unit_test(a_receive_in_line_is_told_of_the_death_of_its_sender),
+        cmocka_unit_test(a_queued_receive_is_told_of_the_death_of_its_sender),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 #include "coll/message/wire.h"
 
 #include "base/status.h"
-#include "comm/line.h"
+#include "comm/receive.h"
 
 /* Odd ids are for collectives, see comm/message.c. */
 static uint64_t tag_of(const wf_coll_op *op)

@@ -4,7 +4,7 @@
  *   block of rank 0 | block of rank 1 | ...
  *
  *   block: in, red, out   counters of chunks, each on lines of its own
- *          reach          who may read whose memory
+ *          cma            who may read whose memory
  *          cell 0 .. 3    a call and up to `payload` bytes of data
  *          slot 0 .. 1    a chunk of large data
  *
@@ -57,18 +57,18 @@ _Static_assert(offsetof(shm_cell, payload) == 32, "half a line for data");
 
 /* For reading each other's memory (pull.c). The first two hold the first chunk
  * of an operation, plus 1, and only grow. */
-typedef struct shm_reach {
+typedef struct shm_cma {
     alignas(128) _Atomic uint64_t invited; /* by us, as root, to read ours */
     _Atomic uint64_t refused; /* by us, to read; UINT64_MAX: all from now on */
     uint64_t proof_at;        /* the address of a random number of ours, */
     uint64_t proof;           /* and its value */
-} shm_reach;
+} shm_cma;
 
 typedef struct shm_head {
     shm_counter in;
     shm_counter red;
     shm_counter out;
-    shm_reach reach;
+    shm_cma cma;
 } shm_head;
 
 /* A part of some data, in bytes from its start. */

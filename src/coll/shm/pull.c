@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "base/secret.h"
 #include "coll/shm/area.h"
-#include "mem/reach.h"
+#include "mem/cma.h"
 
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
 #define PULL_RANKS 3u
@@ -28,7 +28,7 @@
 
 weft_status shm_pull_attach(const weft_comm *comm, shm_state *s)
 {
-    shm_reach *own = &shm_head_of(s, comm->rank)->reach;
+    shm_cma *own = &shm_head_of(s, comm->rank)->cma;
     weft_status st = wf_random(&s->proof, sizeof(s->proof));
 
     /* Our first call publishes it. */
@@ -65,7 +65,7 @@ static uint64_t *addresses_of(const wf_coll_op *op, const shm_state *s)
 /* Has it refused this operation, or permanently? */
 static bool refused(const wf_coll_op *op, const shm_state *s, uint32_t member)
 {
-    return atomic_load_explicit(&shm_head_of(s, member)->reach.refused,
+    return atomic_load_explicit(&shm_head_of(s, member)->cma.refused,
                                 memory_order_acquire) > shm_of(op)->base;
 }
 
@@ -88,7 +88,7 @@ static void invite(wf_coll_op *op, shm_state *s)
         address[r] = (uint64_t)(uintptr_t)shm_source(op, r);
     }
     /* Publishes the addresses; pairs with the acquire in invited. */
-    atomic_store_explicit(&shm_head_of(s, comm->rank)->reach.invited,
+    atomic_store_explicit(&shm_head_of(s, comm->rank)->cma.invited,
                           shm_of(op)->base + 1, memory_order_release);
     wf_comm_ring(comm);
 }
@@ -185,9 +185,8 @@ static weft_status root_step(wf_coll_op *op, shm_state *s)
 
 static bool invited(const wf_coll_op *op, const shm_state *s)
 {
-    return atomic_load_explicit(
-               &shm_head_of(s, op->op.call.root)->reach.invited,
-               memory_order_acquire) > shm_of(op)->base;
+    return atomic_load_explicit(&shm_head_of(s, op->op.call.root)->cma.invited,
+                                memory_order_acquire) > shm_of(op)->base;
 }
 
 static weft_status refuse(wf_coll_op *op, shm_state *s, bool for_good,
@@ -202,7 +201,7 @@ static weft_status refuse(wf_coll_op *op, shm_state *s, bool for_good,
            for_good ? "scatters go" : "this scatter goes");
     shm_of(op)->direct_at = 0;
     /* Pairs with the acquire in refused. */
-    atomic_store_explicit(&shm_head_of(s, comm->rank)->reach.refused,
+    atomic_store_explicit(&shm_head_of(s, comm->rank)->cma.refused,
                           for_good ? UINT64_MAX : shm_of(op)->base + 1,
                           memory_order_release);
     wf_board_ring(comm->entry[op->op.call.root]);
@@ -236,15 +235,15 @@ static weft_status read_slice(wf_coll_op *op, shm_state *s)
     shm_progress *p = shm_of(op);
     uint32_t root = op->op.call.root;
     size_t left = op->bytes - p->direct_at;
-    ssize_t got = wf_reach_read(pid_of(comm, root),
-                                (unsigned char *)op->dst + p->direct_at,
-                                addresses_of(op, s)[comm->rank] + p->direct_at,
-                                left < SLICE_BYTES ? left : SLICE_BYTES);
+    ssize_t got =
+        wf_cma_read(pid_of(comm, root), (unsigned char *)op->dst + p->direct_at,
+                    addresses_of(op, s)[comm->rank] + p->direct_at,
+                    left < SLICE_BYTES ? left : SLICE_BYTES);
 
     if (got <= 0) {
         int why = got < 0 ? errno : 0;
 
-        return refuse(op, s, wf_reach_forbidden(why),
+        return refuse(op, s, wf_cma_forbidden(why),
                       why == 0 ? "no more" : strerror(why));
     }
     p->direct_at += (size_t)got;
@@ -255,12 +254,12 @@ static weft_status read_slice(wf_coll_op *op, shm_state *s)
 /* Is the process that we would read really the root? */
 static const char *doubt(const wf_coll_op *op, shm_state *s, uint32_t root)
 {
-    const shm_reach *theirs = &shm_head_of(s, root)->reach;
+    const shm_cma *theirs = &shm_head_of(s, root)->cma;
     const char *why = NULL;
 
     if (!s->proven[root]) {
-        why = wf_reach_refusal(pid_of(op->op.comm, root), theirs->proof_at,
-                               theirs->proof);
+        why = wf_cma_refusal(pid_of(op->op.comm, root), theirs->proof_at,
+                             theirs->proof);
         s->proven[root] = why == NULL;
     }
     return why;

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "mem/reach.h"
+#include "mem/cma.h"
 #include "transport/shm/shm.h"
 
 bool shm_large_offered(wf_port *port, shm_peer *peer, uint64_t tag,
@@ -128,7 +128,7 @@ bool shm_large_piece(shm_peer *peer, uint64_t token, const void *data, size_t n)
 bool shm_large_probe(const wf_port *port, const shm_peer *peer,
                      uint64_t address, uint64_t value)
 {
-    const char *why = wf_reach_refusal(peer->pid, address, value);
+    const char *why = wf_cma_refusal(peer->pid, address, value);
 
     if (why == NULL) {
         return true;
@@ -144,7 +144,7 @@ bool shm_large_probe(const wf_port *port, const shm_peer *peer,
  * permanent. */
 static void large_turn(wf_port *port, shm_peer *peer, shm_large *large, int why)
 {
-    if (wf_reach_forbidden(why)) {
+    if (wf_cma_forbidden(why)) {
         peer->readable = false;
     }
     wf_log(WEFT_LOG_INFO,
@@ -160,9 +160,9 @@ static void large_read_slice(wf_port *port, shm_peer *peer, shm_large *large)
     ssize_t got;
 
     n = n < SHM_SLICE ? n : SHM_SLICE;
-    got = wf_reach_read(peer->pid,
-                        (unsigned char *)large->msg->buf + large->moved,
-                        large->address + large->moved, n);
+    got =
+        wf_cma_read(peer->pid, (unsigned char *)large->msg->buf + large->moved,
+                    large->address + large->moved, n);
     if (got <= 0) {
         larges_cut(&port->pulls, NULL, large);
         large_turn(port, peer, large, got < 0 ? errno : 0);

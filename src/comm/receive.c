@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/line.h"
+#include "comm/receive.h"
 
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ wf_want wf_want_of(const weft_comm *comm, uint32_t from, uint32_t tag)
     return want;
 }
 
-/* Could one message be for both? */
+/* Is there a message that both match? */
 static bool overlap(const wf_want *a, const wf_want *b)
 {
     bool sender = a->from == b->from || a->from == WEFT_ANY_SOURCE ||
@@ -101,7 +101,7 @@ static const wf_route *find_any(const weft_comm *comm, const wf_want *want,
     return NULL;
 }
 
-/* Where such a message has arrived, or NULL. */
+/* The route on which such a message has arrived, or NULL. */
 static const wf_route *find(const weft_comm *comm, const wf_want *want,
                             wf_msg *found)
 {
@@ -118,7 +118,7 @@ static const wf_route *find(const weft_comm *comm, const wf_want *want,
                : NULL;
 }
 
-/* --- the line ------------------------------------------------------------ */
+/* --- the queue ----------------------------------------------------------- */
 
 static weft_status post(wf_receive *r, const wf_route *at, uint32_t rank,
                         uint64_t tag, uint64_t mask)
@@ -132,8 +132,8 @@ static weft_status post(wf_receive *r, const wf_route *at, uint32_t rank,
     return st;
 }
 
-/* Let it take the message that is there for it, if there is one. That is the
- * oldest one of its sender and tag, so naming these two gets it. */
+/* Receive a message that matches, if one has arrived. It is the oldest one of
+ * its sender and tag, so naming these two gets it. */
 static bool serve(weft_comm *comm, wf_receive *r)
 {
     wf_msg found;
@@ -153,20 +153,20 @@ static bool serve(weft_comm *comm, wf_receive *r)
     return true;
 }
 
-static void line_serve(weft_comm *comm)
+static void queue_serve(weft_comm *comm)
 {
     bool served = false;
 
-    if (comm->line_news == comm->world->news) {
+    if (comm->queue_news == comm->world->news) {
         return;
     }
-    comm->line_news = comm->world->news;
-    for (wf_receive **at = &comm->line; *at != NULL;) {
+    comm->queue_news = comm->world->news;
+    for (wf_receive **at = &comm->receive_queue; *at != NULL;) {
         wf_receive *r = *at;
 
         if (serve(comm, r)) {
             *at = r->next;
-            r->in_line = false;
+            r->queued = false;
             served = true;
         } else {
             at = &r->next;
@@ -177,9 +177,9 @@ static void line_serve(weft_comm *comm)
     }
 }
 
-bool wf_line_peek(weft_comm *comm, const wf_want *want, wf_msg *found)
+bool wf_want_peek(weft_comm *comm, const wf_want *want, wf_msg *found)
 {
-    line_serve(comm);
+    queue_serve(comm);
     return find(comm, want, found) != NULL;
 }
 
@@ -197,9 +197,9 @@ static weft_status post_directly(weft_comm *comm, wf_receive *r)
 weft_status wf_receive_begin(weft_comm *comm, wf_receive *r)
 {
     bool waits = r->want.from == WEFT_ANY_SOURCE;
-    wf_receive **end = &comm->line;
+    wf_receive **end = &comm->receive_queue;
 
-    line_serve(comm);
+    queue_serve(comm);
     for (; *end != NULL; end = &(*end)->next) {
         waits = waits || overlap(&(*end)->want, &r->want);
     }
@@ -207,7 +207,7 @@ weft_status wf_receive_begin(weft_comm *comm, wf_receive *r)
         return post_directly(comm, r);
     }
     if (!serve(comm, r)) {
-        r->in_line = true;
+        r->queued = true;
         r->next = NULL;
         *end = r;
     }
@@ -216,22 +216,22 @@ weft_status wf_receive_begin(weft_comm *comm, wf_receive *r)
 
 bool wf_receive_over(weft_comm *comm, wf_receive *r)
 {
-    if (r->in_line) {
-        line_serve(comm);
+    if (r->queued) {
+        queue_serve(comm);
     }
-    return !r->in_line && r->msg.done;
+    return !r->queued && r->msg.done;
 }
 
 void wf_receive_drop(weft_comm *comm, wf_receive *r)
 {
-    if (r->in_line) {
-        wf_receive **at = &comm->line;
+    if (r->queued) {
+        wf_receive **at = &comm->receive_queue;
 
         while (*at != r) {
             at = &(*at)->next;
         }
         *at = r->next;
-        r->in_line = false;
+        r->queued = false;
     } else if (r->route != NULL && !r->msg.done) {
         r->route->transport->drop(r->route->port, &r->msg);
     }

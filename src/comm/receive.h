@@ -3,33 +3,33 @@
  * ports.
  *
  * A port matches the receives posted on it in the order posted. A receive from
- * any rank can be served by every port, so it is posted on none: it stands in
- * its communicator's line and peeks at all of them. A receive that names its
- * sender is posted, unless one in the line could take a message that it could
- * take as well: then it stands in the line, too. Three rules keep the order:
+ * any rank can be served by every port, so it is posted on none: it waits in
+ * its communicator's receive queue and peeks at all of them. A receive that
+ * names its sender is posted, unless a receive in the queue matches some of the
+ * same messages: then it is queued, too. Three rules keep the order:
  *
  * 1. A message that a peek finds matches no receive that is posted, since it
- *    would have gone there. So whoever stands in line takes nothing from those
- *    who were posted before.
- * 2. A posted receive and those before it in the line have no message in
- *    common. So it takes nothing from those in the line.
- * 3. The line is served from its head, and no port makes progress meanwhile. A
+ *    would have gone there. So a queued receive takes nothing from those who
+ *    were posted before.
+ * 2. A posted receive and those queued before it have no message in common. So
+ *    it takes nothing from them.
+ * 3. The queue is served from its head, and no port makes progress meanwhile. A
  *    receive that finds a message takes it; if it finds none there is none for
  *    it, so that whatever those behind it find is theirs.
  *
- * A receive stays in the line until it is served. The line is served when
+ * A receive stays in the queue until it is served. The queue is served when
  * there is news: something came in through a port, or this rank sent itself a
  * message (world->news).
  *
  * All calls are made under world->drive. */
-#ifndef WF_COMM_LINE_H
-#define WF_COMM_LINE_H
+#ifndef WF_COMM_RECEIVE_H
+#define WF_COMM_RECEIVE_H
 
 #include <weft/message.h>
 
 #include "comm/comm.h"
 
-/* The messages that a receive or a probe is about. */
+/* The messages that a receive or a probe matches. */
 typedef struct wf_want {
     uint32_t from; /* rank here, or WEFT_ANY_SOURCE */
     uint64_t tag;  /* on the port */
@@ -37,11 +37,11 @@ typedef struct wf_want {
 } wf_want;
 
 typedef struct wf_receive {
-    struct wf_receive *next; /* in the line */
+    struct wf_receive *next; /* in the queue */
     wf_want want;
     void *buf;
     size_t room;
-    bool in_line;
+    bool queued;
     const wf_route *route; /* NULL until it is posted */
     wf_msg msg;            /* once it is posted */
 } wf_receive;
@@ -73,18 +73,18 @@ bool wf_want_awaits(const weft_comm *comm, const wf_want *want,
 /* Begin a receive whose want, buf and room are filled in. */
 weft_status wf_receive_begin(weft_comm *comm, wf_receive *r);
 
-/* Is it over? Serves the line if there is news. */
+/* Is it complete? Serves the queue if there is news. */
 bool wf_receive_over(weft_comm *comm, wf_receive *r);
 
 /* Take it back, whatever its state. */
 void wf_receive_drop(weft_comm *comm, wf_receive *r);
 
-/* Has a wanted message arrived that is for nobody in the line? `found` gets
- * its sender (in the job), tag and length. */
-bool wf_line_peek(weft_comm *comm, const wf_want *want, wf_msg *found);
+/* Has a wanted message arrived that no queued receive matches? `found` gets its
+ * sender (in the job), tag and length. */
+bool wf_want_peek(weft_comm *comm, const wf_want *want, wf_msg *found);
 
-/* What to tell of a wanted message that came. WEFT_ERR_PROTOCOL if its sender
- * is no member. */
+/* Describe a wanted message that arrived. WEFT_ERR_PROTOCOL if its sender is
+ * not a member. */
 weft_status wf_message_describe(const weft_comm *comm, const wf_want *want,
                                 const wf_msg *msg, weft_message_info *out);
 

@@ -6,21 +6,21 @@
  *
  * Ranks that are threads of one process are read in the same way: the buffer of
  * a rank whose operation failed may be unmapped, which the kernel notices. */
-#ifndef WF_MEM_REACH_H
-#define WF_MEM_REACH_H
+#ifndef WF_MEM_CMA_H
+#define WF_MEM_CMA_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 /* Bytes read, which may be fewer than `n`, or -1 with errno. */
-ssize_t wf_reach_read(int32_t pid, void *to, uint64_t address, size_t n);
+ssize_t wf_cma_read(int32_t pid, void *to, uint64_t address, size_t n);
 
 /* Can we read the process whose random number `value` lies at `address`?
  * Returns NULL, or the reason why not. */
-const char *wf_reach_refusal(int32_t pid, uint64_t address, uint64_t value);
+const char *wf_cma_refusal(int32_t pid, uint64_t address, uint64_t value);
 
 /* Is this errno of a failed read permanent? */
-bool wf_reach_forbidden(int error);
+bool wf_cma_forbidden(int error);
 
 #endif
