@@ -320,9 +320,9 @@ static PyMethodDef region_methods[] = {
                "Fill it from files that are nothing but rows."),
     {"sync", wfp_region_sync, METH_NOARGS,
      "sync($self, /)\n--\n\nWrite a mapped file's memory to the disk."},
-    {"place_of", wfp_region_place_of, METH_O,
-     "place_of($self, address, /)\n--\n\n"
-     "(bytes before it in the mapping, may that be written to)."},
+    {"offset_of", wfp_region_offset_of, METH_O,
+     "offset_of($self, address, /)\n--\n\n"
+     "(offset in the mapping, whether it is writable)."},
     {"export", wfp_region_export, METH_NOARGS,
      "export($self, /)\n--\n\n"
      "(descriptor, offset, bytes) of its memory in a file; the descriptor is "

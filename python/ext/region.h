@@ -34,6 +34,6 @@ wfp_method wfp_region_load;
 wfp_method wfp_region_load_raw;
 PyObject *wfp_region_sync(PyObject *self, PyObject *unused);
 PyObject *wfp_region_export(PyObject *self, PyObject *unused);
-PyObject *wfp_region_place_of(PyObject *self, PyObject *address);
+PyObject *wfp_region_offset_of(PyObject *self, PyObject *address);
 
 #endif

@@ -50,7 +50,7 @@ static char *share_mapping(const wfp_hold *hold, const void *address,
     return view != NULL ? view->at : weft_region_base(hold->region);
 }
 
-PyObject *wfp_region_place_of(PyObject *self, PyObject *number)
+PyObject *wfp_region_offset_of(PyObject *self, PyObject *number)
 {
     const wfp_hold *hold = ((wfp_region *)self)->hold;
     const char *address = PyLong_AsVoidPtr(number);

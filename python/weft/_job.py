@@ -28,7 +28,7 @@ def init(
     timeout: float | None = None,
     **settings: object,
 ) -> World:
-    """Join the job, and return this process's place in it.
+    """Join the job, and return the World of this process.
 
     Collective: every rank calls it. Without arguments the job is that of the
     default process group of torch.distributed, where there is one; else the
@@ -36,7 +36,7 @@ def init(
     WEFT_RANK and WEFT_RANKS); with none of them it is a job of one rank. Once
     joined, calling it again without arguments returns the same world; it is an
     InvalidError if a process group was made meanwhile in which this process has
-    another place. A child of a rank inherits all this, but is no rank: it is
+    another rank. A child of a rank inherits all this, but is no rank: it is
     told so by a ClosedError.
 
     boot:     "alone", or an object with rank, size, set(key, value) and
@@ -58,7 +58,7 @@ def init(
                 )
         else:
             with contextlib.closing(_meeting(boot, store, rank, size, comm)) as meeting:
-                _world = _core.create(meeting.place, _settings_text(timeout, settings))
+                _world = _core.create(meeting.boot, _settings_text(timeout, settings))
                 _by_default = meeting.by_default
         if _by_default:
             _process_group.check(_world)
@@ -77,7 +77,7 @@ def finalize() -> None:
 
 
 def world() -> World:
-    """This process's place in the job that weft.init joined."""
+    """The World of this process in the job that weft.init joined."""
     if _world is None:
         raise ClosedError("weft.init() was not called, or weft.finalize() was")
     return _world
@@ -99,7 +99,7 @@ def dump(file: Any = None) -> None:
 
 
 class _meeting:
-    """The meeting place that the arguments of init describe, closed after use."""
+    """The bootstrap that the arguments of init describe, closed after use."""
 
     def __init__(self, boot: Any, store: Any, rank: Any, size: Any, comm: Any) -> None:
         if sum(way is not None for way in (boot, store, comm)) > 1:
@@ -108,24 +108,24 @@ class _meeting:
             raise InvalidError(
                 "rank and size require a store; without one the launcher provides them"
             )
-        self.place: Any = boot
+        self.boot: Any = boot
         self.by_default = boot is None and store is None and comm is None
         group = _process_group.current() if self.by_default else None
         if isinstance(boot, str):
             if boot != "alone":
                 raise InvalidError(f"boot is {boot!r}; it must be 'alone' or a meeting object")
-            self.place = _boot.Alone()
+            self.boot = _boot.Alone()
         elif store is not None:
-            self.place = _boot.TorchStore(store, *_rank_and_size(rank, size))
+            self.boot = _boot.TorchStore(store, *_rank_and_size(rank, size))
         elif comm is not None:
-            self.place = _boot.Mpi(comm)
+            self.boot = _boot.Mpi(comm)
         elif group is not None and group.store is not None:
-            self.place = _boot.TorchStore(group.store, group.rank, group.size)
+            self.boot = _boot.TorchStore(group.store, group.rank, group.size)
         self._ours = boot is None or isinstance(boot, str)
 
     def close(self) -> None:
-        if self._ours and hasattr(self.place, "close"):
-            self.place.close()
+        if self._ours and hasattr(self.boot, "close"):
+            self.boot.close()
 
 
 def _rank_and_size(rank: int | None, size: int | None) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared tensors for processes that are no ranks: the memory is passed, not a copy.
 
-A process that shares has a thread that listens on a Unix socket without a place
+A process that shares has a thread that listens on a Unix socket without a path
 in the file system. Whoever is of the same user and shows the token of a tensor
 gets the descriptor of its memory there. multiprocessing's queues and arguments
 carry tokens by themselves; weft.share makes one for any other way.
@@ -27,8 +27,8 @@ _SECONDS = 20.0  # for the other side of a conversation
 _PAUSE = 0.1  # seconds before the next try to let somebody in
 
 
-class Place(NamedTuple):
-    """Where a tensor is: which memory, and how it lies in it."""
+class IpcHandle(NamedTuple):
+    """What another process needs to map a tensor: its memory, and its layout there."""
 
     address: bytes
     token: bytes
@@ -49,14 +49,14 @@ class Shared:
     of a `with`, or of this object in the process that made it.
     """
 
-    def __init__(self, place: Place, keeper: "_Keeper | None" = None) -> None:
-        self._place = place
+    def __init__(self, ipc: IpcHandle, keeper: "_Keeper | None" = None) -> None:
+        self._ipc = ipc
         self._keeper = keeper
 
     def close(self) -> None:
         """Nobody else may come; does nothing in other processes."""
         if self._keeper is not None:
-            self._keeper.forget(self._place.token)
+            self._keeper.forget(self._ipc.token)
 
     def __enter__(self) -> "Shared":
         return self
@@ -68,23 +68,23 @@ class Shared:
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shared, (self._place,)
+        return Shared, (self._ipc,)
 
     def __repr__(self) -> str:
-        return f"<weft.Shared {self._place.sizes} {self._place.dtype}>"
+        return f"<weft.Shared {self._ipc.sizes} {self._ipc.dtype}>"
 
 
 def share(t: Any) -> Shared:
     """A ticket with which other processes of this user attach to the memory of `t`."""
     keeper = _keeper()
-    return Shared(_place(t, keeper, once=False), keeper)
+    return Shared(_ipc_handle(t, keeper, once=False), keeper)
 
 
 def attach(shared: Shared) -> Any:
     """The tensor that another process shared, on the same memory."""
     if not isinstance(shared, Shared):
         raise TypeError(f"attach takes what weft.share returned, not {type(shared).__name__}")
-    return _attach(shared._place)
+    return _attach(shared._ipc)
 
 
 def install() -> None:
@@ -107,28 +107,28 @@ _torch_reducers: dict[type, Any] = {}
 
 def _reduce_tensor(t: Any) -> Any:
     if t.device.type == "cpu" and (t.is_leaf or not t.requires_grad):
-        place = _place_or_none(t)
-        if place is not None:
+        ipc = _ipc_handle_or_none(t)
+        if ipc is not None:
             parameter = type(t) is not sys.modules["torch"].Tensor
-            return _rebuild_tensor, (place, parameter, t.requires_grad)
+            return _rebuild_tensor, (ipc, parameter, t.requires_grad)
     return _torch_reducers[type(t)](t)
 
 
-def _rebuild_tensor(place: Place, parameter: bool, requires_grad: bool) -> Any:
+def _rebuild_tensor(ipc: IpcHandle, parameter: bool, requires_grad: bool) -> Any:
     import torch
 
-    t = _attach(place)
+    t = _attach(ipc)
     if parameter:
         return torch.nn.Parameter(t, requires_grad)
     return t.requires_grad_(requires_grad) if requires_grad else t
 
 
 def _reduce_array(x: Any) -> Any:
-    place = _place_or_none(x)
-    return x.__reduce_ex__(4) if place is None else (_attach, (place,))
+    ipc = _ipc_handle_or_none(x)
+    return x.__reduce_ex__(4) if ipc is None else (_attach, (ipc,))
 
 
-def _place_or_none(t: Any) -> Place | None:
+def _ipc_handle_or_none(t: Any) -> IpcHandle | None:
     """Where `t` is, for one process to come; None if it does not lie in shared memory."""
     from weft import _region
 
@@ -136,12 +136,12 @@ def _place_or_none(t: Any) -> Place | None:
     if handle is None or (not handle.attached and handle.describe()["shape"][0] == 0):
         return None
     try:
-        return _place(t, _keeper(), once=True)
+        return _ipc_handle(t, _keeper(), once=True)
     except UnsupportedError:
         return None
 
 
-def _place(t: Any, keeper: "_Keeper", once: bool) -> Place:
+def _ipc_handle(t: Any, keeper: "_Keeper", once: bool) -> IpcHandle:
     from weft import _region
 
     handle = _region.find(t)
@@ -153,10 +153,10 @@ def _place(t: Any, keeper: "_Keeper", once: bool) -> Place:
         strides = tuple(step * t.element_size() for step in t.stride())
     else:
         address, strides = t.ctypes.data, tuple(t.strides)
-    start, writable = handle.place_of(address)
+    start, writable = handle.offset_of(address)
     fd, offset, size = handle.export()
     token = keeper.keep(fd, once)
-    return Place(
+    return IpcHandle(
         keeper.address,
         token,
         offset,
@@ -170,29 +170,29 @@ def _place(t: Any, keeper: "_Keeper", once: bool) -> Place:
     )
 
 
-def _attach(place: Place) -> Any:
+def _attach(ipc: IpcHandle) -> Any:
     from weft import _region
 
-    element = _elements.element(place.dtype, place.library)
-    fd = _fetch(place)
+    element = _elements.element(ipc.dtype, ipc.library)
+    fd = _fetch(ipc)
     try:
-        handle = _core.region_attach(fd, place.offset, place.bytes, place.writable)
+        handle = _core.region_attach(fd, ipc.offset, ipc.bytes, ipc.writable)
     finally:
         os.close(fd)
-    facts = _region.Facts(element, place.sizes[1:], None, place.start, (place.sizes, place.strides))
+    facts = _region.Facts(element, ipc.sizes[1:], None, ipc.start, (ipc.sizes, ipc.strides))
     handle.facts = facts
     install()
     return _region.Region(handle, facts).tensor
 
 
-def _fetch(place: Place) -> int:
+def _fetch(ipc: IpcHandle) -> int:
     """The descriptor, from the process that shares it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.settimeout(_SECONDS)
         try:
-            link.connect(place.address)
+            link.connect(ipc.address)
             _check_user(link)
-            link.sendall(place.token)
+            link.sendall(ipc.token)
             answer, fds, _, _ = socket.recv_fds(link, 1, 1)
         except OSError as error:
             if isinstance(error, DeniedError):

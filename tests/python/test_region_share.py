@@ -166,20 +166,20 @@ def test_tickets_are_checked(alone, tmp_path):
         weft.attach("ticket")
     t = weft.zeros((4, 2), "f4", like="numpy")
     ticket = weft.share(t)
-    place = ticket._place
+    ipc = ticket._ipc
     for wrong in (
-        place._replace(token=bytes(32)),
-        place._replace(bytes=1 << 40),
-        place._replace(offset=1 << 40),
-        place._replace(bytes=0),
+        ipc._replace(token=bytes(32)),
+        ipc._replace(bytes=1 << 40),
+        ipc._replace(offset=1 << 40),
+        ipc._replace(bytes=0),
     ):
         with pytest.raises((weft.InvalidError, OSError)):
             weft.attach(weft.Shared(wrong))
-    for wrong in (place._replace(start=1 << 20), place._replace(sizes=(1 << 20, 2))):
+    for wrong in (ipc._replace(start=1 << 20), ipc._replace(sizes=(1 << 20, 2))):
         with pytest.raises((TypeError, ValueError, RuntimeError)):
             weft.attach(weft.Shared(wrong))
     with pytest.raises(weft.PeerError, match="cannot be reached"):
-        weft.attach(weft.Shared(place._replace(address=b"\0weft-share-nobody")))
+        weft.attach(weft.Shared(ipc._replace(address=b"\0weft-share-nobody")))
     ticket.close()
     ticket.close()
 
@@ -200,7 +200,7 @@ def test_one_who_says_nothing_does_not_hold_up_the_others(alone):
     with weft.share(weft.zeros(3, "f4", like="numpy")) as ticket, contextlib.ExitStack() as stack:
         for _ in range(3):
             silent = stack.enter_context(socket.socket(socket.AF_UNIX))
-            silent.connect(ticket._place.address)
+            silent.connect(ticket._ipc.address)
         assert weft.attach(ticket).shape == (3,)
 
 

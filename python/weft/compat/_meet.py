@@ -64,8 +64,8 @@ def join(rank: int, size: int) -> Any:
     if _is_launched(rank, size):
         _wait(rank, size, hint, lambda: _job.init(boot_timeout=limit))
     elif name:
-        place = _boot.Named(f"wholememory:{name}#{_formed}", rank, size)
-        _wait(rank, size, hint, lambda: _job.init(place, boot_timeout=limit))
+        boot = _boot.Named(f"wholememory:{name}#{_formed}", rank, size)
+        _wait(rank, size, hint, lambda: _job.init(boot, boot_timeout=limit))
         _formed += 1
     else:
         raise InvalidError(
