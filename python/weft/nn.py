@@ -6,11 +6,11 @@
     emb(ids).sum().backward()
     sgd.step()
 
-The table is no Parameter: a gradient as large as itself is what must not be.
+The table is not a Parameter, because its gradient would be as large as itself.
 Backward only collects row numbers and the gradients of these rows; the
-optimizers of weft.optim bring them to the ranks that own the rows. So
-`model.parameters()` has what is dense, for torch.optim and DistributedDataParallel,
-and `weft.optim.SGD(model)` finds the tables.
+optimizers of weft.optim send them to the ranks that own the rows. So
+`model.parameters()` has the dense parameters, for torch.optim and
+DistributedDataParallel, and `weft.optim.SGD(model)` finds the tables.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ Init = Callable[[torch.Tensor], Any]
 
 
 def _not_compiled(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """torch.compiler.disable, but not at import: that would import the compiler, for seconds."""
+    """Like torch.compiler.disable, but without importing the compiler, which takes seconds."""
     disabled = torch._disable_dynamo(method)
 
     @functools.wraps(method)
@@ -47,21 +47,21 @@ def _not_compiled(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Te
         compiles = "torch._dynamo" in sys.modules
         return (disabled if compiles else method)(*args, **kwargs)
 
-    either._torchdynamo_disable = True  # type: ignore[attr-defined]  # so it says where it breaks
+    either._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch reports the graph break here
     return either
 
 
 class Table(torch.nn.Module):
-    """What Embedding and EmbeddingBag have in common: the rows, and their gradients."""
+    """The base class of Embedding and EmbeddingBag: the rows and their gradients."""
 
     def __init__(self, rows: Region, padding_idx: int | None = None, frozen: bool = False) -> None:
         super().__init__()
         if len(rows.shape) != 2:
-            raise InvalidError(f"the table has shape {rows.shape}, but needs rows and columns")
+            raise InvalidError(f"the table has shape {rows.shape}; it must have two dimensions")
         if not (isinstance(rows.dtype, torch.dtype) and rows.dtype.is_floating_point):
-            raise InvalidError(f"the table has elements of type {rows.dtype}, not floating")
+            raise InvalidError(f"the table has type {rows.dtype}; it must be a floating-point type")
         if rows.comm is None:
-            raise InvalidError("this process is no rank of the table")
+            raise InvalidError("this process is not a rank of the table")
         self.rows = rows
         self.comm: Comm = rows.comm
         self.padding_idx = _padding(padding_idx, rows.shape[0])
@@ -69,28 +69,28 @@ class Table(torch.nn.Module):
         self.average = False
         self.cache: Cache | None = None
         self._collected: list[tuple[torch.Tensor, torch.Tensor]] = []
-        # Makes autograd call backward, though no tensor that it knows has a gradient.
+        # It makes autograd call backward, although no other tensor requires grad.
         self._anchor = torch.zeros((), requires_grad=True)
 
     @property
     def num_embeddings(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.rows.shape[0]
 
     @property
     def embedding_dim(self) -> int:
-        """How long a row is."""
+        """The length of a row."""
         return self.rows.shape[1]
 
     @property
     def weight(self) -> torch.Tensor:
-        """All rows as one tensor, where the table is one (see weft.Region.flat)."""
+        """All rows as one tensor, if the table is flat (see weft.Region.flat)."""
         return self.rows.tensor
 
     # Gradients.
 
     def look_up(self, ids: torch.Tensor) -> torch.Tensor:
-        """The rows `ids`; gradients of them are collected."""
+        """Return the rows `ids`; their gradients are collected."""
         if self.frozen or not torch.is_grad_enabled():
             return self._gather(ids)
         return _LookUp.apply(self._anchor, self, ids)
@@ -101,14 +101,14 @@ class Table(torch.nn.Module):
         return _rows.gather(self.rows, ids)
 
     def collect(self, ids: torch.Tensor, grads: torch.Tensor) -> None:
-        """Keep the gradients of the rows `ids` for the next step. Negative ids have none."""
+        """Keep the gradients of the rows `ids` for the next step. Negative ids are ignored."""
         numbers = ids.detach().reshape(-1)
         if self.padding_idx is not None:
             numbers = numbers.masked_fill(numbers == self.padding_idx, -1)
         self._collected.append((numbers, grads.detach().reshape(-1, self.embedding_dim)))
 
     def collected(self) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """(ids, gradients) of this rank, in the order in which they came; None: nothing yet."""
+        """Return (ids, gradients) of this rank in the order collected, or None."""
         if not self._collected:
             return None
         if len(self._collected) > 1:
@@ -121,16 +121,16 @@ class Table(torch.nn.Module):
         return self._collected[0]
 
     def keep_only(self, rows: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Take (ids, gradients) in place of all that was collected."""
+        """Replace all collected gradients by (ids, gradients)."""
         self._collected = [rows]
 
     def has_only(self, rows: tuple[torch.Tensor, torch.Tensor]) -> bool:
-        """Is that what keep_only took, and nothing was collected since?"""
+        """Was nothing collected since keep_only(rows)?"""
         return len(self._collected) == 1 and self._collected[0] is rows
 
     @property
     def grad(self) -> torch.Tensor | None:
-        """What this rank has collected, as a sparse tensor of the table's shape."""
+        """The gradients that this rank has collected, as a sparse tensor of the table's shape."""
         found = self.collected()
         if found is None:
             return None
@@ -141,18 +141,18 @@ class Table(torch.nn.Module):
         )
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients that were collected."""
+        """Discard the collected gradients."""
         super().zero_grad(set_to_none)
         self._collected = []
 
-    # What is kept.
+    # Saving and loading.
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to a file, each rank its part. Collective."""
+        """Write the table to a file; each rank writes its part. Collective."""
         self.rows.save(path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Fill the table from a file of save(), of any number of ranks. Collective."""
+        """Fill the table from a file of save(), from any number of ranks. Collective."""
         self.rows.load(path)
         self.comm.barrier()
 
@@ -177,7 +177,9 @@ class Table(torch.nn.Module):
         if given is None:
             missing_keys.extend([name] if strict else [])
         elif tuple(given.shape) != self.rows.shape:
-            error_msgs.append(f"{name} has shape {tuple(given.shape)}, not {self.rows.shape}")
+            error_msgs.append(
+                f"{name} has shape {tuple(given.shape)}, but the table has shape {self.rows.shape}"
+            )
         else:
             set_own_rows(self.rows, given)
         self.comm.barrier()
@@ -190,12 +192,12 @@ class Table(torch.nn.Module):
 class Embedding(Table):
     """torch.nn.Embedding on a table that all ranks share.
 
-    Collective; all ranks give the same arguments. Rows begin as `init` fills them,
-    by default from the normal distribution, by each rank its own.
+    Collective; all ranks pass the same arguments. Each rank initializes its rows by
+    `init`, by default from the normal distribution.
 
-    padding_idx: a row that begins as zeros and is not trained
-    dtype:       float32, float16 or bfloat16; what is not trained may be float64
-    partition, device, comm, ...: as of weft.empty
+    padding_idx: a row that starts as zeros and is not trained
+    dtype:       float32, float16 or bfloat16; a table that is not trained may be float64
+    partition, device, comm, ...: see weft.empty
     """
 
     def __init__(
@@ -234,7 +236,7 @@ class Embedding(Table):
 class EmbeddingBag(Table):
     """torch.nn.EmbeddingBag on a table that all ranks share: sums, means or maxima of rows.
 
-    Arguments are those of Embedding. Padding and negative ids are no part of a bag.
+    The arguments are those of Embedding. Padding and negative ids are not part of a bag.
     """
 
     def __init__(
@@ -290,22 +292,22 @@ class EmbeddingBag(Table):
         offsets: torch.Tensor | None = None,
         per_sample_weights: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """A row for each bag: each row of two-dimensional `ids`, or from offset to offset.
+        """Return a row for each bag: a row of two-dimensional `ids`, or the ids between offsets.
 
-        Each row of the table is fetched once, however often it is in the bags.
+        Each row of the table is fetched once, even if it is in many bags.
         """
         ids = _rows.numbers(ids)
         left_out = ids < 0
         if self.padding_idx is not None:
             left_out |= ids == self.padding_idx
-        distinct, places = torch.unique(ids.masked_fill(left_out, -1), return_inverse=True)
+        distinct, positions = torch.unique(ids.masked_fill(left_out, -1), return_inverse=True)
         padded = distinct.numel() > 0 and int(distinct[0]) == -1
-        if distinct.numel() == 0:  # torch wants a row, though nobody names it
+        if distinct.numel() == 0:  # torch requires a row, even if it is unused
             distinct = distinct.new_full((1,), -1)
         return F.embedding_bag(
-            places,
+            positions,
             self.look_up(distinct),
-            None if offsets is None else offsets.to(places.dtype),
+            None if offsets is None else offsets.to(positions.dtype),
             mode=self.mode,
             per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
@@ -317,7 +319,7 @@ class EmbeddingBag(Table):
 
 
 class _LookUp(torch.autograd.Function):
-    """Rows of a table, whose gradients go to the table's list."""
+    """Look up rows of a table, which collects their gradients."""
 
     @staticmethod
     def forward(ctx: Any, anchor: torch.Tensor, table: Table, ids: torch.Tensor) -> torch.Tensor:
@@ -333,7 +335,7 @@ class _LookUp(torch.autograd.Function):
 
 
 def tables(module: torch.nn.Module) -> Iterator[Table]:
-    """The tables in a module that are trained, in the order of modules()."""
+    """Yield the tables of a module that are trained, in the order of modules()."""
     for part in module.modules():
         if isinstance(part, Table) and not part.frozen:
             yield part
@@ -347,10 +349,10 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """torch.nn.utils.clip_grad_norm_ for dense parameters and tables together. Collective.
 
-    `parameters` is a module, whose parameters and tables are taken, or an iterable of
-    modules, tables and tensors. The norm is that of one vector of all gradients: of a
-    table those that a step would use, summed or averaged over all ranks. Where ranks
-    have other dense gradients, the largest norm counts for all.
+    `parameters` is a module with its parameters and tables, or an iterable of modules,
+    tables and tensors. The norm is that of one vector of all gradients: of a table
+    those that a step would use, summed or averaged over all ranks. If dense gradients
+    differ between ranks, the largest norm is used on all.
     """
     from weft.optim import _clip
 
@@ -358,14 +360,14 @@ def clip_grad_norm_(
 
 
 def all_rows(rows: Region) -> torch.Tensor:
-    """Every row: the memory itself where that is one tensor, else a copy. Not collective."""
+    """Return all rows: the memory itself if the table is flat, otherwise a copy. Not collective."""
     if rows.flat:
         return rows.tensor
     return _rows.gather(rows, torch.arange(rows.shape[0], device=rows.device))
 
 
 def set_own_rows(rows: Region, given: torch.Tensor) -> None:
-    """Copy what this rank owns out of a tensor of all rows."""
+    """Copy the rows that this rank owns from a tensor of all rows."""
     if rows.partition != "round_robin":
         with torch.no_grad():
             for part, (first, after) in zip(rows.locals, rows.ranges(), strict=True):
@@ -380,7 +382,7 @@ def set_own_rows(rows: Region, given: torch.Tensor) -> None:
 
 
 def settle(rows: Region) -> None:
-    """Wait for what this process has begun on a table in a GPU's memory."""
+    """Wait for this process's GPU work on a table in a GPU's memory."""
     if rows.device != "cpu":
         torch.cuda.current_stream(rows.device).synchronize()
 
@@ -389,7 +391,7 @@ def _padding(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
     if not -rows <= padding_idx < rows:
-        raise InvalidError(f"padding_idx is {padding_idx}, but there are {rows} rows")
+        raise InvalidError(f"padding_idx {padding_idx} is out of range ({rows} rows)")
     return padding_idx % rows
 
 
@@ -397,14 +399,14 @@ def _made(who: str, rows: int, width: int, dtype: Any, more: dict[str, Any]) -> 
     for name in ("max_norm", "norm_type", "scale_grad_by_freq", "sparse"):
         if name in more:
             raise TypeError(
-                f"{who} has no argument {name!r}, which torch's has: see docs/guide/embeddings.md"
+                f"{who} has no argument {name!r}, unlike torch's: see docs/guide/embeddings.md"
             )
     _create.check_names(who, more, "device", "partition", "comm")
     return _create.table((rows, width), dtype or torch.get_default_dtype(), **more)
 
 
 def _fill(table: Table, init: Init) -> None:
-    """Fill the rows of this rank. Ranks with the same seed must not get the same rows."""
+    """Initialize the rows of this rank. Ranks with the same seed must not get equal rows."""
     seed = torch.randint(1 << 40, (1,))
     table.comm.broadcast(seed)
     _agree.together(table.comm, lambda: _fill_own(table, init, int(seed)))

@@ -88,7 +88,7 @@ def wait_is_not_used(comm):
 def test_a_backward_that_leaves_out_a_wait_is_told_of_join():
     for rank, text in enumerate(told(wait_is_not_used)):
         assert f"Send of a gradient, Float [1000000], to rank {1 - rank} with tag 3" in text
-        assert "weft.mpi.backward(loss) or comm.join(loss)" in text
+        assert "weft.mpi.backward(loss) or from comm.join(loss)" in text
 
 
 def not_freed(comm):

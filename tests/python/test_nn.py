@@ -138,7 +138,7 @@ def test_a_state_dict_is_as_torch_has_it(alone):
 
 def test_wrong_tables_are_told(alone):
     for wrong, text in (
-        (weft.zeros(4), "columns"),
+        (weft.zeros(4), "two dimensions"),
         (weft.zeros((4, 2), torch.int64), "floating"),
         (torch.zeros(4, 2), "region"),
         (weft.zeros((4, 2))[1:], "part of a region"),

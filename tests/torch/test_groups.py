@@ -364,7 +364,7 @@ def after_the_end():
     with pytest.raises(RuntimeError, match="destroyed"):
         group.allreduce([torch.ones(1)])
     with pytest.raises(RuntimeError, match="destroyed"):
-        _ = backend.place
+        _ = backend.group_comm
 
 
 def test_a_destroyed_group_says_so():

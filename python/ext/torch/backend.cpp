@@ -19,8 +19,9 @@ bool is_receive(c10d::OpType type)
 
 } // namespace
 
-Lease::Lease(pybind11::object place)
-    : place_(std::move(place)), capsule_(place_.attr("comm").attr("_lend")())
+Lease::Lease(pybind11::object group_comm)
+    : group_comm_(std::move(group_comm)),
+      capsule_(group_comm_.attr("comm").attr("_lend")())
 {
     void *comm = PyCapsule_GetPointer(capsule_.ptr(), "weft_comm");
 
@@ -35,13 +36,13 @@ Lease::~Lease()
     if (!Py_IsInitialized()) {
         /* Too late to free anything of Python's; the process ends anyway. */
         capsule_.release();
-        place_.release();
+        group_comm_.release();
         return;
     }
     pybind11::gil_scoped_acquire gil;
 
     capsule_ = pybind11::object();
-    place_ = pybind11::object();
+    group_comm_ = pybind11::object();
 }
 
 Backend::Backend(std::shared_ptr<Lease> lease,
@@ -65,10 +66,10 @@ weft_comm *Backend::comm() const
     return lease_->comm();
 }
 
-pybind11::object Backend::place() const
+pybind11::object Backend::group_comm() const
 {
     comm();
-    return lease_->place();
+    return lease_->group_comm();
 }
 
 void Backend::number(Call &call)
@@ -153,7 +154,8 @@ Backend::split(const c10::intrusive_ptr<c10d::Store> &,
     {
         pybind11::gil_scoped_acquire gil;
 
-        lease = std::make_shared<Lease>(lease_->place().attr("subset")(ranks));
+        lease =
+            std::make_shared<Lease>(lease_->group_comm().attr("subset")(ranks));
     }
     /* A copy, for torch passes the very options of the parent. */
     own = own != nullptr

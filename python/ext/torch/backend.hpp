@@ -37,8 +37,8 @@ struct GroupOptions : c10d::Backend::Options {
 class Lease
 {
   public:
-    /* `place` is a weft.torch Place, see python/weft/torch/_place.py. */
-    explicit Lease(pybind11::object place);
+    /* `group_comm` is a GroupComm of python/weft/torch/_group_comm.py. */
+    explicit Lease(pybind11::object group_comm);
     ~Lease();
     Lease(const Lease &) = delete;
     Lease &operator=(const Lease &) = delete;
@@ -47,13 +47,13 @@ class Lease
     {
         return comm_;
     }
-    const pybind11::object &place() const
+    const pybind11::object &group_comm() const
     {
-        return place_;
+        return group_comm_;
     }
 
   private:
-    pybind11::object place_;
+    pybind11::object group_comm_;
     pybind11::object capsule_;
     weft_comm *comm_;
 };
@@ -78,8 +78,8 @@ class Backend : public c10d::Backend
     {
         return options_;
     }
-    /* The Place that lends the communicator; throws once shut down. */
-    pybind11::object place() const;
+    /* The GroupComm that lends the communicator; throws once shut down. */
+    pybind11::object group_comm() const;
 
     WorkPtr broadcast(Tensors &tensors,
                       const c10d::BroadcastOptions &opts) override;

@@ -19,11 +19,12 @@ using weft_torch::Lease;
 using Milliseconds = std::chrono::milliseconds;
 
 c10::intrusive_ptr<Backend>
-make_backend(py::object place, c10::intrusive_ptr<GroupOptions> options,
+make_backend(py::object group_comm, c10::intrusive_ptr<GroupOptions> options,
              const std::string &name)
 {
     return c10::make_intrusive<Backend>(
-        std::make_shared<Lease>(std::move(place)), std::move(options), name);
+        std::make_shared<Lease>(std::move(group_comm)), std::move(options),
+        name);
 }
 
 c10::intrusive_ptr<GroupOptions> copy_options(const GroupOptions &options,
@@ -79,10 +80,10 @@ PYBIND11_MODULE(WEFT_SHIM_NAME, module)
 
     py::class_<Backend, c10::intrusive_ptr<Backend>, c10d::Backend>(module,
                                                                     "Backend")
-        .def(py::init(&make_backend), py::arg("place"), py::arg("options"),
+        .def(py::init(&make_backend), py::arg("group_comm"), py::arg("options"),
              py::arg("name") = "weft")
         .def_property_readonly("options", &Backend::options)
-        .def_property_readonly("place", &Backend::place)
+        .def_property_readonly("group_comm", &Backend::group_comm)
         .def(
             "monitored_barrier",
             [](Backend &self, Milliseconds timeout, bool wait_all_ranks) {

@@ -2,7 +2,7 @@
 """Communicators whose operations have gradients.
 
 The collectives and messages are methods of the C++ class that Comm derives from;
-what is written here is what they need no speed for.
+this file adds what need not be fast, and the branches for torch.compile.
 """
 
 import atexit
@@ -17,7 +17,7 @@ import weft
 from weft import _job
 from weft._core import ANY_SOURCE, ClosedError, InvalidError
 from weft.mpi import _origin, _traced
-from weft.torch import _place
+from weft.torch._group_comm import GroupComm
 from weft.torch._shim import shim
 
 # The numbers are those of weft_op_kind.
@@ -39,10 +39,10 @@ _world: "Comm | None" = None
 class Comm(_MpiComm):
     """A communicator: MPI's names, on tensors, with gradients.
 
-    Made from a weft communicator, a torch process group over weft (which it
-    shares the order of operations with), or an mpi4py communicator. All
-    operations return new tensors. Those that other libraries call in place end
-    in an underscore. All ranks make the same calls in the same order.
+    It is made from a weft communicator, a torch process group over weft (with
+    which it shares the order of operations), or an mpi4py communicator. All
+    operations return new tensors; those whose names end in an underscore also
+    write into their argument. All ranks make the same calls in the same order.
 
     Collectives (each also as Iallreduce and so on, which return a handle):
       Allreduce(x, op), Reduce(x, op, root), Scan(x, op), Exscan(x, op)
@@ -57,21 +57,21 @@ class Comm(_MpiComm):
       Send(x, dest, tag), Recv(like, source, tag), Isend, Irecv, Sendrecv
       Wait(handle), Waitall(handles)
     Gradients:
-      join(loss): the loss, behind all communications so far
-      detach_history(): forget the communications so far
-      history: how many communications no backward has come to yet
+      join(loss): the loss, ordered after all communications so far
+      detach_history(): drop the recorded communications
+      history: the number of communications whose backward has not run
     """
 
     def __init__(self, comm: Any = None) -> None:
-        self._place: _place.Place | None
-        self._kept: Any  # lives as long as this
+        self._group_comm: GroupComm | None
+        self._kept: Any  # must live as long as this object
         if isinstance(comm, Comm):
-            comm.weft_comm  # noqa: B018  tells if it was freed
-            self._place, self._kept = comm._place, comm
+            comm.weft_comm  # noqa: B018  raises if it was freed
+            self._group_comm, self._kept = comm._group_comm, comm
         else:
-            self._place, self._kept = _origin.place_of(comm)
-        super().__init__(self._place)
-        # What torch.compile can read: plain attributes.
+            self._group_comm, self._kept = _origin.group_comm_of(comm)
+        super().__init__(self._group_comm)
+        # torch.compile can read plain attributes only.
         self._number_of_comm, self._order = self._id, shim.mpi_order(self._id)
         self._rank, self._ranks = super().rank, super().size
         self._replicates = int(self._replicated)
@@ -79,22 +79,22 @@ class Comm(_MpiComm):
 
     @property
     def rank(self) -> int:
-        """Which one this is."""
+        """The rank of this process."""
         return self._rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self._ranks
 
     @property
     def weft_comm(self) -> weft.Comm:
-        """The communicator underneath; calls on it are part of the same order."""
-        if self._place is None:
+        """The weft communicator below; its calls are part of the same order."""
+        if self._group_comm is None:
             raise ClosedError(
                 "weft.mpi: this communicator was freed, or weft.finalize() was called"
             )
-        return self._place.comm
+        return self._group_comm.comm
 
     @property
     def convention(self) -> str:
@@ -115,14 +115,14 @@ class Comm(_MpiComm):
         self._replicates = int(self._replicated)
 
     def set_history_limit(self, operations: int) -> None:
-        """How many communications may wait for a backward before unused ones are dropped."""
+        """Set the number of recorded communications above which unused ones are dropped."""
         self._set_history_limit(operations)
 
     def set_cache_limit(self, nbytes: int) -> None:
-        """How much memory of freed results is kept for new ones; 256 MiB at first."""
+        """Set how many bytes of freed results are cached for reuse; the default is 256 MiB."""
         self._set_cache_limit(nbytes)
 
-    # What torch.compile traces; else the C++ methods.
+    # torch.compile traces the functions of _traced; otherwise the C++ methods run.
 
     def Allreduce(self, x: Any, op: Any = SUM) -> Any:
         """Reduce over all ranks. MINLOC and MAXLOC take and return (values, indices)."""
@@ -139,13 +139,13 @@ class Comm(_MpiComm):
         return _MpiComm.Reduce(self, x, op, root)
 
     def Bcast(self, x: torch.Tensor, root: int = 0) -> torch.Tensor:
-        """The tensor of rank `root`; that of the others says shape and type."""
+        """Return the tensor of rank `root`; x must have its shape and type on all ranks."""
         if _tracing():
             return _traced.bcast(self, x, root)
         return _MpiComm.Bcast(self, x, root)
 
     def Allgather(self, x: torch.Tensor, axis: int = 0) -> torch.Tensor:
-        """All ranks' tensors, which have the same length, along an axis."""
+        """Concatenate the tensors of all ranks, of equal length, along an axis."""
         if _tracing():
             return _traced.allgather(self, x, axis, None)
         return _MpiComm.Allgather(self, x, axis)
@@ -157,7 +157,7 @@ class Comm(_MpiComm):
         return _MpiComm.Reduce_scatter(self, x, op, axis)
 
     def Alltoall(self, x: torch.Tensor, gatheraxis: int = 0, scatteraxis: int = 0) -> torch.Tensor:
-        """Part s along the scatter axis goes to rank s; what comes is joined along the other."""
+        """Send part s along scatteraxis to rank s; concatenate what comes along gatheraxis."""
         if _tracing():
             return _traced.alltoall(self, x, gatheraxis, scatteraxis)
         return _MpiComm.Alltoall(self, x, gatheraxis, scatteraxis)
@@ -169,7 +169,7 @@ class Comm(_MpiComm):
         return _MpiComm.Scan(self, x, op)
 
     def Exscan(self, x: torch.Tensor, op: Any = SUM) -> torch.Tensor:
-        """Reduce over the ranks before this one; on rank 0 what changes nothing: 0 for SUM."""
+        """Reduce over the ranks before this one; rank 0 gets the neutral element, 0 for SUM."""
         if _tracing():
             return _traced.scan(self, x, op, exclusive=True)
         return _MpiComm.Exscan(self, x, op)
@@ -188,7 +188,7 @@ class Comm(_MpiComm):
         return self.I_Reduce_scatterv(x, op, list(counts), axis)
 
     def Gather(self, x: torch.Tensor, axis: int = 0, root: int = 0) -> torch.Tensor:
-        """All ranks' tensors along an axis, on rank `root`; length 0 on the others."""
+        """Concatenate all ranks' tensors on rank `root`; the others get length 0."""
         if _tracing():
             return _traced.gather(self, x, axis, root, None)
         return _MpiComm.Gather(self, x, axis, root)
@@ -200,7 +200,7 @@ class Comm(_MpiComm):
         root: int = 0,
         counts: Sequence[int] | None = None,
     ) -> torch.Tensor:
-        """Gather, of any lengths; without counts they are asked for."""
+        """Gather tensors of any lengths, which are exchanged if counts is None."""
         if _tracing():
             if counts is not None:
                 return _traced.gather(self, x, axis, root, counts)
@@ -210,7 +210,7 @@ class Comm(_MpiComm):
     def Allgatherv(
         self, x: torch.Tensor, axis: int = 0, counts: Sequence[int] | None = None
     ) -> torch.Tensor:
-        """Allgather, of any lengths; without counts they are asked for."""
+        """Allgather tensors of any lengths, which are exchanged if counts is None."""
         if _tracing():
             if counts is not None:
                 return _traced.allgather(self, x, axis, counts)
@@ -231,7 +231,7 @@ class Comm(_MpiComm):
         gatheraxis: int = 0,
         scatteraxis: int = 0,
     ) -> torch.Tensor:
-        """Alltoall, of any lengths; without recvcounts they are asked for."""
+        """Alltoall with any lengths, which are exchanged if recvcounts is None."""
         if _tracing():
             if recvcounts is not None:
                 counts, axes = (sendcounts, recvcounts), (gatheraxis, scatteraxis)
@@ -240,17 +240,17 @@ class Comm(_MpiComm):
         return _MpiComm.Alltoallv(self, x, sendcounts, recvcounts, gatheraxis, scatteraxis)
 
     def Replicate(self, x: torch.Tensor) -> torch.Tensor:
-        """x, whose gradient is the sum of all ranks'; see `convention`."""
+        """Return x, whose gradient is summed over all ranks; see `convention`."""
         return _traced.replicate(self, x) if _tracing() else _MpiComm.Replicate(self, x)
 
     def Barrier(self) -> None:
-        """Wait until all ranks are there."""
+        """Wait until all ranks have called it."""
         if _tracing():
             _traced.barrier(self)
         else:
             _MpiComm.Barrier(self)
 
-    # In place: the new value is copied into x, as autograd sees it.
+    # In place: autograd sees a copy of the result into x.
 
     def Allreduce_(self, x: torch.Tensor, op: Any = SUM) -> torch.Tensor:
         return x.copy_(self.Allreduce(x, op))
@@ -271,20 +271,20 @@ class Comm(_MpiComm):
         return x.copy_(self.Recv(x, source, tag))
 
     def join(self, x: torch.Tensor, *results: torch.Tensor) -> torch.Tensor:
-        """x, behind all communications so far: its backward runs all of them.
+        """Return x, ordered after all communications so far: its backward runs all of them.
 
-        Only torch.func, which sees no more than the values, has to be told which
-        results, of sends say, x is to depend on.
+        Inside torch.func, which sees only values, pass the `results` (of sends, for
+        example) on which x must depend.
         """
         for result in results:
             nothing = result.reshape(-1)[:0].sum()
             x = x + (nothing.real if nothing.is_complex() else nothing).to(x.dtype)
         return _traced.join(self, x) if _tracing() else _MpiComm.join(self, x)
 
-    # Messages to nobody.
+    # Messages. PROC_NULL is neither sent to nor received from.
 
     def Send(self, x: torch.Tensor, dest: int, tag: int = 0) -> torch.Tensor:
-        """Send; the result is an empty tensor that depends on x."""
+        """Send x; the result is an empty tensor that depends on it."""
         if dest != PROC_NULL and _tracing():
             return _traced.send(self, x, dest, tag)
         return x.new_empty(0) if dest == PROC_NULL else _MpiComm.Send(self, x, dest, tag)
@@ -292,8 +292,8 @@ class Comm(_MpiComm):
     def Recv(self, like: torch.Tensor, source: int, tag: int = 0) -> torch.Tensor:
         """Receive a tensor of the shape and type of `like`, which is not written to.
 
-        It requires grad if what was sent does; in compiled code, if gradients are
-        enabled.
+        The result requires grad if the sent tensor does; in compiled code, if
+        gradients are enabled.
         """
         if source != PROC_NULL and _tracing():
             return _traced.recv(self, like, source, tag)
@@ -339,34 +339,34 @@ class Comm(_MpiComm):
         return _MpiComm.Sendrecv(self, x, dest, sendtag, like, source, recvtag)
 
     def Wait(self, handle: Any) -> torch.Tensor:
-        """The result of what was started: of a send, an empty tensor."""
+        """Wait for a nonblocking operation; returns its result, of a send an empty tensor."""
         return handle.wait()
 
     def Waitall(self, handles: Sequence[Any]) -> list[torch.Tensor]:
-        """The results of all of them, in their order."""
+        """Wait for all handles; returns their results in order."""
         return [handle.wait() for handle in handles]
 
     # Communicators.
 
     def Split(self, color: int | None, key: int = 0) -> "Comm | None":
-        """A communicator for the ranks of each colour; None for those without one."""
+        """Return the communicator of the ranks with this color; None if color is None."""
         part = self.weft_comm.split(color, key)
         return None if part is None else Comm(part)
 
     def Dup(self) -> "Comm":
-        """The same ranks with an order, and a history, of their own."""
+        """Return a communicator of the same ranks with its own order and history."""
         return Comm(self.weft_comm.dup())
 
     def Create_cart(
         self, dims: Sequence[int], periods: Sequence[bool] | bool = False
     ) -> "weft.mpi.CartComm":
-        """The same ranks on a grid; see weft.mpi.CartComm."""
+        """Arrange the ranks on a grid; see weft.mpi.CartComm."""
         from weft.mpi.halo import CartComm
 
         return CartComm(self, dims, periods)
 
     def Free(self) -> None:
-        """Give the communicator back; later calls fail."""
+        """Free the communicator; later calls fail."""
         global _world
         _all.discard(self)
         if _world is self:
@@ -384,14 +384,14 @@ class Comm(_MpiComm):
                 stacklevel=2,
             )
         self._close()
-        self._place = self._kept = None
+        self._group_comm = self._kept = None
 
     def __reduce__(self) -> Any:
         if self is _world:
             return (world, ())
-        raise TypeError("of communicators only weft.mpi.COMM_WORLD can be pickled")
+        raise TypeError("weft.mpi: only COMM_WORLD can be pickled, not other communicators")
 
-    # A copy of a model communicates as the model does.
+    # A copy of a model uses the same communicator.
 
     def __copy__(self) -> "Comm":
         return self
@@ -404,7 +404,7 @@ class Comm(_MpiComm):
 
 
 class _Done:
-    """A handle whose result was there at once."""
+    """A handle of an operation that completed at once."""
 
     def __init__(self, result: torch.Tensor) -> None:
         self._result: torch.Tensor | None = result
@@ -420,7 +420,7 @@ class _Done:
 
 
 def world() -> Comm:
-    """The communicator of all ranks; joins the job if that was not done yet."""
+    """Return the communicator of all ranks; joins the job if needed."""
     global _world
     if _world is None:
         _world = Comm()
@@ -430,15 +430,15 @@ def world() -> Comm:
 
 
 def backward(loss: torch.Tensor, comm: Comm | None = None, **options: Any) -> None:
-    """loss.backward(), through every communication of every rank.
+    """Run loss.backward() through every communication of every rank.
 
     Every rank calls it, also one whose loss depends on no communication: its
-    communications take part with zero gradients. With `comm` only the
-    communications of that one are joined, else those of all. The options are
-    those of Tensor.backward.
+    communications take part with zero gradients. With `comm` only its
+    communications are included, otherwise those of all communicators. The
+    options are those of Tensor.backward.
     """
     comms = [comm] if comm is not None else sorted(_all, key=lambda c: c._id)
-    with torch.enable_grad():  # no_grad is no obstacle for Tensor.backward, either
+    with torch.enable_grad():  # Tensor.backward works under no_grad, too
         for each in comms:
             if each.history:
                 loss = each.join(loss)
@@ -447,16 +447,16 @@ def backward(loss: torch.Tensor, comm: Comm | None = None, **options: Any) -> No
 
 
 def _allreduce_pairs(comm: Comm, pair: Any, op: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Values and where they were found. Of equal values the smallest index wins."""
+    """MINLOC and MAXLOC: of equal values the smallest index wins."""
     if op not in (MINLOC, MAXLOC) and getattr(op, "name", op) not in ("minloc", "maxloc"):
         if not isinstance(pair, (tuple, list)):
             raise TypeError(f"weft.mpi Allreduce takes a tensor, not a {type(pair).__name__}")
-        raise InvalidError("pairs of values and indices are for MINLOC and MAXLOC")
+        raise InvalidError("weft.mpi Allreduce: pairs require MINLOC or MAXLOC")
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise TypeError("weft.mpi Allreduce: MINLOC and MAXLOC take a pair (values, indices)")
     values, indices = pair
     if values.shape != indices.shape or indices.is_floating_point():
-        raise InvalidError("indices must be whole numbers, one for each value")
+        raise InvalidError("weft.mpi Allreduce: indices must be integers, one for each value")
     most = op == MAXLOC or getattr(op, "name", op) == "maxloc"
     best = comm.Allreduce(values.detach(), MAX if most else MIN)
     here = (values.detach() == best) | (values.detach() != values.detach())
@@ -470,8 +470,8 @@ def _allreduce_pairs(comm: Comm, pair: Any, op: Any) -> tuple[torch.Tensor, torc
 
 
 def _free_all(world: weft.World | None = None) -> None:
-    """All of them, or those of one world. Nodes must not outlive the interpreter, whose objects
-    they may hold.
+    """Free all communicators, or those of one world. Their nodes may hold Python objects and must
+    not outlive the interpreter.
     """
     for comm in sorted(_all, key=lambda c: c._id):
         if comm._is_open and (world is None or comm.weft_comm.world is world):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.compile and vmap need to know of the operations weft::*."""
+"""Fake kernels, effects and vmap rules of the operations weft::*."""
 
 from collections.abc import Callable
 from typing import Any
@@ -26,23 +26,23 @@ def _register(name: str) -> None:
     def fake(
         x: torch.Tensor, comm: int, mark: int, args: Numbers
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        told = torch.empty(shim.mpi_told_length, dtype=torch.int64, device="cpu")
-        return _result(name, x, comm, args), told
+        info_tensor = torch.empty(shim.mpi_info_length, dtype=torch.int64, device="cpu")
+        return _result(name, x, comm, args), info_tensor
 
     def batched(info: Any, in_dims: Any, x: Any, *rest: Any) -> Any:
         comm, mark, args = rest
         numbers = shim.mpi_with_batch(name, comm, list(args), info.batch_size)
-        result, told = op(x.movedim(in_dims[0], 0), comm, mark, numbers)
-        if name == "send":  # what comes back is a batch, too
+        result, info_tensor = op(x.movedim(in_dims[0], 0), comm, mark, numbers)
+        if name == "send":  # its empty result must be a batch, too
             result = result.expand(info.batch_size, 0)
-        return (result, told), (0, None)
+        return (result, info_tensor), (0, None)
 
     torch.library.register_vmap(f"weft::{name}", batched)
     _register_effect(name, fake)
 
 
 def _register_traced(name: str) -> None:
-    """As compiled code has the operation: see _traced.py."""
+    """Register the operation for compiled code: see _traced.py."""
 
     def fake(x: torch.Tensor, token: Any, of: Any, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
         comm, _, args = rest
@@ -58,7 +58,7 @@ def _register_effect(name: str, fake: Callable[..., Any]) -> None:
 
 
 def checkpoint_policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """For selective checkpointing: keep what was communicated, compute the rest again.
+    """Policy for selective checkpointing: save what was communicated, recompute the rest.
 
     context_fn = functools.partial(
         torch.utils.checkpoint.create_selective_checkpoint_contexts, mpi.checkpoint_policy)
@@ -69,8 +69,8 @@ def checkpoint_policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> Any:
     return CheckpointPolicy.MUST_SAVE if ours else CheckpointPolicy.PREFER_RECOMPUTE
 
 
-# At import, always: a compiled graph that was cached without the effect would
-# drop operations whose result is not used.
+# Always at import: a compiled graph that was cached without the effect would drop
+# operations whose result is not used.
 for _name in shim.mpi_arguments:
     _register(_name)
     _register_traced(_name)

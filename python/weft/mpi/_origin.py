@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a communicator can be made from."""
+"""Make a communicator from the objects that weft.mpi.Comm accepts."""
 
 import os
 import warnings
@@ -10,50 +10,50 @@ import torch.distributed as dist
 import weft
 from weft import _job
 from weft._core import InvalidError
-from weft.torch import _place
+from weft.torch._group_comm import GroupComm, OwnedWorld
 
 
-def place_of(comm: Any) -> tuple[_place.Place, Any]:
-    """A place that lends the communicator, and what must live as long."""
+def group_comm_of(comm: Any) -> tuple[GroupComm, Any]:
+    """Return (the GroupComm of `comm`, an object that must live as long)."""
     if comm is None:
-        return _place.Place(_job.init().comm), None
+        return GroupComm(_job.init().comm), None
     if isinstance(comm, weft.Comm):
-        return _place.Place(comm), comm
+        return GroupComm(comm), comm
     if isinstance(comm, dist.ProcessGroup):
         from weft.torch import _group
 
-        return _group.backend_of(comm).place, comm
+        return _group.backend_of(comm).group_comm, comm
     if hasattr(comm, "Get_rank") and hasattr(comm, "allgather"):
         return _of_mpi4py(comm)
     raise InvalidError(
-        f"a {type(comm).__name__} is not a communicator: pass a weft.Comm, a process group over "
+        f"{type(comm).__name__} is not a communicator: pass a weft.Comm, a process group over "
         "weft, or an mpi4py communicator"
     )
 
 
-def _of_mpi4py(comm: Any) -> tuple[_place.Place, Any]:
-    """The ranks of an mpi4py communicator. Collective over them."""
+def _of_mpi4py(comm: Any) -> tuple[GroupComm, Any]:
+    """Convert an mpi4py communicator. Collective over its ranks."""
     from weft import _boot, _core
 
     _warn_of_ranks_alone(comm)
     if _job._world is None and comm.Get_size() == _mpi_world_size(comm):
-        return _place.Place(_job.init(comm=comm).comm), comm
+        return GroupComm(_job.init(comm=comm).comm), comm
     if _job._world is not None:
         ranks = comm.allgather(_job._world.rank)
         if len(ranks) == _job._world.size and ranks == sorted(ranks):
-            return _place.Place(_job._world.comm), comm
+            return GroupComm(_job._world.comm), comm
         if len(set(ranks)) == len(ranks):
-            return _place.Place(_job._world.comm.subset(ranks)), comm
+            return GroupComm(_job._world.comm.subset(ranks)), comm
     world = _core.create(_boot.Mpi(comm), None)
-    return _place.Place(world.comm, _place._Stay(world)), comm
+    return GroupComm(world.comm, OwnedWorld(world)), comm
 
 
 def _warn_of_ranks_alone(comm: Any) -> None:
-    """Under torchrun each process is an MPI job of its own: no error, and hardly ever meant."""
+    """Under torchrun each process is its own MPI job, which is valid but rarely intended."""
     started = os.environ.get("WORLD_SIZE", "1")
     if started != "1" and _mpi_world_size(comm) == 1:
         warnings.warn(
-            f"weft.mpi: torchrun started {started} ranks, but mpi4py knows only of this one: use "
+            f"weft.mpi: torchrun started {started} ranks, but mpi4py knows only this one; use "
             "weft.mpi.COMM_WORLD, or start the program with the mpirun of mpi4py's MPI library",
             stacklevel=5,
         )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the methods of Comm do while torch.compile traces them.
 
-The operations are weft::traced_*, which take and give the communicator's token:
-with it, the order of communications and what the backward pass has to run is
-part of the values that a compiler sees. They, and their derivatives, are in
+The operations are weft::traced_*, which take and return the communicator's token:
+so the order of communications, also in the backward pass, is part of the values
+that a compiler sees. They, and their derivatives, are in
 python/ext/torch/mpi/trace.cpp.
 """
 
@@ -22,27 +22,27 @@ _NAMES = ("sum", "prod", "min", "max", "avg", "band", "bor", "bxor", "land", "lo
 
 _ops: Any = torch.ops.weft
 _MARK_GRAD: int = shim.mpi_mark_grad
-# The names of each operation's arguments, in their order; and which reductions have a
-# derivative, by number.
+# The argument names of each operation in order, and the numbers of the reductions that
+# have a derivative.
 _ARGUMENTS: dict[str, tuple[str, ...]] = dict(shim.mpi_arguments)
 _SMOOTH = tuple(op for op in range(len(_NAMES)) if shim.mpi_has_derivative(op))
 
 
 def _transformed() -> bool:
-    """Is this inside a transform of torch.func?"""
+    """Is this call inside a transform of torch.func?"""
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def _values_only() -> bool:
-    """Is there no token? Transforms of torch.func see values only, and an exported program
-    runs on its own. Either is so whenever the code that is traced runs.
+    """Is there no token? Transforms of torch.func see only values, and an exported program runs
+    without the communicator. Both hold whenever the traced code runs.
     """
     return _transformed() or torch.compiler.is_exporting()
 
 
 def _in_hook() -> bool:
-    """Is this the body of a hook, a part of the backward graph, where a token of the forward
-    graph cannot be written to? What it communicates depends on the gradient that it is given.
+    """Is this the body of a hook? It is part of the backward graph, which cannot write a token of
+    the forward graph; the gradient it gets orders its communications.
     """
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
@@ -59,7 +59,7 @@ _in_hook._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def break_graph(what: str) -> None:
-    """For what cannot be traced: it runs between two graphs, as if it were not compiled."""
+    """Break the graph for a call that cannot be traced: it runs eagerly between two graphs."""
     torch._dynamo.graph_break(msg=f"weft.mpi {what} cannot be part of compiled code")
 
 
@@ -81,7 +81,7 @@ def _packed(name: str, given: dict[str, Any]) -> list[int]:
 def _call(
     comm: "Comm", name: str, x: torch.Tensor, records: bool | None = None, **given: Any
 ) -> torch.Tensor:
-    """Numbers that are not given are 0. `records`, unless it is said, is whether x needs it."""
+    """Call an operation. Arguments that are not given are 0; `records` is by default that of x."""
     args = _packed(name, given)
     if _values_only():
         return getattr(_ops, name)(x, comm._number_of_comm, 0, args)[0]
@@ -91,7 +91,7 @@ def _call(
     mark = (_MARK_GRAD if records else 0) | comm._rank
     if not records and _in_hook():
         return op(x, None, None, comm._number_of_comm, mark, args)[0]
-    # What is not recorded keeps its place among the values alone.
+    # An operation that is not recorded is ordered by its values alone.
     order = comm._order.token if records else comm._order.token.detach()
     y, token = op(x, order, None, comm._number_of_comm, mark, args)
     order.copy_(token)
@@ -106,7 +106,7 @@ def _axis(x: torch.Tensor, axis: int) -> int:
 
 
 def _row(x: torch.Tensor) -> torch.Tensor:
-    """A single number can be gathered: it is a row of length 1."""
+    """Make a scalar a vector of length 1, so that it can be gathered."""
     return x.unsqueeze(0) if x.dim() == 0 else x
 
 
@@ -127,7 +127,7 @@ def _op_number(op: Any) -> int:
     return _NAMES.index(name)
 
 
-# Reductions. Those that have no derivative of their own are taken apart in C++.
+# Reductions. C++ composes nonlinear ones of operations that have a derivative.
 
 
 def allreduce(comm: "Comm", x: torch.Tensor, op: Any) -> torch.Tensor:
@@ -152,7 +152,7 @@ def scan(comm: "Comm", x: torch.Tensor, op: Any, exclusive: bool) -> torch.Tenso
     return _call(comm, "exscan" if exclusive else "scan", x, op=_op_number(op))
 
 
-# What is moved.
+# Data movement.
 
 
 def bcast(comm: "Comm", x: torch.Tensor, root: int) -> torch.Tensor:
@@ -178,7 +178,7 @@ def allgather(
 
 
 def scatter(comm: "Comm", x: torch.Tensor, axis: int, root: int) -> torch.Tensor:
-    """Every rank's tensor has the shape of the root's."""
+    """The tensor of every rank must have the shape of the root's."""
     along = _axis(x, axis)
     length = x.shape[along] // comm._ranks
     shape = [length if i == along else n for i, n in enumerate(x.shape)]
@@ -236,7 +236,7 @@ def send(comm: "Comm", x: torch.Tensor, dest: int, tag: int) -> torch.Tensor:
 
 
 def recv(comm: "Comm", like: torch.Tensor, source: int, tag: int) -> torch.Tensor:
-    """Whether the sender records is known when it is too late: take it that it does."""
+    """Whether the sender records is not known while tracing, so assume that it does."""
     _check_untransformed("Recv")
     smooth = like.is_floating_point() or like.is_complex()
     records = torch.is_grad_enabled() and smooth
@@ -246,7 +246,7 @@ def recv(comm: "Comm", like: torch.Tensor, source: int, tag: int) -> torch.Tenso
 def sendrecv(
     comm: "Comm", x: torch.Tensor, like: torch.Tensor, to: tuple[int, int], came: tuple[int, int]
 ) -> torch.Tensor:
-    """`to` and `came` are rank and tag."""
+    """`to` and `came` are (rank, tag)."""
     if like.dtype != x.dtype:
         raise TypeError(f"weft.mpi Sendrecv: {x.dtype} is sent and {like.dtype} received")
     (dest, tag), (source, source_tag), shape = to, came, list(like.shape)

@@ -15,7 +15,7 @@ from weft.mpi._comm import SUM, Comm, backward
 
 
 class GradcheckError(AssertionError):
-    """A gradient is wrong; the text says which, on which rank."""
+    """Raised for a wrong gradient; the text names the input, element and rank."""
 
 
 def gradcheck(
@@ -31,8 +31,8 @@ def gradcheck(
 ) -> bool:
     """Check the gradients of `fn(*inputs)`, which communicates over `comm`.
 
-    Collective. The inputs are of double precision, those that require grad are
-    checked. Two tests, with other weights on each rank:
+    Collective. The inputs must have double precision; those that require grad are
+    checked by two tests, with different weights on each rank:
 
     - the dot-product test: for random directions v and weights w, the derivative
       along v (by central differences) times w is the gradient for w times v,
@@ -44,7 +44,7 @@ def gradcheck(
     for i, x in enumerate(inputs):
         if x.requires_grad and x.dtype not in (torch.float64, torch.complex128):
             raise InvalidError(
-                f"input {i} is of {x.dtype}: finite differences need double precision"
+                f"input {i} has type {x.dtype}; finite differences need double precision"
             )
     gen = torch.Generator().manual_seed(1000 * seed + comm.rank)
     xs = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
@@ -68,8 +68,10 @@ def gradcheck(
         number = (objective(shifted(moves, eps)) - objective(shifted(moves, -eps))) / (2 * eps)
         own = sum((float(_dot(grads[i], v)) for i, v in moves.items()), 0.0)
         ours = float(comm.Allreduce(torch.tensor(own, dtype=torch.float64), SUM))
-        if not abs(number - ours) <= atol + rtol * abs(number):  # nor is it NaN
-            raise GradcheckError(f"{what}: finite differences give {number}, the gradient {ours}")
+        if not abs(number - ours) <= atol + rtol * abs(number):  # also False for NaN
+            raise GradcheckError(
+                f"{what}: finite differences give {number}, but the gradient gives {ours}"
+            )
 
     check({i: _random(xs[i], gen) for i in checked}, "along a random direction")
     if finite_differences:
@@ -93,12 +95,12 @@ def _one_by_one(xs: list[torch.Tensor], checked: list[int], comm: Comm, check: A
 
 
 def _agreed(numbers: list[int], comm: Comm, root: int) -> list[int]:
-    """The numbers of one rank, on all."""
+    """Broadcast a list of numbers, whose length only the root knows."""
     length = int(comm.Bcast(torch.tensor(len(numbers)), root))
-    told = torch.zeros(length, dtype=torch.int64)
+    values = torch.zeros(length, dtype=torch.int64)
     if comm.rank == root:
-        told = torch.tensor(numbers, dtype=torch.int64)
-    return comm.Bcast(told, root).tolist()
+        values = torch.tensor(numbers, dtype=torch.int64)
+    return comm.Bcast(values, root).tolist()
 
 
 def _tensors(result: Any) -> list[torch.Tensor]:
@@ -110,7 +112,7 @@ def _random(like: torch.Tensor, gen: torch.Generator) -> torch.Tensor:
 
 
 def _dot(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The real inner product, as torch's gradients mean it."""
+    """Return the real inner product, which torch's complex gradients refer to."""
     if a.is_complex():
         return (a * b.conj()).real.sum()
     return (a * b).sum()

@@ -30,14 +30,14 @@ class CartComm:
         self.periods = tuple(bool(p) for p in flags)
         if len(self.periods) != len(self.dims):
             raise InvalidError(
-                f"dims are {self.dims} and periods {self.periods}: one for each axis"
+                f"dims {self.dims} and periods {self.periods} must have the same length"
             )
         if math.prod(self.dims) != comm.size or any(n < 1 for n in self.dims):
-            raise InvalidError(f"the grid {self.dims} does not have {comm.size} ranks")
+            raise InvalidError(f"the grid {self.dims} does not match {comm.size} ranks")
         self.coords = self.coords_of(comm.rank)
 
     def coords_of(self, rank: int) -> tuple[int, ...]:
-        """Where a rank is."""
+        """Return the coordinates of a rank."""
         coords = []
         for n in reversed(self.dims):
             coords.append(rank % n)
@@ -45,7 +45,7 @@ class CartComm:
         return tuple(reversed(coords))
 
     def rank_of(self, coords: Sequence[int]) -> int:
-        """Who is there; PROC_NULL outside of the grid where it has an edge."""
+        """Return the rank at these coordinates; PROC_NULL if they are outside the grid."""
         rank = 0
         for at, n, periodic in zip(coords, self.dims, self.periods, strict=True):
             if not periodic and not 0 <= at < n:
@@ -54,7 +54,7 @@ class CartComm:
         return rank
 
     def Shift(self, axis: int, steps: int = 1) -> tuple[int, int]:
-        """The ranks to receive from and to send to, `steps` along an axis of the grid."""
+        """Return (source, destination) of a shift by `steps` along an axis of the grid."""
         here = list(self.coords)
         here[axis] -= steps
         source = self.rank_of(here)
@@ -67,7 +67,7 @@ class CartComm:
         widths: int | Sequence[int | tuple[int, int]] = 1,
         axes: Sequence[int] | None = None,
     ) -> torch.Tensor:
-        """x with the edges of the neighbours' blocks around it; corners included.
+        """Return x surrounded by the edges of the neighbours' blocks, corners included.
 
         widths: slices on both sides, for each axis of the grid, or (low, high)
         axes:   which axis of x lies along each axis of the grid; the last ones
@@ -90,8 +90,8 @@ class CartComm:
                 raise InvalidError(f"axis {axis} is out of range ({x.dim()} axes)")
             if min(low, high) < 0 or x.shape[axis] < max(low, high):
                 raise InvalidError(
-                    f"the halo is {low} and {high} wide, but the block has only "
-                    f"{x.shape[axis]} slices along axis {axis}"
+                    f"halo widths ({low}, {high}) are out of range: the block has length "
+                    f"{x.shape[axis]} along axis {axis}"
                 )
             row = (axis, low, high, *self.Shift(i))
             for values, value in zip(lists.values(), row, strict=True):

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class SGD(SparseOptimizer):
-    """w -= lr * g. No momentum, which would touch all rows."""
+    """w -= lr * g, without momentum, which would touch all rows."""
 
     kind = "sgd"
 
@@ -87,7 +87,7 @@ class Adagrad(SparseOptimizer):
 
 
 class RowWiseAdagrad(Adagrad):
-    """Adagrad with one number of state a row: the mean of its squares."""
+    """Adagrad with one number of state per row: the mean of its squared gradients."""
 
     kind = "rowwise_adagrad"
     states = (State("sum", narrow=True),)
@@ -118,16 +118,16 @@ class RMSprop(SparseOptimizer):
 
 
 class Adam(SparseOptimizer):
-    """torch.optim.SparseAdam, and with weight_decay, which that has not, torch.optim.Adam.
+    """torch.optim.SparseAdam; with weight_decay, which that does not have, torch.optim.Adam.
 
-    All rows count the steps taken. The two differ in eps alone, which SparseAdam adds to
-    the root of the second moment before the bias of that is corrected, and Adam after it.
+    All rows have one count of steps. The two differ only in eps: SparseAdam adds it to the
+    root of the second moment before the bias correction, and Adam after it.
     """
 
     kind = "adam"
     states: tuple[State, ...] = (State("exp_avg"), State("exp_avg_sq"))
     decoupled = False
-    sparse = True  # what has no weight_decay is SparseAdam
+    sparse = True  # without weight_decay it is SparseAdam
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ class AdamW(Adam):
 
 
 class LazyAdam(Adam):
-    """torch.optim.Adam for each row: it counts its own steps, so that a rare one starts like any.
+    """torch.optim.Adam for each row, with its own count of steps for the bias correction.
 
     adam_w: weight_decay is not part of the gradient
     """

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch.amp.GradScaler finds in an optimizer of tables.
+"""Support for torch.amp.GradScaler in optimizers of tables.
 
-GradScaler looks at `param.grad` of each parameter, divides it by the scale in
-place, and leaves the step out if it is not finite. A Handle stands for a table
-among these parameters, and its gradient is what the rank has collected.
+GradScaler divides `param.grad` of each parameter by the scale in place, and skips
+the step if it is not finite. A Handle represents a table among these parameters,
+and its gradient is what the rank has collected.
 
-A step is collective, so that one rank must not leave it out alone, and all must
-lower the scale together: GradScaler's own check asks the other ranks.
+A step is collective, so all ranks must skip it and lower the scale together:
+GradScaler's check is extended by an allreduce.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from weft.optim import _exchange
 
 
 class RowGradients(torch.Tensor):
-    """Gradients of rows, the check of which for infinities is one of all ranks."""
+    """Gradients of rows, which all ranks check together for infinities."""
 
     comm: Comm
 
@@ -38,7 +38,7 @@ class RowGradients(torch.Tensor):
 
 
 class Handle(torch.Tensor):
-    """A table, as the parameter of a torch optimizer."""
+    """A tensor that represents a table as a parameter of a torch optimizer."""
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     table: Table
@@ -46,17 +46,17 @@ class Handle(torch.Tensor):
 
     @staticmethod
     def of(table: Table) -> "Handle":
-        """One for `table`."""
+        """Make a handle for `table`."""
         made = torch.Tensor._make_subclass(Handle, torch.zeros(()), True)
         made.table, made._own = table, None
         return made
 
     @property
     def grad(self) -> Any:
-        """A row for each distinct row that was collected; it may be changed in place.
+        """One gradient for each distinct row that was collected; it may be changed in place.
 
-        It is in the table's memory, and there even if it has no rows, so that the ranks
-        find the same tensors. The sums are those that the next step begins with.
+        It is on the table's device and never None, so that all ranks have the same
+        tensors. The next step uses these sums.
         """
         if self._own is None or not self.table.has_only(self._own):
             where = self.table.rows.device
@@ -69,7 +69,7 @@ class Handle(torch.Tensor):
 
 
 def _ask_others(comms: dict[Comm, None], found_inf: torch.Tensor) -> None:
-    """Tell each rank what any of them has found."""
+    """Set found_inf on all ranks if any rank has found an infinity."""
     for comm in comms:
         found = found_inf.detach().cpu().reshape(1)
         comm.allreduce(found, op=_core.MAX)

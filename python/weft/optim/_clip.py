@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft.nn.clip_grad_norm_: one norm of what is dense and of the rows of all ranks."""
+"""weft.nn.clip_grad_norm_: one norm of dense gradients and of the rows of all ranks."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ from weft.optim import _exchange
 
 
 def clip(parameters: Any, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Any:
-    """What weft.nn.clip_grad_norm_ does."""
+    """Implement weft.nn.clip_grad_norm_."""
     parts = list(_parts(parameters))
     dense = [p for p in parts if isinstance(p, torch.Tensor) and p.grad is not None]
     trained = [p for p in parts if isinstance(p, Table)]
@@ -29,7 +29,7 @@ def clip(parameters: Any, max_norm: float, norm_type: float, error_if_nonfinite:
         raise RuntimeError(
             f"The total norm of order {norm_type} for gradients of parameters and tables is "
             "non-finite, so it cannot be clipped. Pass error_if_nonfinite=False to scale them "
-            "all the same"
+            "anyway"
         )
     factor = max_norm / (total + 1e-6)
     if not factor >= 1:  # a NaN reaches all gradients, as in torch
@@ -52,7 +52,7 @@ def _parts(given: Any) -> Iterator[torch.Tensor | Table]:
             found = [item]
         else:
             raise TypeError(
-                f"modules, tables of weft.nn and tensors are expected, not {type(item).__name__}"
+                f"parameters are modules, tables of weft.nn or tensors, not {type(item).__name__}"
             )
         for part in found:
             if id(part) not in seen:
@@ -67,7 +67,7 @@ def _norm_of_dense(dense: list[torch.Tensor], norm_type: float) -> float:
 
 
 def _norm_of_table(table: Table, norm_type: float) -> float:
-    """Of the gradients that a step would use: each row's, of all ranks. Collective."""
+    """Return the norm of the gradients of all ranks that a step would use. Collective."""
     found = _exchange.to_owners(table, Dealing(table.rows))
     own = 0.0
     if found is not None and found.sums.numel():
@@ -86,7 +86,7 @@ def _combined(norms: list[float], norm_type: float) -> float:
 
 
 def _largest(comm: Comm, number: float) -> float:
-    """The largest of all ranks; NaN if one has that."""
+    """Return the largest number of all ranks; NaN if one of them is NaN."""
     of_all = torch.tensor([number], dtype=torch.float64)
     comm.allreduce(of_all, op=_core.MAX)
     return float(of_all)

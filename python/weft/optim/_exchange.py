@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients on their way to the ranks that own the rows.
+"""Send gradients to the ranks that own the rows.
 
     1. each rank sums its gradients of equal rows
     2. ids and sums go to the owners, in the order of ranks
     3. each owner sums what came for equal rows, in that order
 
-So sums do not depend on who is faster, and a row arrives once from each rank.
+So sums do not depend on timing, and each rank sends a row at most once.
 """
 
 from typing import NamedTuple
@@ -18,14 +18,14 @@ from weft.nn import Table
 
 
 class Gradients(NamedTuple):
-    """Distinct rows in rising order, and the sum of the gradients of each, in float32."""
+    """Distinct row numbers in ascending order, and the sum of gradients of each, in float32."""
 
     ids: torch.Tensor
     sums: torch.Tensor
 
 
 def sum_equal(ids: torch.Tensor, grads: torch.Tensor, rows: int) -> Gradients:
-    """Sum the gradients of equal ids; negative ones fall away."""
+    """Sum the gradients of equal ids; negative ids are ignored."""
     if grads.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         grads = grads.to(torch.float32)
     ids, grads = ids.contiguous(), grads.contiguous()
@@ -38,7 +38,7 @@ def sum_equal(ids: torch.Tensor, grads: torch.Tensor, rows: int) -> Gradients:
 
 
 def of_this_rank(table: Table) -> Gradients:
-    """Step 1."""
+    """Step 1: sum the gradients that this rank has collected."""
     rows, width = table.rows.shape
     found = table.collected()
     if found is None:
@@ -50,16 +50,16 @@ def of_this_rank(table: Table) -> Gradients:
 
 
 def to_owners(table: Table, dealing: Dealing) -> Gradients | None:
-    """All steps: the gradients of the rows that this rank owns, or their means over ranks.
+    """All steps: return the gradients of the rows that this rank owns, or their means.
 
-    Collective; None, on all ranks, if none of them has any. When it returns, all
-    ranks have come here, so that nobody reads rows of before the step any more.
+    Collective; returns None on all ranks if none has any. When it returns, all ranks
+    have called it, so no rank still reads rows from before the step.
     """
     comm = table.comm
     own = of_this_rank(table)
     if comm.size == 1:
         return own if own.ids.numel() else None
-    # Between ranks it goes through the host.
+    # Collectives need host memory.
     own = Gradients(own.ids.cpu(), own.sums.cpu())
     ids, sums, counts = _by_owner(own, dealing, comm.size)
     plan = torch.empty((comm.size, comm.size), dtype=torch.int64)
@@ -80,7 +80,7 @@ def to_owners(table: Table, dealing: Dealing) -> Gradients | None:
 def _by_owner(
     own: Gradients, dealing: Dealing, ranks: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """ids and sums in the order of owners, and how many each owner gets."""
+    """Return ids and sums sorted by owner, and the number of rows of each owner."""
     owners = dealing.owner_of(own.ids)
     counts = torch.bincount(owners, minlength=ranks)
     if bool((owners[1:] < owners[:-1]).any()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the optimizers of tables have in common."""
+"""The base class of the optimizers of tables."""
 
 import functools
 import json
@@ -22,8 +22,8 @@ from weft.optim._amp import Handle
 class State(NamedTuple):
     """A table that an optimizer keeps beside the weights.
 
-    name:   as torch calls it
-    narrow: one element a row, else as wide as the weights
+    name:   the name in torch
+    narrow: one element per row, otherwise as wide as the weights
     """
 
     name: str
@@ -32,12 +32,12 @@ class State(NamedTuple):
 
 
 class SparseOptimizer(torch.optim.Optimizer):
-    """A torch optimizer for tables of weft.nn: one step on the rows that were touched.
+    """A torch optimizer for tables of weft.nn, which updates the rows that were touched.
 
-    `tables` is a module, whose tables are taken, or a list of tables and modules,
-    or of groups: {"params": [table], "lr": 0.1}. Making one is collective, and so is
-    step(): every rank calls it, also without any gradients. Gradients are summed over
-    ranks; with `average` it is their mean, as of DistributedDataParallel.
+    `tables` is a module that contains tables, or a list of tables and modules, or of
+    groups: {"params": [table], "lr": 0.1}. The constructor and step() are collective:
+    every rank calls them, also without gradients. Gradients are summed over ranks, or
+    averaged with `average`, as in DistributedDataParallel.
     """
 
     kind: str  # weft_optimizer_name of <weft/update.h>
@@ -50,8 +50,8 @@ class SparseOptimizer(torch.optim.Optimizer):
         groups = _groups(tables)
         if not any(group["params"] for group in groups):
             raise InvalidError(
-                "there is no table to train: weft.optim takes weft.nn.Embedding and EmbeddingBag, "
-                "or modules that have some"
+                "no table to train: pass a weft.nn.Embedding or EmbeddingBag, or a module that "
+                "contains one"
             )
         super().__init__(groups, defaults)
 
@@ -61,10 +61,10 @@ class SparseOptimizer(torch.optim.Optimizer):
         found = list(_tables(options["params"]))
         average = options.pop("average", self._average)
         if len(self._table_of) + len(found) > len({*self._table_of.values(), *found}):
-            raise InvalidError("a table is named twice")
+            raise InvalidError("a table was passed twice")
         for table in found:
             _check(table)
-        # torch's class wants tensors: the handle stands for its table.
+        # torch's class requires tensors: a handle represents its table.
         handles = [Handle.of(table) for table in found]
         super().add_param_group({**options, "params": handles})
         group = self.param_groups[-1]
@@ -95,11 +95,11 @@ class SparseOptimizer(torch.optim.Optimizer):
         return made
 
     def first_value(self, state: State, group: dict[str, Any]) -> float:
-        """What a state is filled with."""
+        """Return the initial value of a state."""
         return 0.0
 
     def rule(self, group: dict[str, Any], step: int) -> dict[str, float]:
-        """The numbers of one step, by their names in weft_update."""
+        """Return the numbers of one step, by their names in weft_update."""
         raise NotImplementedError
 
     # A step.
@@ -132,7 +132,7 @@ class SparseOptimizer(torch.optim.Optimizer):
             table.cache.drop()
 
     def _follow_size(self, handle: torch.Tensor) -> None:
-        """A table may have been resized, on all ranks, since the last step."""
+        """Resize the states if the table was resized, on all ranks, since the last step."""
         rows = self._table_of[handle].rows
         if self._dealings[handle].rows != rows.shape[0]:
             self._dealings[handle] = Dealing(rows)
@@ -168,13 +168,13 @@ class SparseOptimizer(torch.optim.Optimizer):
         for table in self._table_of.values():
             table.zero_grad(set_to_none)
 
-    # What is kept.
+    # Saving and loading.
 
     def state_dict(self) -> dict[str, Any]:
-        """As torch's, with each state as the tensor of all rows, of all ranks.
+        """Return torch's state_dict, with each state as one tensor of the rows of all ranks.
 
-        Where that is one tensor it is the shared memory itself, else a copy. Not
-        collective; whole after a barrier, as step() ends with one.
+        The tensor is the shared memory itself if the table is flat, otherwise a copy. Not
+        collective; it is consistent after a barrier, such as the one that ends step().
         """
         found = super().state_dict()
         for number, state in found["state"].items():
@@ -185,7 +185,7 @@ class SparseOptimizer(torch.optim.Optimizer):
         return found
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over what state_dict() gave, on any number of ranks. Collective."""
+        """Load a state_dict(), from any number of ranks. Collective."""
         kept = dict(self.state)
         super().load_state_dict({**state_dict, "state": {}})
         self.state.update(kept)
@@ -199,7 +199,7 @@ class SparseOptimizer(torch.optim.Optimizer):
         state["step"] = int(given.get("step", 0))
         for name in (state.name for state in self.states):
             if name not in given:
-                raise InvalidError(f"the state has no {name!r}: it is of another optimizer")
+                raise InvalidError(f"the state has no {name!r}: it belongs to another optimizer")
             if tuple(given[name].shape) != state[name].shape:
                 raise InvalidError(
                     f"{name!r} has shape {tuple(given[name].shape)}, but the table needs "
@@ -208,47 +208,51 @@ class SparseOptimizer(torch.optim.Optimizer):
             set_own_rows(state[name], given[name])
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write states to files in a folder, each rank its rows. Collective."""
-        place = pathlib.Path(folder)
+        """Write the states to files in a folder; each rank writes its rows. Collective."""
+        path = pathlib.Path(folder)
         comm = self._table_of[next(self._handles())].comm
-        _agree.together(comm, lambda: place.mkdir(parents=True, exist_ok=True))
+        _agree.together(comm, lambda: path.mkdir(parents=True, exist_ok=True))
         about = []
         for number, handle in enumerate(self._handles()):
             state = self.state[handle]
             about.append(state["step"])
             for kept in self.states:
-                state[kept.name].save(place / f"{number}.{kept.name}.weft")
+                state[kept.name].save(path / f"{number}.{kept.name}.weft")
         summary = json.dumps(self._summary(about), default=float)  # lr may be a tensor
-        file = place / "optimizer.json"
+        file = path / "optimizer.json"
         _agree.together(comm, lambda: _replace(file, summary) if comm.rank == 0 else None)
 
     def load(self, folder: str | os.PathLike[str]) -> None:
-        """Take over what save() wrote, on any number of ranks. Collective."""
-        place = pathlib.Path(folder)
+        """Load what save() wrote, from any number of ranks. Collective."""
+        path = pathlib.Path(folder)
         comm = self._table_of[next(self._handles())].comm
-        found = _agree.together(comm, lambda: self._read_summary(place))
+        found = _agree.together(comm, lambda: self._read_summary(path))
         for group, options in zip(self.param_groups, found["groups"], strict=True):
             group.update(options)
         for number, handle in enumerate(self._handles()):
             state = self.state[handle]
             state["step"] = found["steps"][number]
             for kept in self.states:
-                state[kept.name].load(place / f"{number}.{kept.name}.weft")
+                state[kept.name].load(path / f"{number}.{kept.name}.weft")
             self._table_of[handle].comm.barrier()
 
-    def _read_summary(self, place: pathlib.Path) -> dict[str, Any]:
+    def _read_summary(self, path: pathlib.Path) -> dict[str, Any]:
         try:
-            found = json.loads((place / "optimizer.json").read_text())
+            found = json.loads((path / "optimizer.json").read_text())
             whose, steps, groups = found["optimizer"], found["steps"], found["groups"]
         except FileNotFoundError:
-            raise InvalidError(f"{place} has no optimizer.json: save() did not write it") from None
+            raise InvalidError(f"{path} has no optimizer.json: save() did not write it") from None
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidError(f"{place / 'optimizer.json'} is damaged: {error}") from error
+            raise InvalidError(f"{path / 'optimizer.json'} is damaged: {error}") from error
         if whose != type(self).__name__ or len(steps) != len(self._table_of):
-            raise InvalidError(f"{place} has the state of {whose} for {len(steps)} tables")
+            raise InvalidError(
+                f"{path} has the state of {whose} for {len(steps)} tables, but this is "
+                f"{type(self).__name__} for {len(self._table_of)}"
+            )
         if len(groups) != len(self.param_groups):
             raise InvalidError(
-                f"{place} has tables in {len(groups)} groups, and here are {len(self.param_groups)}"
+                f"{path} has {len(groups)} groups of tables, but this optimizer has "
+                f"{len(self.param_groups)}"
             )
         return found
 
@@ -265,7 +269,7 @@ class SparseOptimizer(torch.optim.Optimizer):
 
 
 def _replace(path: pathlib.Path, text: str) -> None:
-    """Write a file, which appears when it is whole."""
+    """Write a file atomically: it appears when it is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         part.write_text(text)
@@ -288,24 +292,26 @@ def _tables(given: Any) -> Iterator[Table]:
     for item in given if isinstance(given, Iterable) else [given]:
         if isinstance(item, torch.Tensor):
             raise TypeError(
-                "weft.optim trains tables of weft.nn, and this is a tensor: dense parameters go to "
-                "an optimizer of torch.optim. Pass the module, or its Embedding"
+                "weft.optim trains tables of weft.nn, not tensors: pass the module or its "
+                "Embedding; dense parameters go to an optimizer of torch.optim"
             )
         if not isinstance(item, torch.nn.Module):
-            raise TypeError(f"a table of weft.nn is expected, not {type(item).__name__}")
+            raise TypeError(
+                f"tables must be tables of weft.nn or modules, not {type(item).__name__}"
+            )
         yield from tables(item)
 
 
 def _check(table: Table) -> None:
     if table.rows.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise InvalidError(
-            f"the table has elements of type {table.rows.dtype}; float32, float16 and bfloat16 "
+            f"the table has type {table.rows.dtype}; only float32, float16 and bfloat16 "
             "can be trained"
         )
 
 
 def _partition_of(rows: Region) -> Any:
-    """The argument `partition` that deals rows as those of `rows` are."""
+    """Return the argument `partition` that distributes rows like those of `rows`."""
     if rows.partition == "round_robin":
         return ("round_robin", rows._handle.describe()["run"])
     return "equal" if rows.partition == "equal" else list(rows.rows_per_rank)
@@ -316,6 +322,6 @@ def _check_dealt_alike(state: Region, rows: Region) -> None:
         theirs = [part[:2] for part in state._handle.parts(rank)]
         if theirs != [part[:2] for part in rows._handle.parts(rank)]:
             raise UnsupportedError(
-                "the table was resized before its optimizer was made, so that rows of state would "
-                "be on other ranks than those of weights: make the optimizer first"
+                "the table was resized before its optimizer was created, so rows of state would be "
+                "on other ranks than those of weights: create the optimizer before resizing"
             )

@@ -53,10 +53,10 @@ def __getattr__(name: str) -> Any:
     return getattr(_group, name)
 
 
-def _create(place: Any, options: Any) -> Any:
+def _create(dist_options: Any, options: Any) -> Any:
     from weft.torch import _group
 
-    return _group.create(place, options)
+    return _group.create(dist_options, options)
 
 
 def register() -> None:

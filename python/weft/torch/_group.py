@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from weft import Comm, _core
 from weft._core import InvalidError
-from weft.torch import _place
+from weft.torch._group_comm import GroupComm, meet
 from weft.torch._shim import shim
 
 Backend = shim.Backend
@@ -77,7 +77,7 @@ def _checked(timeout: Any) -> datetime.timedelta:
     return timeout
 
 
-def create(place: Any, options: Any) -> Any:
+def create(dist_options: Any, options: Any) -> Any:
     """Make the backend of a new process group; torch calls it."""
     if options is None:
         options = Options()
@@ -85,15 +85,15 @@ def create(place: Any, options: Any) -> Any:
         raise TypeError(f"pg_options is {type(options).__name__}; weft takes weft.torch.Options")
     options = copy.deepcopy(options)  # the same ones may serve other groups
     if not options.own_timeout:
-        options._timeout = _checked(place.timeout)
-    return backend_at(place.store, place.group_rank, place.group_size, options)
+        options._timeout = _checked(dist_options.timeout)
+    return backend_at(dist_options.store, dist_options.group_rank, dist_options.group_size, options)
 
 
 def backend_at(store: Any, rank: int, size: int, options: Any, name: str = "weft") -> Any:
     seconds = min(max(options._timeout.total_seconds(), 0.001), _LONGEST)
     limit = f"{seconds:.3f}s"
     settings = f"TIMEOUT={limit} BOOT_TIMEOUT={limit} {options.settings}"
-    return Backend(_place.meet(store, rank, size, settings), options, name)
+    return Backend(meet(store, rank, size, settings), options, name)
 
 
 def backend_of(group: dist.ProcessGroup | None = None) -> Any:
@@ -116,7 +116,7 @@ def comm_of(group: dist.ProcessGroup | None = None) -> Comm:
     are one sequence, which all ranks make in the same order. It can be used
     as long as the group is.
     """
-    return backend_of(group).place.comm
+    return backend_of(group).group_comm.comm
 
 
 def as_group(comm: Comm, timeout: datetime.timedelta | None = None) -> dist.ProcessGroup:
@@ -128,7 +128,7 @@ def as_group(comm: Comm, timeout: datetime.timedelta | None = None) -> dist.Proc
     the communicator back.
     """
     options = Options(timeout or datetime.timedelta(seconds=comm.timeout))
-    backend = Backend(_place.Place(comm), options)
+    backend = Backend(GroupComm(comm), options)
     group = dist.ProcessGroup(dist.HashStore(), comm.rank, comm.size)
     for device in ("cpu", "cuda"):
         group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, backend)

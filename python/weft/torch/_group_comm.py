@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process group stands on: a communicator, and the world it belongs to."""
+"""The communicator under a process group, and the world it belongs to."""
 
 import contextlib
 import os
@@ -10,24 +10,24 @@ from typing import Any
 from weft import Comm, World, _boot, _core
 from weft._core import InvalidError
 
-_worlds: "weakref.WeakSet[_Stay]" = weakref.WeakSet()
+_worlds: "weakref.WeakSet[OwnedWorld]" = weakref.WeakSet()
 
 
-class Place:
-    """A communicator for a process group.
+class GroupComm:
+    """The communicator of a process group.
 
     The shim asks it for `comm`, and for a `subset` when a group is split. A
-    world that was made for a group ends with the last place that uses it.
+    world that was made for a group ends with the last communicator that uses it.
     """
 
-    def __init__(self, comm: Comm, stay: "_Stay | None" = None) -> None:
-        self.comm, self._stay = comm, stay
+    def __init__(self, comm: Comm, owned: "OwnedWorld | None" = None) -> None:
+        self.comm, self._owned = comm, owned
 
-    def subset(self, ranks: Sequence[int]) -> "Place":
-        return Place(self.comm.subset(list(ranks)), self._stay)
+    def subset(self, ranks: Sequence[int]) -> "GroupComm":
+        return GroupComm(self.comm.subset(list(ranks)), self._owned)
 
 
-class _Stay:
+class OwnedWorld:
     """A world that was made for process groups; it ends with this object."""
 
     def __init__(self, world: World) -> None:
@@ -40,15 +40,15 @@ class _Stay:
             self.world.close()
 
 
-def meet(store: Any, rank: int, size: int, settings: str) -> Place:
+def meet(store: Any, rank: int, size: int, settings: str) -> GroupComm:
     """Join a world of the ranks that meet in a torch Store."""
     world = _core.create(_boot.TorchStore(store, rank, size), settings)
-    return Place(world.comm, _Stay(world))
+    return GroupComm(world.comm, OwnedWorld(world))
 
 
 def _forget_in_child() -> None:
-    for stay in list(_worlds):
-        stay.world._forget()
+    for owned in list(_worlds):
+        owned.world._forget()
 
 
 os.register_at_fork(after_in_child=_forget_in_child)

@@ -11,11 +11,11 @@ namespace
 
 enum class Form {
     Number,
-    Axis,   /* of the tensor; one more if a batch stands in front */
-    Counts, /* a list with a number for each rank */
-    Each,   /* one of several lists of one length */
-    Axes,   /* the same, of axes */
-    Shape,  /* a list of lengths, with that of a batch in front */
+    Axis,   /* of the tensor; a batch in front adds 1 */
+    Counts, /* a list with one number per rank */
+    Each,   /* one of several lists of equal length */
+    Axes,   /* like Each, with axes */
+    Shape,  /* a list of lengths; a batch adds one in front */
 };
 
 template <class N> struct Field {
@@ -99,8 +99,8 @@ template <class N = int64_t> const Row<N> &row_of(Kind kind)
     return rows[size_t(kind)];
 }
 
-/* How long it is in the list; lists that are not as long as there are ranks
- * share what is left. */
+/* The length of an argument in the list. Lists that do not have one number per
+ * rank share the rest equally. */
 template <class N>
 size_t length_of(const Field<N> &field, size_t ranks, size_t share)
 {
@@ -123,7 +123,7 @@ Kind kind_named(const std::string &name)
             return Kind(k);
         }
     }
-    TORCH_CHECK_VALUE(false, "weft.mpi: there is no operation ", name);
+    TORCH_CHECK_VALUE(false, "weft.mpi: ", name, " is not an operation");
 }
 
 bool is_message(Kind kind)
@@ -179,11 +179,10 @@ template <class N> ArgsOf<N> unpacked(Kind kind, Slice<N> list, int64_t ranks)
     }
     size_t left = list.size() - fixed;
 
-    TORCH_CHECK_VALUE(list.size() >= fixed &&
-                          (shares == 0 ? left == 0 : left % shares == 0),
-                      "weft::", name_of(kind), ": ", list.size(),
-                      " numbers are not the arguments of this operation on ",
-                      ranks, " ranks");
+    TORCH_CHECK_VALUE(
+        list.size() >= fixed && (shares == 0 ? left == 0 : left % shares == 0),
+        "weft::", name_of(kind), ": the list of ", list.size(),
+        " numbers does not fit the arguments on ", ranks, " ranks");
     ArgsOf<N> args{kind};
 
     for (const Field<N> &field : fields) {

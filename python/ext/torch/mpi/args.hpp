@@ -2,12 +2,11 @@
 /* The operations of this layer, and their arguments by name.
  *
  * Every operation is a function of one tensor and of numbers. torch's
- * dispatcher takes the numbers as one list. Which arguments a kind has, and
- * where each stands in that list, says the table in args.cpp and nothing else.
- * So a new operation is a row there, its rules in ops.cpp and the call that
- * carries it out.
+ * dispatcher takes the numbers as one list. Only the table in args.cpp says
+ * which arguments a kind has and where each is in that list. So a new operation
+ * is a row there, its rules in ops.cpp and the call that executes it.
  *
- * N is int64_t; or c10::SymInt, for lengths that a compiler leaves open. */
+ * N is int64_t, or c10::SymInt for lengths that are symbolic in a compiler. */
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -38,12 +37,12 @@ enum class Kind : int {
     Exscan,
     Halo,
     HaloBack,  /* the adjoint of Halo */
-    Replicate, /* x is x; its adjoint is a sum over ranks */
-    Own,       /* this rank's part of what all have */
-    Join,      /* x is x, behind all communications */
-    Barrier,   /* x is x, when all ranks are there */
+    Replicate, /* the identity, whose adjoint is a sum over ranks */
+    Own,       /* selects this rank's part of a replicated tensor */
+    Join,      /* the identity, ordered after all communications */
+    Barrier,   /* the identity, once all ranks have called it */
     Send,      /* the result is empty */
-    Recv,      /* x says shape and type */
+    Recv,      /* x has the shape and type of the result */
     Sendrecv,
 };
 constexpr int kinds = 19;
@@ -54,49 +53,48 @@ template <class N> struct ArgsOf {
     Kind kind;
     N op = N(WEFT_OP_SUM); /* weft_op_kind */
     N root = N(0);
-    N axis = N(0);      /* along which it is gathered or scattered */
-    N from_axis = N(0); /* Alltoall: along which it is scattered */
+    N axis = N(0);      /* the axis that is gathered or scattered */
+    N from_axis = N(0); /* Alltoall: the axis that is scattered */
     N replicated = N(0);
-    N reversed = N(0); /* Scan: begins with the last rank */
-    N inside = N(0);   /* Join: only those of the transform around it */
-    N peer = N(0);     /* who gets the message; of Recv, who sent it */
+    N reversed = N(0); /* Scan: starts at the last rank */
+    N inside = N(0);   /* Join: only communications of this transform */
+    N peer = N(0);     /* destination of the message; Recv: its source */
     N tag = N(0);
-    N source = N(0); /* Sendrecv: of the message that is received */
+    N source = N(0); /* Sendrecv: source of the received message */
     N source_tag = N(0);
-    N level = N(0);      /* which derivative the message belongs to */
-    N lazy = N(0);       /* Send: nobody waits for it */
-    List<N> counts = {}; /* each rank's length along the axis; Alltoall: sent */
+    N level = N(0);      /* order of the derivative that is sent */
+    N lazy = N(0);       /* Send: its completion is not waited for */
+    List<N> counts = {}; /* lengths along the axis by rank; Alltoall: sent */
     List<N> received = {};
     List<N> shape = {}; /* of the result on this rank */
-    /* Halos, for each axis that has them: the axis, how many slices there are
-     * below and above, and the ranks they come from. */
+    /* Halos: each axis that has one, its widths below and above, and the ranks
+     * they come from. */
     List<N> axes = {}, low = {}, high = {}, below = {}, above = {};
 };
 using Args = ArgsOf<int64_t>;
 using SymArgs = ArgsOf<SymInt>;
 
-/* "allreduce". */
 const char *name_of(Kind kind);
 Kind kind_named(const std::string &name);
 bool is_message(Kind kind);
-/* Can it be started now and waited for later? */
+/* Does the kind have a nonblocking form? */
 bool starts(Kind kind);
 /* The kind of the adjoint, unless an argument says otherwise. */
 Kind adjoint_kind(Kind kind);
 /* The names of the arguments, in the order of the list. */
 std::vector<std::string> argument_names(Kind kind);
 
-/* To and from the list. */
+/* Convert arguments to and from the list. */
 template <class N> List<N> packed(const ArgsOf<N> &args);
 template <class N> ArgsOf<N> unpacked(Kind kind, Slice<N> list, int64_t ranks);
 
-/* An operation of another kind, with what the two have in common. */
+/* Arguments of another kind, with the values of those that both have. */
 template <class N> ArgsOf<N> turned(const ArgsOf<N> &args, Kind kind);
 
-/* As it is for a tensor with a batch of this length as its first axis. */
+/* Arguments for a tensor with a batch of this length as its first axis. */
 template <class N> ArgsOf<N> batched(ArgsOf<N> args, const N &batch);
 
-/* A number that must be known here and now. */
+/* The value of a number; a symbolic one is specialized. */
 inline int64_t known(int64_t n)
 {
     return n;
@@ -123,7 +121,7 @@ List<N> with_length(Slice<N> shape, int64_t axis, const N &length)
     return result;
 }
 
-/* Reductions; what does not reduce is linear. */
+/* Kinds that do not reduce have op SUM, so that they count as linear. */
 inline bool has_derivative(int64_t op)
 {
     return op <= WEFT_OP_AVG; /* SUM, PROD, MIN, MAX, AVG */
@@ -132,7 +130,7 @@ template <class N> bool is_linear(const ArgsOf<N> &args)
 {
     return args.op == N(WEFT_OP_SUM) || args.op == N(WEFT_OP_AVG);
 }
-/* The gradient goes to the ranks that have the result. */
+/* Only the ranks whose input is the extremum get a gradient. */
 template <class N> bool finds_extremum(const ArgsOf<N> &args)
 {
     return args.kind == Kind::Allreduce &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations with their gradients and tangents. The rules for vmap and the
- * fake kernels are in python/weft/mpi. */
+/* Gradients and tangents of the operations. The rules for vmap and the fake
+ * kernels are in python/weft/mpi. */
 #include "mpi/autograd.hpp"
 
 #include <torch/csrc/autograd/forward_grad.h>
@@ -23,7 +23,7 @@ bool receives(Kind kind)
     return kind == Kind::Recv || kind == Kind::Sendrecv;
 }
 
-/* The node of an operation that is over when the call returns. */
+/* The node of a blocking operation. */
 class OpNode : public Link
 {
   public:
@@ -84,8 +84,8 @@ class OpNode : public Link
     bool released_ = false;
 };
 
-/* What stands in a mark for the layer of transforms that a kernel is called
- * for. Collectives compare what all layers do together. */
+/* The bits of a mark for the transform that a kernel is called for. Collectives
+ * have one pair of bits for all transforms. */
 struct Layer : Transforms {
     int64_t grad = mark_grad;
     int64_t tangent = mark_tangent;
@@ -98,8 +98,8 @@ Layer layer_here(Kind kind)
     if (layer.derivatives > 0 && is_message(kind)) {
         TORCH_CHECK_NOT_IMPLEMENTED(
             layer.derivatives <= most_transforms, "weft.mpi ", name_of(kind),
-            ": a message can be inside of ", most_transforms,
-            " transforms that differentiate, not ", layer.derivatives);
+            ": a message can be in at most ", most_transforms,
+            " nested transforms that differentiate, not ", layer.derivatives);
         layer.grad = int64_t(1)
                      << (mark_type_shift + 2 * (layer.derivatives - 1));
         layer.tangent = layer.grad << 1;
@@ -107,12 +107,12 @@ Layer layer_here(Kind kind)
     return layer;
 }
 
-/* What a receive learns from the sender. That it may, is sure: it was told that
- * it can (Letter::check_header). */
-bool sender_says(const Args &args, const Told &told, const Group &group,
+/* Does the sender record this derivative? Letter::check_header has checked that
+ * the receiver can. */
+bool sender_says(const Args &args, const OpInfo &info, const Group &group,
                  int64_t mark, bool own, int64_t flag, const char *what)
 {
-    bool theirs = (told.mark & flag) != 0;
+    bool theirs = (info.mark & flag) != 0;
 
     if (args.kind == Kind::Recv) {
         return (mark & flag) == 0 && theirs;
@@ -121,12 +121,13 @@ bool sender_says(const Args &args, const Told &told, const Group &group,
         fail_mpi(WEFT_ERR_MISMATCH,
                  "weft.mpi Sendrecv: rank " + std::to_string(group.rank) +
                      what + " of what it sent, but rank " +
-                     std::to_string(told.peer) + " does not");
+                     std::to_string(info.peer) + " does not");
     }
     return own;
 }
 
-/* `recorded`: by all ranks, also if the tangent is a constant here. */
+/* `recorded` says that all ranks record, also where the tangent is a
+ * constant. */
 Tensor tangent_of(const Record &record, const Tensor &tangent, bool recorded)
 {
     int64_t mark = mark_is_tangent | record.number;
@@ -144,11 +145,10 @@ Tensor tangent_of(const Record &record, const Tensor &tangent, bool recorded)
                : run(record.args, given);
 }
 
-/* In a backward pass that is itself recorded, all ranks record, or the next one
- * could not go through all of them: a gradient may be a constant on one rank
- * and not on another. If the mark says that it is recorded already, it is so by
- * a transform above this one, of which what lies outside of all transforms need
- * not know. */
+/* In a backward pass that is itself recorded all ranks record, although a
+ * gradient may be a constant on one of them: else the next backward pass could
+ * not reach all ranks. If the mark says that it is recorded already, an inner
+ * transform does so, and the code outside of all transforms need not. */
 bool wants_node(const Args &args, const Tensor &x, Group &group, int64_t mark,
                 bool traced, const Layer &layer)
 {
@@ -164,7 +164,7 @@ bool wants_node(const Args &args, const Tensor &x, Group &group, int64_t mark,
                  : layer.reverse && group.chain->scopes().any_here(mark)));
 }
 
-/* The same for the tangents of a backward pass. */
+/* Like wants_node, for the tangents of a backward pass. */
 bool wants_tangent(int64_t mark, bool traced, const Layer &layer)
 {
     using torch::autograd::ForwardADLevel;
@@ -177,7 +177,7 @@ bool wants_tangent(int64_t mark, bool traced, const Layer &layer)
            c10::AutogradState::get_tls_state().get_fw_grad_mode();
 }
 
-/* The operation, which a dispatch mode may see and need not carry out. */
+/* Call the operator; a dispatch mode may return a kept result instead. */
 Outcome call_below(const Args &args, const Tensor &x, Group &group,
                    int64_t mark, bool traced)
 {
@@ -187,7 +187,7 @@ Outcome call_below(const Args &args, const Tensor &x, Group &group,
     if (!traced) {
         int64_t which;
 
-        out.told = told_by(out.numbers, args.kind, group, &which);
+        out.info = info_from(out.numbers, args.kind, group, &which);
         if (is_message(args.kind) && which <= before &&
             is_computed_again(mark)) {
             group.chain->scopes().here(mark)->replays = true;
@@ -223,17 +223,17 @@ struct Wanted {
     }
 };
 
-/* The node and the tangent of a result that has them. */
+/* Set the node and the tangent of a result. */
 void add_derivatives(const Outcome &out, const Args &args, const Tensor &x,
                      const GroupPtr &group, int64_t mark, const Wanted &wanted)
 {
-    Record record(args, group, x, out.told.number);
+    Record record(args, group, x, out.info.number);
     bool in_backward =
         wanted.grad && wanted.layer.level == 0 && (mark & mark_backward) != 0;
     Tensor tangent;
 
     if (args.kind == Kind::Recv && !wanted.traced) {
-        record.args.peer = out.told.peer;
+        record.args.peer = out.info.peer;
     }
     if (finds_extremum(args)) {
         record.mask = mask_of(x.detach(), out.y);
@@ -255,8 +255,8 @@ void add_derivatives(const Outcome &out, const Args &args, const Tensor &x,
     }
 }
 
-/* The dispatcher would find the same function; a small operation is over in the
- * time it takes to look. */
+/* The dispatcher would find the same function, but takes as long as a small
+ * operation. */
 Outcome call_whole(const Args &args, const Tensor &x, const GroupPtr &group,
                    int64_t mark)
 {
@@ -274,7 +274,7 @@ Outcome call_whole(const Args &args, const Tensor &x, const GroupPtr &group,
                  : dispatched(args, x, *group, mark);
 }
 
-/* What the dispatcher is told is what it was told of the last part. */
+/* The OpInfo is that of the last part. */
 Outcome call_parts(const Args &args, const Tensor &x, const GroupPtr &group,
                    int64_t mark, bool direct)
 {
@@ -309,10 +309,10 @@ Outcome with_derivatives(const Args &args, const Tensor &x,
                      : call_below(args, x, *group, mark_below, wanted.traced);
     }
     if (receives(args.kind) && wanted.smooth && !wanted.traced) {
-        wanted.grad = sender_says(args, out.told, *group, mark, wanted.grad,
+        wanted.grad = sender_says(args, out.info, *group, mark, wanted.grad,
                                   wanted.layer.grad, " records gradients");
         wanted.has_tangent =
-            sender_says(args, out.told, *group, mark, wanted.has_tangent,
+            sender_says(args, out.info, *group, mark, wanted.has_tangent,
                         wanted.layer.tangent, " has a tangent");
     }
     if (wanted.grad || wanted.has_tangent) {

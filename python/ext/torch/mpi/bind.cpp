@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What Python sees. The class behind weft.mpi.Comm; its methods have the names
- * of MPI's functions and are described in python/weft/mpi/_comm.py. */
+/* The Python binding: the base class of weft.mpi.Comm. Its methods have the
+ * names of MPI's functions and are documented in python/weft/mpi/_comm.py. */
 #include "mpi/bind.hpp"
 
 #include <cctype>
@@ -19,12 +19,13 @@ namespace
 namespace py = pybind11;
 using NoGil = py::call_guard<py::gil_scoped_release>;
 
-/* A communicator in the hands of a Python program. While there is none the
- * order of its operations is of no interest, only that of nodes. */
+/* A communicator that a Python program holds. While there is none, only the
+ * order of nodes matters, not that of operations. */
 class Comm
 {
   public:
-    explicit Comm(py::object place) : group_(Group::at_place(std::move(place)))
+    explicit Comm(py::object group_comm)
+        : group_(Group::with_comm(std::move(group_comm)))
     {
         group_->owners++;
     }
@@ -54,7 +55,7 @@ int64_t op_named(const std::string &name)
             return op;
         }
     }
-    TORCH_CHECK_VALUE(false, "weft.mpi: there is no reduction ", name);
+    TORCH_CHECK_VALUE(false, "weft.mpi: ", name, " is not a reduction");
 }
 
 /* A reduction as a number, a name, or a weft.Op. */
@@ -68,7 +69,7 @@ int64_t op_of(const py::object &op)
 
     TORCH_CHECK_TYPE(py::isinstance<py::str>(name), "weft.mpi: op is a ",
                      std::string(py::str(py::type::of(op))),
-                     "; it must be weft.mpi.SUM or another of its reductions. "
+                     "; it must be a reduction such as weft.mpi.SUM. "
                      "Results are returned, not written into an argument");
     return op_named(name.cast<std::string>());
 }
@@ -86,7 +87,7 @@ std::string name_of_start(const char *name)
     return std::string("I") + char(std::tolower(name[0])) + (name + 1);
 }
 
-/* An argument as the calls take it: a reduction needs Python to be read. */
+/* Convert an argument; only a reduction needs Python. */
 template <class T> const T &value_of(const T &argument)
 {
     return argument;
@@ -96,7 +97,7 @@ int64_t value_of(const py::object &op)
     return op_of(op);
 }
 
-/* A method that describes a call, and carries it out or starts it. */
+/* A method that makes a call, and executes or starts it. */
 template <class... Given, class Make, class How> auto method(Make make, How how)
 {
     return
@@ -225,7 +226,7 @@ void bind_rest(CommClass &cls)
 
 void bind_state(CommClass &cls)
 {
-    cls.def(py::init<py::object>(), py::arg("place"))
+    cls.def(py::init<py::object>(), py::arg("group_comm"))
         .def_property_readonly(
             "rank", [](const Comm &self) { return self.group()->rank; })
         .def_property_readonly(
@@ -285,8 +286,9 @@ void bind_mpi(py::module_ &module)
     bind_messages(cls);
     bind_rest(cls);
     py::class_<Handle, std::shared_ptr<Handle>>(module, "MpiHandle")
-        .def("wait", &Handle::wait, NoGil(), "The result; once.")
-        .def("test", &Handle::test, NoGil(), "Is it there?");
+        .def("wait", &Handle::wait, NoGil(),
+             "Wait for the result; allowed once.")
+        .def("test", &Handle::test, NoGil(), "Would wait() return at once?");
     bind_trace(module);
 }
 

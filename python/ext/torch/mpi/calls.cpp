@@ -9,18 +9,18 @@ namespace weft_torch::mpi
 namespace
 {
 
-/* `what` is the argument's name. */
+/* `what` is the name of the argument. */
 void check_rank(const Group &group, int64_t rank, const char *what)
 {
-    TORCH_CHECK_VALUE(rank >= 0 && rank < group.size, "weft.mpi: ", what,
-                      " is ", rank, "; it must be from 0 to ", group.size - 1);
+    TORCH_CHECK_VALUE(rank >= 0 && rank < group.size, "weft.mpi: ", what, " ",
+                      rank, " is out of range (size ", group.size, ")");
 }
 
 void check_tag(int64_t tag)
 {
-    TORCH_CHECK_VALUE(tag >= 0 && tag <= max_tag, "weft.mpi: tag is ", tag,
-                      "; it must be from 0 to ", max_tag,
-                      " (there is no receive with any tag)");
+    TORCH_CHECK_VALUE(tag >= 0 && tag <= max_tag, "weft.mpi: tag ", tag,
+                      " is out of range (0 to ", max_tag,
+                      "); a receive must name its tag");
 }
 
 int64_t axis_of(const Tensor &x, int64_t axis, const char *what)
@@ -28,12 +28,12 @@ int64_t axis_of(const Tensor &x, int64_t axis, const char *what)
     int64_t from_front = axis < 0 ? axis + x.dim() : axis;
 
     TORCH_CHECK_INDEX(from_front >= 0 && from_front < x.dim(), "weft.mpi ",
-                      what, ": there is no axis ", axis,
-                      " in a tensor of shape ", x.sizes());
+                      what, ": axis ", axis, " is out of range for shape ",
+                      x.sizes());
     return from_front;
 }
 
-/* A single number can be gathered: it is a row of length 1. */
+/* A scalar is gathered as a vector of length 1. */
 Tensor at_least_1d(const Tensor &x)
 {
     return x.dim() == 0 ? x.unsqueeze(0) : x;
@@ -48,11 +48,11 @@ void check_counts_given(const Group &group, const Numbers &counts,
         good = good && count >= 0;
     }
     TORCH_CHECK_VALUE(good, "weft.mpi ", what, ": counts are ", counts,
-                      "; there must be one for each of ", group.size,
-                      " ranks, none of them negative");
+                      "; there must be one for each of the ", group.size,
+                      " ranks, and none may be negative");
 }
 
-/* Everybody's numbers, rank by rank. */
+/* The numbers of all ranks, in the order of ranks. */
 Numbers exchanged(Group &group, const Numbers &own)
 {
     Numbers all(own.size() * size_t(group.size));
@@ -75,7 +75,7 @@ Numbers column(const Numbers &all, size_t width, size_t i)
     return result;
 }
 
-/* Equal lengths on all ranks; the library finds out if they are not. */
+/* Equal lengths on all ranks, which the library checks. */
 Numbers all_alike(const Group &group, int64_t length)
 {
     return Numbers(static_cast<size_t>(group.size), length);
@@ -85,8 +85,8 @@ Numbers divided(const Group &group, const Tensor &x, int64_t axis,
                 const char *what)
 {
     TORCH_CHECK_VALUE(x.size(axis) % group.size == 0, "weft.mpi ", what,
-                      ": axis ", axis, " has ", x.size(axis),
-                      " slices, which is no multiple of ", group.size,
+                      ": axis ", axis, " has length ", x.size(axis),
+                      ", which is not a multiple of the ", group.size,
                       " ranks");
     return all_alike(group, x.size(axis) / group.size);
 }
@@ -96,9 +96,9 @@ Numbers divided(const Group &group, const Tensor &x, int64_t axis,
 void check_call(const Args &args, const Group &group)
 {
     TORCH_CHECK_VALUE(args.op >= WEFT_OP_SUM && args.op < WEFT_OP_PREMUL_SUM,
-                      "weft.mpi: there is no reduction ", args.op,
-                      " of tensors; for MINLOC and MAXLOC there is "
-                      "Allreduce((values, indices), op)");
+                      "weft.mpi: ", args.op,
+                      " is not a reduction of tensors; for MINLOC and MAXLOC "
+                      "use Allreduce((values, indices), op)");
     check_rank(group, args.root, "root"); /* 0 where there is none */
     check_tag(args.tag);
     check_tag(args.source_tag);
@@ -168,48 +168,48 @@ Call allgatherv_call(Group &group, const Tensor &x, int64_t axis,
             row};
 }
 
-/* The shape is the root's, and what each rank wants is its own: all learn all
- * of it, so that all can see what is wrong. */
+/* The root knows the shape, and each rank the length it wants. All ranks get
+ * all of it, so that all report the same error. */
 Call scatter_call(Group &group, const Tensor &x, int64_t axis, int64_t own,
                   int64_t root)
 {
     constexpr int64_t most_axes = 16;
-    Numbers told{own, int64_t(x.scalar_type()), x.dim()};
+    Numbers own_facts{own, int64_t(x.scalar_type()), x.dim()};
 
     check_rank(group, root, "root");
-    TORCH_CHECK_VALUE(x.dim() <= most_axes, "weft.mpi Scatter: a tensor of ",
-                      x.dim(), " axes; ", most_axes, " are the most");
-    told.insert(told.end(), x.sizes().begin(), x.sizes().end());
-    told.resize(size_t(3 + most_axes));
-    size_t width = told.size();
-    Numbers all = exchanged(group, told);
+    TORCH_CHECK_VALUE(x.dim() <= most_axes, "weft.mpi Scatter: the tensor has ",
+                      x.dim(), " axes; at most ", most_axes, " are supported");
+    own_facts.insert(own_facts.end(), x.sizes().begin(), x.sizes().end());
+    own_facts.resize(size_t(3 + most_axes));
+    size_t width = own_facts.size();
+    Numbers all = exchanged(group, own_facts);
     IntArrayRef of_root(all.data() + size_t(root) * width, width);
     int64_t axes = of_root[2];
     Numbers shape = of_root.slice(3, size_t(axes)).vec();
     int64_t along = axis < 0 ? axis + axes : axis;
     Numbers counts = column(all, width, 0);
 
-    TORCH_CHECK_INDEX(along >= 0 && along < axes,
-                      "weft.mpi Scatter: there is no axis ", axis, " in rank ",
-                      root, "'s tensor of shape ", shape);
+    TORCH_CHECK_INDEX(along >= 0 && along < axes, "weft.mpi Scatter: axis ",
+                      axis, " is out of range for rank ", root,
+                      "'s tensor of shape ", shape);
     int64_t length = shape[size_t(along)];
 
     if (counts == all_alike(group, -1)) {
         TORCH_CHECK_VALUE(length % group.size == 0, "weft.mpi Scatter: axis ",
-                          along, " of rank ", root, "'s tensor has ", length,
-                          " slices, which is no multiple of ", group.size,
-                          " ranks");
+                          along, " of rank ", root, "'s tensor has length ",
+                          length, ", which is not a multiple of the ",
+                          group.size, " ranks");
         counts = all_alike(group, length / group.size);
     }
     check_counts_given(group, counts, "Scatter");
     TORCH_CHECK_VALUE(total(counts) == length, "weft.mpi Scatter: ranks want ",
                       counts, " slices, but axis ", along, " of rank ", root,
-                      "'s tensor has ", length);
+                      "'s tensor has length ", length);
     for (int64_t type : column(all, width, 1)) {
         TORCH_CHECK_TYPE(type == of_root[1],
-                         "weft.mpi Scatter: tensors are of ",
-                         at::ScalarType(type), " and, on rank ", root, ", of ",
-                         at::ScalarType(of_root[1]));
+                         "weft.mpi Scatter: a rank's tensor has type ",
+                         at::ScalarType(type), ", but that of rank ", root,
+                         " has type ", at::ScalarType(of_root[1]));
     }
     shape[size_t(along)] = counts[size_t(group.rank)];
     return {{.kind = Kind::Scatter,
@@ -283,7 +283,7 @@ Call alltoallv_call(Group &group, const Tensor &x, const Numbers &sent,
     return exchange_call(x, to, from, sent, std::move(comes));
 }
 
-/* The slices of all ranks are one sequence, which is dealt anew. */
+/* The slices of all ranks, in the order of ranks, are distributed anew. */
 Call repartition_call(Group &group, const Tensor &x, int64_t axis, int64_t own)
 {
     int64_t along = axis_of(x, axis, "Repartition");
@@ -315,7 +315,8 @@ Call repartition_call(Group &group, const Tensor &x, int64_t axis, int64_t own)
 
 template <Kind kind> Call scan_call(Group &, const Tensor &x, int64_t op)
 {
-    TORCH_CHECK_VALUE(op != WEFT_OP_AVG, "weft.mpi: there is no scan with AVG");
+    TORCH_CHECK_VALUE(op != WEFT_OP_AVG,
+                      "weft.mpi: Scan and Exscan do not support AVG");
     return {{.kind = kind, .op = op}, x};
 }
 
@@ -340,8 +341,9 @@ Call sendrecv_call(Group &, const Tensor &x, int64_t to, int64_t send_tag,
                    const Tensor &like, int64_t from, int64_t receive_tag)
 {
     TORCH_CHECK_TYPE(like.scalar_type() == x.scalar_type(),
-                     "weft.mpi Sendrecv: what is sent is of ", x.scalar_type(),
-                     " and what is received of ", like.scalar_type());
+                     "weft.mpi Sendrecv: the sent tensor has type ",
+                     x.scalar_type(), ", but the received one has type ",
+                     like.scalar_type());
     return {{.kind = Kind::Sendrecv,
              .peer = to,
              .tag = send_tag,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls as users make them: arguments are checked, lengths that only other
- * ranks know are asked for, and the operations that do it are called. */
+/* The public calls: they check arguments, exchange lengths that only other
+ * ranks know, and call the operations. */
 #pragma once
 
 #include "mpi/handle.hpp"
@@ -8,17 +8,17 @@
 namespace weft_torch::mpi
 {
 
-/* An operation that is fully described. */
+/* An operation with all its arguments. */
 struct Call {
     Args args;
     Tensor x;
 };
 using Counts = std::optional<Numbers>;
 
-/* Throws if a rank, a tag or a reduction is none. */
+/* Throws if a rank, a tag or a reduction is out of range. */
 void check_call(const Args &args, const Group &group);
 
-/* A call with these arguments, which the user gives in this order. */
+/* Make a call whose arguments the user gives in the order of `fields`. */
 template <auto... fields> auto plain_call(Kind kind)
 {
     return [kind](Group &, const Tensor &x, const auto &...given) {
@@ -35,7 +35,7 @@ Call gatherv_call(Group &group, const Tensor &x, int64_t axis, int64_t root,
 Call allgather_call(Group &group, const Tensor &x, int64_t axis);
 Call allgatherv_call(Group &group, const Tensor &x, int64_t axis,
                      const Counts &counts);
-/* `own` is how many slices this rank wants; -1: as many as the others. */
+/* `own` is the number of slices for this rank; -1 divides them equally. */
 Call scatter_call(Group &group, const Tensor &x, int64_t axis, int64_t own,
                   int64_t root);
 Call reduce_scatter_call(Group &group, const Tensor &x, int64_t op,
@@ -46,14 +46,13 @@ Call alltoallv_call(Group &group, const Tensor &x, const Numbers &sent,
                     const Counts &received, int64_t gather_axis,
                     int64_t scatter_axis);
 Call repartition_call(Group &group, const Tensor &x, int64_t axis, int64_t own);
-/* Of the kind Scan or Exscan. */
 template <Kind kind> Call scan_call(Group &group, const Tensor &x, int64_t op);
 Call join_call(Group &group, const Tensor &x);
 Call send_call(Group &group, const Tensor &x, int64_t to, int64_t tag);
 Call sendrecv_call(Group &group, const Tensor &x, int64_t to, int64_t send_tag,
                    const Tensor &like, int64_t from, int64_t receive_tag);
 
-/* Carry it out, or start it. */
+/* Execute a call, or start it. */
 Tensor carry_out(const GroupPtr &group, const Call &call);
 std::shared_ptr<Handle> start(const GroupPtr &group, const Call &call);
 

@@ -11,13 +11,13 @@ namespace weft_torch::mpi
 namespace
 {
 
-/* The axis in front, without gaps. */
+/* Move the axis to the front and make the tensor contiguous. */
 Tensor front(const Tensor &x, int64_t axis)
 {
     return plain(axis == 0 ? x : x.movedim(axis, 0));
 }
 
-/* `whole` cut along dimension 0. Lengths are in units of `unit` bytes. */
+/* Parts of `whole` along dimension 0, with lengths in units of `unit` bytes. */
 std::vector<weft_part> cut(const Tensor &whole, IntArrayRef counts, size_t unit)
 {
     std::vector<weft_part> parts;
@@ -155,7 +155,7 @@ void Job::prepare_reduction(const Tensor &x)
     }
 }
 
-/* The root sends from its own memory, which nobody writes. */
+/* The root sends from its own tensor, which is not written. */
 void Job::prepare_bcast(const Tensor &x)
 {
     if (args_.root == group_.rank) {
@@ -208,8 +208,8 @@ void Job::prepare_reduce_scatter(const Tensor &x)
     src_ = cut(in_, args_.counts, size_t(in_.itemsize()));
 }
 
-/* Along one axis the parts that come are the result, one behind the other.
- * Along two they are blocks of their own, which are joined afterwards. */
+/* Along one axis the received parts are contiguous in the result. Along two
+ * axes they are separate blocks, which are concatenated afterwards. */
 void Job::prepare_alltoall(const Tensor &x)
 {
     axis_ = args_.from_axis;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One collective operation: from a tensor to memory, and to its result. */
+/* One collective, from its tensors to the library and back. */
 #pragma once
 
 #include "mpi/group.hpp"
@@ -14,9 +14,9 @@ class Job
     Job(const Job &) = delete;
     Job &operator=(const Job &) = delete;
 
-    /* Carry it out; or start it, if `out` is there. */
+    /* Execute it, or start it if `out` is not NULL. */
     void call(int64_t mark, weft_request **out);
-    /* The result, once it is done. */
+    /* The result, after completion. */
     Tensor result();
     int64_t number() const
     {
@@ -38,7 +38,7 @@ class Job
     Group &group_;
     const at::Device device_;
     Tensor in_;  /* contiguous, on the host */
-    Tensor out_; /* memory that the library fills */
+    Tensor out_; /* written by the library */
     int64_t axis_ = 0;
     int64_t number_ = 0;
     weft_op op_ = WEFT_SUM;
@@ -47,7 +47,7 @@ class Job
     std::vector<weft_part> dst_;
 };
 
-/* The same for the most used one, with nothing to keep. */
+/* A blocking allreduce without a Job, because it is the most frequent call. */
 Outcome allreduced(const Tensor &x, Group &group, int64_t mark,
                    weft_op_kind op);
 

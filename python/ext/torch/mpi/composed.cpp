@@ -14,7 +14,7 @@ Tensor fold(const Tensor &stack, int64_t op)
                                : stack.amin(0);
 }
 
-/* Everybody's tensors, one behind the other. */
+/* The tensors of all ranks, stacked. */
 template <class N>
 Tensor stacked(const N &replicated, const Tensor &x, const Group &group,
                RunOf<N> run)
@@ -26,7 +26,7 @@ Tensor stacked(const N &replicated, const Tensor &x, const Group &group,
     return run(gather, x.unsqueeze(0));
 }
 
-/* A product needs all factors: dividing by one's own fails at zero. */
+/* The derivative is not product / own factor, which may be 0. */
 template <class N>
 Tensor reduced(const ArgsOf<N> &args, const Tensor &x, const Group &group,
                RunOf<N> run)
@@ -42,7 +42,8 @@ Tensor scanned(const Tensor &stack, int64_t op, int64_t ranks)
         return fold(stack.narrow(0, 0, ranks), op);
     }
     double inf = std::numeric_limits<double>::infinity();
-    Tensor nothing = stack.narrow(0, 0, 0).sum(0); /* a part of the graph */
+    Tensor nothing =
+        stack.narrow(0, 0, 0).sum(0); /* keeps the result in the graph */
 
     return nothing + (op == WEFT_OP_PROD  ? 1.0
                       : op == WEFT_OP_MAX ? -inf

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions that are not linear, where a derivative is wanted: they are put
- * together from operations that have one. */
+/* Nonlinear reductions that need a derivative, composed of operations that have
+ * one. */
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -10,7 +10,7 @@
 namespace weft_torch::mpi
 {
 
-/* Carries an operation out, through the dispatcher. */
+/* Executes an operation through the dispatcher. */
 template <class N>
 using RunOf = c10::function_ref<Tensor(const ArgsOf<N> &, const Tensor &)>;
 

@@ -17,14 +17,14 @@ namespace
 using Pair = std::tuple<Tensor, Tensor>;
 using Signature = Pair(const Tensor &, int64_t, int64_t, IntArrayRef);
 
-Tensor told_tensor(const Told &told, Group &group)
+Tensor info_tensor(const OpInfo &info, Group &group)
 {
-    Tensor numbers = at::empty({told_length}, at::kLong);
+    Tensor numbers = at::empty({info_length}, at::kLong);
     int64_t *to = numbers.data_ptr<int64_t>();
 
-    to[0] = told.number;
-    to[1] = told.mark;
-    to[2] = told.peer;
+    to[0] = info.number;
+    to[1] = info.mark;
+    to[2] = info.peer;
     to[3] = group.id;
     to[4] = ++group.carried_out;
     return numbers;
@@ -41,7 +41,7 @@ struct Kernels {
         Outcome out =
             run_kind(unpacked(kind, list, group->size), x, *group, mark);
 
-        return {out.y, told_tensor(out.told, *group)};
+        return {out.y, info_tensor(out.info, *group)};
     }
     template <Kind kind>
     static Pair autograd(const Tensor &x, int64_t comm, int64_t mark,
@@ -57,7 +57,7 @@ struct Kernels {
 
 } // namespace
 
-Told told_by(Tensor numbers, Kind kind, const Group &group, int64_t *which)
+OpInfo info_from(Tensor numbers, Kind kind, const Group &group, int64_t *which)
 {
     if (is_transformed(numbers)) {
         pybind11::gil_scoped_acquire gil;
@@ -68,15 +68,15 @@ Told told_by(Tensor numbers, Kind kind, const Group &group, int64_t *which)
             numbers = unwrapped(numbers).cast<Tensor>();
         }
     }
-    bool ours = numbers.is_cpu() && numbers.numel() == told_length &&
+    bool ours = numbers.is_cpu() && numbers.numel() == info_length &&
                 numbers.scalar_type() == at::kLong && numbers.is_contiguous();
     const int64_t *from = ours ? numbers.data_ptr<int64_t>() : nullptr;
 
     if (!ours || from[3] != group.id) {
         fail_mpi(WEFT_ERR_UNSUPPORTED,
                  std::string("weft.mpi ") + name_of(kind) +
-                     ": a torch dispatch mode gave a result in its place "
-                     "that is of no operation of this communicator");
+                     ": a torch dispatch mode returned a result that is not "
+                     "that of an operation of this communicator");
     }
     *which = from[4];
     return {from[0], from[1], from[2]};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* torch's dispatcher: the operations as it has them.
+/* The operations as operators of torch's dispatcher.
  *
- * One schema serves all kinds of operations; their arguments are a list (see
- * args.hpp). What an operation tells beside its result is a tensor, too: so it
- * is wherever the result is, in what a selective checkpoint keeps, too. */
+ * All kinds have one schema, with their arguments as a list (see args.hpp). The
+ * OpInfo is a second result, a tensor: so whatever keeps the result keeps it,
+ * too, as a selective checkpoint does. */
 #pragma once
 
 #include <torch/library.h>
@@ -13,17 +13,17 @@
 namespace weft_torch::mpi
 {
 
-constexpr int64_t told_length = 5;
+constexpr int64_t info_length = 5;
 
-/* Call the operation. What it tells is left in the tensor. */
+/* Call the operator. The OpInfo stays in Outcome::numbers. */
 Outcome dispatched(const Args &args, const Tensor &x, const Group &group,
                    int64_t mark);
 
-/* What a tensor tells of an operation of this communicator; throws if it tells
- * of none. `*which`: the how manieth of its operations that was. */
-Told told_by(Tensor numbers, Kind kind, const Group &group, int64_t *which);
+/* Read an OpInfo from its tensor; throws if it is not of an operation of this
+ * communicator. `*which` gets the count of operations at that time. */
+OpInfo info_from(Tensor numbers, Kind kind, const Group &group, int64_t *which);
 
-/* The operators PREFIX + name, one for each kind. */
+/* Find the operators PREFIX + name, one for each kind. */
 template <class Signature> auto find_operators(const std::string &prefix)
 {
     std::vector<c10::TypedOperatorHandle<Signature>> all;
@@ -38,12 +38,11 @@ template <class Signature> auto find_operators(const std::string &prefix)
     return all;
 }
 
-/* Define them. Kernels has the functions that carry a kind out, and that record
- * its derivatives.
+/* Define one operator. Kernels has the functions that execute a kind and that
+ * record its derivatives.
  *
- * The second tag, made for random numbers, is there because the result of a
- * constant is none: a compiler that took it for one would communicate while it
- * traces. */
+ * The second tag, meant for random numbers, prevents constant folding, by which
+ * a compiler would communicate while it traces. */
 template <class Kernels, Kind kind>
 void define_operator(torch::Library &library, const std::string &name,
                      const char *signature)

@@ -19,7 +19,6 @@ Edge &hidden_edge(Node *node)
     return node->next_edges().back();
 }
 
-/* Where a list ends, and who keeps it. */
 NodePtr end_of(const ScopePtr &scope, const NodePtr &tail)
 {
     return scope ? scope->tail.lock() : tail;
@@ -49,7 +48,7 @@ void Link::begin()
         chain_->let_go(this);
     }
     if (saves_) {
-        (void)saved_.unpack(); /* a checkpoint computes again */
+        (void)saved_.unpack(); /* makes a checkpoint recompute */
     }
 }
 
@@ -88,7 +87,7 @@ size_t Chain::append(const NodePtr &node, const ScopePtr &scope)
 {
     take_in_compiled();
     tidy();
-    NodePtr dropped; /* freed after the lock: the end of a node takes it */
+    NodePtr dropped; /* freed without the lock, which its destructor takes */
     std::lock_guard<std::mutex> guard(lock_);
     Link *link = static_cast<Link *>(node.get());
     NodePtr before = end_of(scope, tail_);
@@ -247,10 +246,10 @@ void Chain::set_limit(size_t nodes)
     limit_ = look_at_ = nodes;
 }
 
-/* A forward pass that is never followed by a backward leaves nodes that nothing
- * but the list holds. So does one that only sends, of which the backward may
- * still come: hence not before there are many. Returns the first of those that
- * go, which holds the others. Called with the lock held. */
+/* A forward pass without a backward leaves nodes that only the list holds. So
+ * does one that only sends, whose backward may still come: so they are dropped
+ * only when there are many. Returns the first dropped node, which holds the
+ * others. Called with the lock held. */
 NodePtr Chain::drop_old()
 {
     NodePtr oldest_in_use = tail_;
@@ -261,7 +260,7 @@ NodePtr Chain::drop_old()
         NodePtr before = hidden_edge(node.get()).function;
 
         at += static_cast<Link *>(node.get())->counts() ? 1 : 0;
-        /* The list holds it once, and `node` itself. */
+        /* The list and `node` hold a reference each. */
         if (static_cast<Link *>(node.get())->in_use(node.use_count())) {
             oldest_in_use = node;
             kept = at;

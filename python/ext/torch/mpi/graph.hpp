@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The backward pass of communications: nodes of torch's graph that are tied to
- * each other, in the order of the forward pass, by hidden edges.
+/* The backward pass of communications: nodes of torch's graph that hidden edges
+ * link in the order of the forward pass.
  *
  *      x1 -> [ op 1 ] -> y1          data edges: what torch knows itself
  *               ^
- *               | hidden             "run me after op 2's node": carries no
- * value
+ *               | hidden             "run after op 2's node"; carries no value
  *               |
  *      x2 -> [ op 2 ] -> y2
  *               ^
@@ -15,23 +14,23 @@
  * exactly in reverse, whether or not this rank's loss depends on its result.
  *
  * Rules.
- *  1. A node has two inputs: the gradient of its result, and slot 1, which is
- *     never given a value: the hidden edge of its successor ends there.
+ *  1. A node has two inputs: the gradient of its result, and slot 1, where the
+ *     hidden edge of its successor ends and which never gets a value.
  *  2. Its last outgoing edge is the hidden one to its predecessor.
- *  3. A node that has run and will not run again takes itself out of the list:
- *     its successor's hidden edge goes to its predecessor. Its own stays: the
- *     engine is about to follow it.
- *  4. The tail is held by the communicator, or a node whose result is dropped,
- *     a send say, would be lost. Old nodes that nothing else holds are dropped
- *     when there are too many of them.
+ *  3. A node that has run and will not run again removes itself from the list:
+ *     its successor's hidden edge goes to its predecessor. Its own stays,
+ *     because the engine is about to follow it.
+ *  4. The communicator holds the tail, or a node whose result is dropped, as
+ *     that of a send, would be lost. Old nodes without other references are
+ *     dropped when there are too many of them.
  *  5. Nodes made while a graph is traced are not linked: the effect of the
- *     operations keeps their order there, and the code takes its place in the
- *     list when it runs (mpi/token.hpp). Nodes made inside a transform
- *     (torch.func), or by what a backward pass computes again (a checkpoint),
- *     have their backward there and a list of their own (mpi/scope.hpp).
- *  6. A checkpoint computes again up to the last thing that was saved. So a
- * node saves something whenever somebody looks at what is saved, or ranks would
- *     differ in what they communicate again. */
+ *     operations keeps their order there, and the compiled code is linked when
+ *     it runs (mpi/token.hpp). Nodes made inside a torch.func transform, or
+ *     recomputed by a backward pass (a checkpoint), have their backward there
+ *     and a list of their own (mpi/scope.hpp).
+ *  6. A checkpoint recomputes up to the last tensor that was saved. So a node
+ *     saves one whenever saved-tensor hooks are set, or ranks would differ in
+ *     what they communicate again. */
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -78,36 +77,35 @@ class Token;
 class Scopes;
 struct Scope;
 
-/* The list of a communicator's nodes that have not run. */
+/* The nodes of a communicator that have not run, as a linked list. */
 class Chain : public std::enable_shared_from_this<Chain>
 {
   public:
     Chain();
     ~Chain();
-    /* Compiled code's part in the order; see mpi/token.hpp. */
+    /* The token of compiled code; see mpi/token.hpp. */
     const std::shared_ptr<Token> &token();
     bool ends_with(const NodePtr &node);
-    /* Put `node` at the end of this list, or of the one of a scope. Its other
-     * edges are there already. Returns how many old ones were dropped. */
+    /* Append `node`, whose other edges are set, to this list or to that of a
+     * scope. Returns the number of old nodes that were dropped. */
     size_t append(const NodePtr &node,
                   const std::shared_ptr<Scope> &scope = nullptr);
-    /* Take a node out that will not run again. */
+    /* Remove a node that will not run again. */
     void remove(Link *link);
-    /* A node of a scope runs: from now on only its results hold it. */
+    /* Release the reference to a node of a scope, which runs now. */
     void let_go(Link *link);
-    /* The nodes before `node` in its list, the last first, up to those that
-     * were asked for in the same backward pass, number `task`, before. */
+    /* The nodes before `node` in its list, the last first, up to those that an
+     * earlier call for the same backward pass `task` returned. */
     std::vector<NodePtr> before(const Node *node, int task);
-    /* Forget lists beside this one that are over. */
+    /* Free the lists of scopes that have ended. */
     void tidy();
-    /* Lists beside this one. */
     Scopes &scopes()
     {
         return *scopes_;
     }
-    /* The last node in the list that stands for `code`, if there is one. */
+    /* The last node that represents the compiled node `code`, or none. */
     NodePtr standing_for(const Node *code);
-    /* Forget all nodes; those that results still hold lose nothing else. */
+    /* Remove all nodes. Those that results hold keep their data. */
     void clear();
     bool empty();
     size_t length();
@@ -118,16 +116,16 @@ class Chain : public std::enable_shared_from_this<Chain>
     NodePtr drop_old();
 
     std::mutex lock_;
-    std::shared_ptr<Token> token_; /* once compiled code has asked for it */
+    std::shared_ptr<Token> token_; /* created by the first compiled code */
     std::atomic<bool> has_token_{false};
     NodePtr tail_;
     const std::unique_ptr<Scopes> scopes_;
     size_t length_ = 0;
     size_t limit_ = 1000;
-    size_t look_at_ = 1000; /* the length at which old nodes are looked for */
+    size_t look_at_ = 1000; /* the length at which drop_old is called */
 };
 
-/* A node of the list. */
+/* A node of a chain. */
 class Link : public Node
 {
   public:
@@ -139,14 +137,14 @@ class Link : public Node
         chain_->remove(this);
         saved_.reset_data();
     }
-    /* Called when its result has been computed, before it is appended. */
+    /* Called after its result was computed, before it is appended. */
     void save_something();
-    /* What it sent, in words, if a gradient of it may come; else "". */
+    /* Describes a sent message whose gradient may come; else "". */
     virtual std::string owed() const
     {
         return "";
     }
-    /* It is made only for what it saves: nothing is owed to it. */
+    /* Called if it is made only for what it saves: it gets no gradient. */
     virtual void never_runs()
     {
     }
@@ -154,13 +152,13 @@ class Link : public Node
     {
         return ran_;
     }
-    /* Does anything but the list hold it, if so many hold it in all: the list,
-     * who asks, and others? */
+    /* Is there another reference than those of the list and of the caller, if
+     * there are `count` in all? */
     virtual bool in_use(size_t count) const
     {
         return count > 2;
     }
-    /* Does it lead to another node, that of compiled code? */
+    /* Does it represent this node of compiled code? */
     virtual bool stands_for(const Node *) const
     {
         return false;
@@ -172,23 +170,23 @@ class Link : public Node
     }
 
   protected:
-    /* The first thing a node does when it runs. */
+    /* Must be called first when a node runs. */
     void begin();
 
   private:
     friend class Chain;
     std::shared_ptr<Chain> chain_;
-    NodeWeak next_ = no_node(); /* the node that was appended after it */
+    NodeWeak next_ = no_node(); /* the successor */
     bool listed_ = false;
     bool in_scope_ = false;
     bool ran_ = false;
     bool saves_ = false;
-    int asked_for_ = -1; /* the number of a backward pass, see Chain::before */
+    int asked_for_ = -1; /* a backward pass, see Chain::before */
     std::weak_ptr<Scope> scope_;
     torch::autograd::SavedVariable saved_;
 };
 
-/* The node before it in its list, if there is one. */
+/* The predecessor of a node in its list, if there is one. */
 const NodePtr &node_before(const Node *node);
 
 } // namespace weft_torch::mpi

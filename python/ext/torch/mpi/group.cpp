@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators, and how their failures are told. */
+/* Communicators, and the exceptions for their failures. */
 #include "mpi/message.hpp"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace
 
 namespace py = pybind11;
 
-/* By number; a number is never used twice. */
+/* All Groups by id; an id is never used twice. */
 struct Register {
     std::mutex lock;
     std::vector<std::weak_ptr<Group>> groups;
@@ -40,7 +40,7 @@ int64_t next_id()
     return int64_t(all.groups.size()) - 1;
 }
 
-/* The exception of a status, which knows its number. */
+/* The exception class whose attribute `status` is this one. */
 py::object exception_of(weft_status status)
 {
     py::object base = py::module_::import("weft").attr("Error");
@@ -74,7 +74,7 @@ std::string mark_words(int64_t mark)
     return text;
 }
 
-/* Marks as the library prints them, in words. */
+/* Replace the marks in an error text of the library by descriptions. */
 std::string with_marks_read(std::string text)
 {
     static const std::string sign = ", mark 0x";
@@ -92,14 +92,14 @@ std::string with_marks_read(std::string text)
     return text;
 }
 
-/* Does it tell, in the words of these two, of a derivative? */
+/* Is this error text, after both replacements, about a derivative? */
 bool in_backward(const std::string &text)
 {
     return text.find("a gradient, ") != std::string::npos ||
            text.find("weft.mpi backward of") != std::string::npos;
 }
 
-/* With the GIL held. */
+/* Called with the GIL held. */
 [[noreturn]] void throw_raised()
 {
     python_error error;
@@ -143,17 +143,16 @@ void check_mpi(weft_status status, const char *what)
                               : weft_status_text(status);
     if (status == WEFT_ERR_MISMATCH) {
         text += "; all ranks must make the same calls in the same order, with "
-                "requires_grad on all or none, and close the backward with "
-                "weft.mpi.backward(loss) or comm.join(loss)";
+                "requires_grad on all or none, and run the backward pass by "
+                "weft.mpi.backward(loss) or from comm.join(loss)";
     } else if ((status == WEFT_ERR_TIMEOUT || status == WEFT_ERR_PEER) &&
                in_backward(text)) {
-        text +=
-            status == WEFT_ERR_TIMEOUT
-                ? "; a backward pass waits for a rank that does not come "
-                  "to the same communication: "
-                : "; if its backward pass has left this communication out: ";
-        text += "close it with weft.mpi.backward(loss) or comm.join(loss) on "
-                "all ranks, also for torch.autograd.grad(comm.join(loss), "
+        text += status == WEFT_ERR_TIMEOUT
+                    ? "; a backward pass waits for a rank that does not reach "
+                      "the same communication: "
+                    : "; if its backward pass left out this communication: ";
+        text += "run it by weft.mpi.backward(loss) or from comm.join(loss) on "
+                "all ranks, also with torch.autograd.grad(comm.join(loss), "
                 "inputs), which runs only what leads to its inputs otherwise";
     }
     fail_mpi(status, text);
@@ -168,8 +167,8 @@ void warn_of_dropped(size_t nodes)
     }
     std::string text =
         "weft.mpi: " + std::to_string(nodes) +
-        " communications were recorded for gradients, their results are gone, "
-        "and no backward came; they are dropped. Use torch.no_grad() where no "
+        " communications that were recorded for gradients are dropped: their "
+        "results are gone and no backward ran. Use torch.no_grad() where no "
         "gradients are wanted, or comm.detach_history() after such a forward "
         "pass, or raise the limit with comm.set_history_limit()";
     py::gil_scoped_acquire gil;
@@ -179,11 +178,11 @@ void warn_of_dropped(size_t nodes)
     }
 }
 
-Group::Group(py::object place)
+Group::Group(py::object group_comm)
     : id(next_id()),
-      rank(int64_t(place.attr("comm").attr("rank").cast<int64_t>())),
-      size(int64_t(place.attr("comm").attr("size").cast<int64_t>())),
-      lease_(std::make_shared<Lease>(std::move(place)))
+      rank(int64_t(group_comm.attr("comm").attr("rank").cast<int64_t>())),
+      size(int64_t(group_comm.attr("comm").attr("size").cast<int64_t>())),
+      lease_(std::make_shared<Lease>(std::move(group_comm)))
 {
 }
 
@@ -192,8 +191,8 @@ Group::~Group()
     close();
 }
 
-/* What is not over yet keeps its memory; what is, goes. The lock is not held
- * while they are looked at: that drives progress. */
+/* Completed operations are freed, the others keep their memory. The lock is not
+ * held while they are tested, because that drives progress. */
 void Group::keep(std::unique_ptr<Pending> pending)
 {
     std::list<std::unique_ptr<Pending>> all;
@@ -233,14 +232,14 @@ size_t Group::drain(double seconds)
     }
 }
 
-/* Looking for a message drives progress, which may want the lock. */
+/* A probe drives progress, which may take the lock; so it is not held. */
 std::string Group::lost_gradient()
 {
     if (!any_unasked || lease_ == nullptr) {
         return "";
     }
     std::unique_lock<std::mutex> guard(message_lock);
-    std::map<Place, std::string> all;
+    std::map<Envelope, std::string> all;
 
     for (const auto &[where, words] : unasked) {
         if (askers.count(where) == 0) {
@@ -260,17 +259,17 @@ std::string Group::lost_gradient()
             unasked.erase(where);
             any_unasked = !unasked.empty();
             return "weft.mpi " + words +
-                   ": its gradient came, but nothing asks for it any more: it "
-                   "is lost. End what is differentiated with "
-                   "weft.mpi.backward(loss) or comm.join(loss)";
+                   ": its gradient came, but no backward receives it: it is "
+                   "lost. Run the backward pass by "
+                   "weft.mpi.backward(loss) or from comm.join(loss)";
         }
     }
     return "";
 }
 
-std::shared_ptr<Group> Group::at_place(py::object place)
+std::shared_ptr<Group> Group::with_comm(py::object group_comm)
 {
-    auto made = std::make_shared<Group>(std::move(place));
+    auto made = std::make_shared<Group>(std::move(group_comm));
     Register &all = group_register();
     std::lock_guard<std::mutex> guard(all.lock);
 
@@ -293,8 +292,8 @@ std::shared_ptr<Group> Group::by_id(int64_t id)
                          ? all.groups[size_t(id)].lock()
                          : nullptr;
 
-    TORCH_CHECK_VALUE(group != nullptr, "weft.mpi: there is no communicator ",
-                      id, " any more");
+    TORCH_CHECK_VALUE(group != nullptr, "weft.mpi: communicator ", id,
+                      " does not exist or was freed");
     return group;
 }
 

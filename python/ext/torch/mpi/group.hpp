@@ -1,25 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* MPI with gradients: what its parts know of each other.
+/* MPI with gradients: the declarations that its parts share.
  *
- *   bind        what Python sees
- *   calls       the calls as users make them; checks arguments
- *   dispatch    the operations weft::* of torch's dispatcher
- *   autograd    their derivatives
- *   args        the kinds of operations, and the arguments of each
- *   ops         the shape of their results, their adjoints
- *   composed    reductions that are put together from others
- *   collective  one collective: tensors to memory, the library's call, back
- *   halo        the exchange of halos
- *   message     one message, which carries a header
- *   sendrecv    the operations that send and receive
- *   handle      operations that are started now and waited for later
- *   record      what is kept of an operation for its backward
- *   graph       the order of the backward pass
- *   needed      the same where gradients of chosen inputs are asked for
- *   scope       the same inside of transforms and checkpoints
- *   token       compiled code in that order
- *   trace       the operations as compiled code has them
- *   memory      memory for results */
+ * bind what Python sees calls the public calls; checks arguments dispatch the
+ * operations weft::* of torch's dispatcher autograd their derivatives args the
+ * kinds of operations, and the arguments of each ops the shape of their
+ * results, their adjoints composed nonlinear reductions, composed of linear
+ * operations collective one collective: tensors to memory, the library's call,
+ * back halo the exchange of halos message one message with its header sendrecv
+ * the operations that send and receive handle nonblocking operations record
+ * what is kept of an operation for its backward graph the order of the backward
+ * pass needed that order for gradients of chosen inputs scope that order inside
+ * transforms and checkpoints token that order in compiled code trace the
+ * operations of compiled code memory memory for results */
 #pragma once
 
 #include <condition_variable>
@@ -34,22 +26,22 @@
 namespace weft_torch::mpi
 {
 
-/* What ranks compare beside the call itself: which operation of this layer it
- * is, and whether gradients are recorded. The lower part is a number; that of
- * the operation itself, or of the one whose derivative it is. */
+/* The mark of a call, which ranks compare: which operation of this layer it is,
+ * and whether gradients are recorded. Its lower bits are the number of the
+ * operation, or of the one whose derivative it is. */
 constexpr int64_t mark_grad = int64_t(1) << 56;    /* gradients recorded */
 constexpr int64_t mark_tangent = int64_t(1) << 57; /* its tangent follows */
 constexpr int64_t mark_backward = int64_t(1) << 58;
 constexpr int64_t mark_is_tangent = int64_t(1) << 59;
 constexpr int64_t mark_number = (int64_t(1) << 48) - 1;
-/* What is moved is bytes to the library; so the mark has the type, plus 1. */
+/* The library moves bytes, so the mark has the element type, plus 1. */
 constexpr int mark_type_shift = 48;
 constexpr int64_t mark_type = int64_t(0xff) << mark_type_shift;
-/* A message has its type elsewhere. There those bits are "gradients recorded"
- * and "its tangent follows" of each transform that the call is made in, the
- * outermost first: whoever receives it must be inside as many, and takes part
- * in the derivatives of the same ones. The mark of a receive has the bits of
- * all that can. */
+/* A message has its type in the header. In its mark those bits are "gradients
+ * recorded" and "its tangent follows" of each transform around the call, the
+ * outermost first: the receiver must be inside as many, and takes part in the
+ * same derivatives. The mark of a receive has the bits of all it can take part
+ * in. */
 constexpr int64_t most_transforms = 4;
 constexpr int64_t mark_grads = mark_grad | int64_t(0x55) << mark_type_shift;
 constexpr int64_t mark_tangents = mark_tangent | int64_t(0xaa)
@@ -59,21 +51,23 @@ inline int64_t type_in_mark(at::ScalarType type)
     return (int64_t(type) + 1) << mark_type_shift;
 }
 
-/* Throws weft.MismatchError and the like unless `status` is WEFT_OK. */
+/* Throws the exception of `status`, as weft.MismatchError, unless it is
+ * WEFT_OK. */
 void check_mpi(weft_status status, const char *what);
 [[noreturn]] void fail_mpi(weft_status status, const std::string &text);
-/* Throws what a handler of Python raised, Ctrl-C's say; on the main thread. */
+/* Throws what a Python signal handler raised, as for Ctrl-C; main thread
+ * only. */
 void check_signals();
 
-/* Say, once, that communications were dropped for which no backward came. */
+/* Warn, once, that communications were dropped for which no backward ran. */
 void warn_of_dropped(size_t nodes);
 
 class Letter;
 
-/* A rank, and a tag on the wire. */
-using Place = std::pair<uint32_t, uint32_t>;
+/* Rank and wire tag of a message. */
+using Envelope = std::pair<uint32_t, uint32_t>;
 
-/* An operation under way, with the memory that the library borrows. */
+/* An outstanding operation with the memory that the library borrows. */
 struct Pending {
     virtual ~Pending() = default;
     virtual bool done() = 0; /* never blocks, drives progress */
@@ -83,19 +77,19 @@ struct Pending {
     }
 };
 
-/* A communicator. All that stand for one communicator of the library are one,
- * because they share its order. */
+/* A communicator. There is one Group for each communicator of the library,
+ * because all users of it share one order of operations. */
 class Group : public std::enable_shared_from_this<Group>
 {
   public:
-    explicit Group(pybind11::object place);
+    explicit Group(pybind11::object group_comm);
     ~Group();
     Group(const Group &) = delete;
     Group &operator=(const Group &) = delete;
 
-    /* The one for the communicator that `place` lends. */
-    static std::shared_ptr<Group> at_place(pybind11::object place);
-    /* The one with this number; throws if it is gone. */
+    /* The Group of the communicator that `group_comm` lends. */
+    static std::shared_ptr<Group> with_comm(pybind11::object group_comm);
+    /* The Group with this id; throws if it was freed. */
     static std::shared_ptr<Group> by_id(int64_t id);
 
     weft_comm *comm() const;
@@ -106,13 +100,13 @@ class Group : public std::enable_shared_from_this<Group>
         return lease_ != nullptr;
     }
 
-    /* Call a collective function of the library, with a mark that has the
-     * number of the call; returns that number. */
+    /* Call a collective function of the library, with the number of the call in
+     * its mark; returns that number. */
     template <class F>
     int64_t call(int64_t mark, const char *what, const F &function,
                  bool reversed = false);
 
-    /* Is this a child's copy of it? Then no other thread has part in it. */
+    /* Is this the copy in a forked child? Then no other thread uses it. */
     bool is_of_parent() const
     {
         return forks_ != forks();
@@ -121,36 +115,36 @@ class Group : public std::enable_shared_from_this<Group>
     const int64_t id;
     const int64_t rank;
     const int64_t size;
-    bool replicated = false;    /* the convention, see docs/guide/mpi.md */
-    std::atomic<int> owners{0}; /* in the hands of Python */
+    bool replicated = false;    /* Comm.convention, see docs/guide/mpi.md */
+    std::atomic<int> owners{0}; /* Comm objects of Python */
     uint64_t number = 0;        /* of the last collective */
-    Renewed<std::mutex> lock;   /* around collective calls */
+    Renewed<std::mutex> lock;   /* guards collective calls */
     const std::shared_ptr<Chain> chain = std::make_shared<Chain>();
     const std::shared_ptr<Memory> memory = std::make_shared<Memory>();
-    std::atomic<int64_t> carried_out{0}; /* by the dispatcher */
-    /* Around what follows. */
+    std::atomic<int64_t> carried_out{0}; /* operations, by the dispatcher */
+    /* Guards the members below. */
     Renewed<std::mutex> message_lock;
-    /* Messages sent so far, by rank and tag on the wire. */
-    std::map<Place, uint64_t> sent;
-    /* Receives that wait for their turn, by tag on the wire. */
+    /* The number of messages sent so far. */
+    std::map<Envelope, uint64_t> sent;
+    /* Receives that wait for their turn, by wire tag. */
     std::map<uint32_t, std::list<Letter *>> queues;
     Renewed<std::condition_variable> turn;
-    /* Operations under way that nobody waits for. */
+    /* Outstanding operations whose completion nobody waits for. */
     std::list<std::unique_ptr<Pending>> lazy;
     void keep(std::unique_ptr<Pending> pending);
-    /* Wait until the messages among them have left; how many have not. */
+    /* Wait until the lazy sends are complete; returns how many are not. */
     size_t drain(double seconds);
-    /* Who will ask for gradients of messages, by where they come from; and what
-     * nobody has asked for, in words. */
-    std::map<Place, int> askers;
-    std::map<Place, std::string> unasked;
+    /* How many nodes will receive gradients of messages; and descriptions of
+     * the messages whose gradient none of them will receive. */
+    std::map<Envelope, int> askers;
+    std::map<Envelope, std::string> unasked;
     std::atomic<bool> any_unasked{false};
-    /* The words for a gradient that is lost; "" if none is. */
+    /* The error text for a gradient that is lost, or "". */
     std::string lost_gradient();
 
   private:
     int64_t next_mark(int64_t mark);
-    /* The same ranks in reverse; collective the first time. */
+    /* The ranks in reverse order; the first call is collective. */
     weft_comm *reversed();
 
     const uint64_t forks_ = forks();
@@ -177,28 +171,28 @@ int64_t Group::call(int64_t mark, const char *what, const F &function,
     return own;
 }
 
-/* What an operation tells beside its result. */
-struct Told {
-    int64_t number = 0; /* its own; or those of its messages, see message.hpp */
-    int64_t mark = 0;   /* with which the message was sent that was received */
-    int64_t peer = 0;   /* by whom */
+/* What the backward pass must know of an operation. */
+struct OpInfo {
+    int64_t number = 0; /* of the operation or its messages, see message.hpp */
+    int64_t mark = 0;   /* of the received message, as sent */
+    int64_t peer = 0;   /* the source of the received message */
 };
 struct Outcome {
     Tensor y;
-    Told told = {};
-    Tensor numbers = {}; /* the same as a tensor, from the dispatcher */
+    OpInfo info = {};
+    Tensor numbers = {}; /* `info` as the dispatcher's tensor */
 };
 
-/* weft::NAME, with gradients, transforms and all. */
+/* Call weft::NAME, with gradients and transforms. */
 Tensor call_op(const Args &args, const Tensor &x, const GroupPtr &group,
                int64_t mark);
 
-/* The operation itself, on plain tensors. */
+/* Execute an operation on plain tensors, without derivatives. */
 Outcome run_kind(const Args &args, const Tensor &x, Group &group, int64_t mark);
 Outcome run_halo(const Args &args, const Tensor &x, Group &group, int64_t mark);
 
-/* What the counts say of this rank's tensor must be so, or memory that is not
- * its own would be sent. */
+/* Throws unless the counts match this rank's tensor: else memory beyond it
+ * would be sent. */
 void check_counts(const Args &args, IntArrayRef shape, const Group &group);
 
 /* The shape of the result, from that of the input. */
@@ -217,17 +211,17 @@ AdjointOf<N> adjoint_of(const ArgsOf<N> &args, Slice<N> x, const Group &group);
 /* Is the result a differentiable function of the input? */
 bool differentiable(const Args &args, at::ScalarType type);
 
-/* Is somebody tracing, transforming, or intercepting? Then operations on `x`
- * are not carried out as they are called. */
+/* Is a tracer, a transform or a dispatch mode active? Then operations on `x`
+ * must go through the dispatcher. */
 bool is_traced(const Tensor &x);
 bool is_transformed(const Tensor &x);
 /* Is this call made inside a transform of torch.func? */
 bool in_transform();
 
-/* The library's name of a torch type, for a reduction by `op`. */
+/* The library's type for a torch type in a reduction by `op`. */
 weft_dtype reduced_type(at::ScalarType type, weft_op_kind op, Kind kind);
 
-/* Host memory without gaps that holds what `x` does. */
+/* A contiguous host tensor with the values of `x`. */
 Tensor plain(const Tensor &x);
 
 } // namespace weft_torch::mpi

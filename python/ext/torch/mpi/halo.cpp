@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Halos: the edges of each rank's block, in its neighbours' blocks. One axis
- * after the other, so that what goes round a corner comes with the second.
+/* Halos: the edges of the neighbours' blocks around each rank's block. Axes are
+ * exchanged one after the other, so that corners come with the second axis.
  *
  *           low        own          high
  *         +-----+----------------+------+
@@ -30,7 +30,7 @@ struct Slabs {
     Tensor below, above;
 };
 
-/* The parts of what goes to the two neighbours, or comes from them. */
+/* The parts for, or from, the two neighbours. */
 std::vector<weft_part> parts_for(const Group &group, const Axis &a,
                                  const Slabs &slabs)
 {
@@ -45,9 +45,10 @@ std::vector<weft_part> parts_for(const Group &group, const Axis &a,
     return parts;
 }
 
-/* Exchange slabs with both neighbours. `got` has the shapes of what comes, and
- * zeros where there is no neighbour. If both are one rank, it gets one part:
- * the slab for below, then that for above; and gives that from above first. */
+/* Exchange slabs with both neighbours. `got` has the shapes of the received
+ * slabs, and zeros where there is no neighbour. If both are the same rank, it
+ * gets one part: the slab for below, then that for above; and sends that from
+ * above first. */
 void exchange(Group &group, int64_t mark, const Axis &a, const Slabs &give,
               Slabs &got)
 {

@@ -10,7 +10,7 @@ namespace weft_torch::mpi
 namespace
 {
 
-/* A collective under way. */
+/* An outstanding collective. */
 class Flight : public Pending
 {
   public:
@@ -68,7 +68,7 @@ class StartNode : public Link
         begin();
         asker_.asks();
         if (!shared_->known) {
-            return result; /* a receive of what needs no gradient */
+            return result; /* the sender needs no gradient */
         }
         if (!shared_->adjoint) { /* it was never waited for */
             const Record &r = shared_->record;
@@ -92,8 +92,8 @@ class StartNode : public Link
     {
         return shared_->record.owed();
     }
-    /* Wait's node holds it, too, and alone that is no use: nobody may hold
-     * that one. But the two go together. */
+    /* Wait's node holds a reference, which alone is no use: that node may be
+     * unused itself. So the two are in use together. */
     bool in_use(size_t count) const override
     {
         NodePtr wait = shared_->wait.lock();
@@ -104,8 +104,8 @@ class StartNode : public Link
         return Link::in_use(count - 1) ||
                static_cast<Link *>(wait.get())->in_use(wait.use_count());
     }
-    /* With it goes wait's node, if this backward did not come to it: the next
-     * one would wait for a gradient that was here. */
+    /* Also release wait's node if this backward did not reach it: the next
+     * backward would wait for a gradient that has come already. */
     void release_variables() override
     {
         NodePtr wait = shared_->wait.lock();
@@ -144,7 +144,7 @@ class WaitNode : public Link
     void release_variables() override
     {
         Link::release_variables();
-        shared_->wait = no_node(); /* whose memory that would keep for ever */
+        shared_->wait = no_node(); /* else its memory would never be freed */
     }
 
   private:
@@ -190,7 +190,7 @@ Handle::~Handle()
     }
 }
 
-/* What needs more than the library's call is carried out at once. */
+/* What needs more than one call of the library is executed at once. */
 std::shared_ptr<Handle> Handle::start(const Args &args, const Tensor &x,
                                       const GroupPtr &group, int64_t mark)
 {
@@ -206,7 +206,7 @@ std::shared_ptr<Handle> Handle::start(const Args &args, const Tensor &x,
     } else if (elsewhere || !starts(args.kind) || (grad && !is_linear(args))) {
         Args now = args;
 
-        now.lazy = args.kind == Kind::Send; /* our own receive may come later */
+        now.lazy = args.kind == Kind::Send; /* may be received by this rank */
         handle->ready_ = call_op(now, x, group, mark);
     } else {
         at::AutoDispatchBelowADInplaceOrView below;
@@ -220,7 +220,7 @@ std::shared_ptr<Handle> Handle::start(const Args &args, const Tensor &x,
 }
 
 /* In a recorded backward pass all ranks record, see mpi/autograd.cpp. A receive
- * may turn out not to. */
+ * may prove not to need it. */
 bool Handle::records(const Tensor &x) const
 {
     return differentiable(args_, x.scalar_type()) &&
@@ -257,7 +257,7 @@ void Handle::start_now(const Tensor &x)
     }
 }
 
-/* The node of the start. That of a receive may turn out not to be needed. */
+/* Make the node of the start. That of a receive may prove unnecessary. */
 void Handle::record(const Tensor &x)
 {
     return_ = std::make_shared<Return>(Record(args_, group_, x, number_));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations that are started now and waited for later.
+/* Nonblocking operations.
  *
- * For the backward pass each is two nodes, with what lies between them:
+ * For the backward pass each is two nodes:
  *
  *     forward    start ....... wait
  *     backward   wait's node starts the adjoint, start's node waits for it
@@ -23,15 +23,15 @@ class Handle
     Handle(const Handle &) = delete;
     Handle &operator=(const Handle &) = delete;
 
-    /* The result; once. */
+    /* Wait for the result; allowed once. */
     Tensor wait();
     /* Would wait() return at once? */
     bool test();
 
-    /* What start's node and wait's node share. */
+    /* State that start's node and wait's node share. */
     struct Return {
         Record record;
-        bool known = true; /* that there will be a gradient */
+        bool known = true; /* there will be a gradient */
         bool over = false; /* start's node has run and will not run again */
         NodeWeak wait = no_node();
         std::shared_ptr<Handle> adjoint;
@@ -54,10 +54,10 @@ class Handle
     const Args args_;
     const GroupPtr group_;
     const int64_t mark_;
-    int64_t number_ = 0; /* see Told */
-    Tensor x_; /* borrowed by the library; or the placeholder of a receive */
+    int64_t number_ = 0; /* see OpInfo */
+    Tensor x_;           /* borrowed by the library; of a receive, `like` */
     Tensor ready_;
-    bool deferred_ = false; /* it is carried out when it is waited for */
+    bool deferred_ = false; /* it is executed by wait() */
     bool waited_ = false;
     std::unique_ptr<Pending> pending_;
     std::shared_ptr<Return> return_;

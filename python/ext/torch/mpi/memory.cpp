@@ -12,7 +12,7 @@ namespace weft_torch::mpi
 namespace
 {
 
-/* Below this torch's allocator reuses memory itself. */
+/* Smaller blocks are reused by torch's allocator itself. */
 constexpr size_t smallest_block = size_t(1) << 18;
 constexpr size_t huge_page = size_t(2) << 20;
 
@@ -76,8 +76,9 @@ Memory::Block Memory::take(size_t bytes)
     size_t unit = std::min(bytes, huge_page);
     void *at = std::aligned_alloc(unit & (~unit + 1), bytes);
 
-    TORCH_CHECK_WITH(OutOfMemoryError, at != nullptr, "weft: no memory for ",
-                     bytes, " bytes of a result");
+    TORCH_CHECK_WITH(OutOfMemoryError, at != nullptr,
+                     "weft.mpi: cannot allocate ", bytes,
+                     " bytes for a result");
     if (bytes >= huge_page) {
         (void)madvise(at, bytes, MADV_HUGEPAGE);
     }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory for large results, which is kept when they are freed: fresh pages cost
- * more than the communication that fills them. */
+/* A cache of memory for large results: page faults of fresh memory cost more
+ * than the communication that fills it. */
 #pragma once
 
 #include <list>
@@ -16,9 +16,9 @@ class Memory : public std::enable_shared_from_this<Memory>
 {
   public:
     ~Memory();
-    /* A contiguous host tensor whose contents are not set. */
+    /* A contiguous, uninitialized host tensor. */
     at::Tensor empty(at::IntArrayRef sizes, const at::TensorOptions &options);
-    /* Bytes that wait for reuse, and the most that may. */
+    /* The bytes in the cache, and their limit. */
     size_t kept();
     void set_limit(size_t bytes);
     void trim(size_t bytes);
@@ -33,7 +33,7 @@ class Memory : public std::enable_shared_from_this<Memory>
     void trim_locked(size_t bytes);
 
     std::mutex lock_;
-    std::list<Block> free_; /* used last, first */
+    std::list<Block> free_; /* most recently used first */
     size_t kept_ = 0;
     size_t limit_ = size_t(256) << 20;
 };

@@ -11,8 +11,8 @@ namespace
 {
 
 constexpr uint32_t header_magic = 0x57654d50;
-/* Tags on the wire: two bits that no other layer uses together, whether it is a
- * payload, which derivative, and the caller's tag. */
+/* A wire tag consists of two bits that no other layer sets together, the
+ * payload bit, the order of the derivative, and the caller's tag. */
 constexpr uint32_t our_tags = 0xc0000000u;
 constexpr uint32_t payload_bit = 0x20000000u;
 constexpr int level_shift = 26;
@@ -29,18 +29,18 @@ std::string message_words(int64_t mark)
                                            : "message " + text;
 }
 
-/* Which derivatives the sender is ready for, and the receiver is not. */
+/* Error text for derivatives that only the sender records. */
 std::string derivatives_of(int64_t flags, int64_t sender, int64_t receiver)
 {
     return c10::str(
         "rank ", sender,
         (flags & mark_grads) != 0 ? " records gradients" : " has a tangent",
         " of what it sent, but rank ", receiver,
-        " does not: are both in no_grad, inference mode and transforms of "
-        "torch.func alike?");
+        " does not; use no_grad, inference mode and transforms of torch.func "
+        "alike on both");
 }
 
-/* The message's own number, of the two an operation has. */
+/* The number of this message, of the two in one operation. */
 int64_t own_number(int64_t mark, bool sending)
 {
     int64_t numbers = mark & mark_number;
@@ -63,8 +63,8 @@ uint32_t wire_tag(int64_t tag, int64_t level)
     return our_tags | uint32_t(level % levels) << level_shift | uint32_t(tag);
 }
 
-/* How long a long one is its header does not tell. The text may be another
- * rank's: numbers that are too long are left as they are. */
+/* The length of a long message is not in its header. The text may be another
+ * rank's, so numbers that are too long are left unchanged. */
 std::string with_messages_read(const std::string &text)
 {
     static const std::regex message(
@@ -112,7 +112,7 @@ Letter::Letter(Group &group, int64_t peer, int64_t tag, int64_t level)
 
 Letter::~Letter()
 {
-    if (lined_up_) {
+    if (was_queued_) {
         leave_queue();
     }
     weft_request_release(first_);
@@ -124,8 +124,8 @@ uint32_t Letter::wire_tag(bool of_payload) const
     return mpi::wire_tag(tag_, level_) | (of_payload ? payload_bit : 0);
 }
 
-/* Forward messages are counted by the sender, for each rank and tag; what
- * belongs to one has its number. */
+/* The sender counts forward messages for each rank and tag; a derivative has
+ * the number of its message. */
 void Letter::write_header(int64_t mark)
 {
     if ((mark & phase_bits) != 0) {
@@ -172,18 +172,18 @@ void Letter::start_receive(const Tensor &out, int64_t mark)
     tensor_ = out;
     expected_ = mark;
     comm_ = group_.comm();
-    first_in_line_ = takes_turn();
-    if (first_in_line_) {
+    first_in_queue_ = takes_turn();
+    if (first_in_queue_) {
         weft_status status = post();
 
-        if (status != WEFT_OK && lined_up_) {
+        if (status != WEFT_OK && was_queued_) {
             leave_queue();
         }
         check(status, "Irecv");
     }
 }
 
-/* Is nobody before it? */
+/* Is the queue empty before it? */
 bool Letter::takes_turn()
 {
     std::lock_guard<std::mutex> guard(group_.message_lock);
@@ -196,7 +196,7 @@ bool Letter::takes_turn()
         queue = group_.queues.emplace(wire_tag(false), 0).first;
     }
     queue->second.push_back(this);
-    lined_up_ = queued_ = true;
+    was_queued_ = queued_ = true;
     return queue->second.size() == 1;
 }
 
@@ -216,17 +216,17 @@ void Letter::leave_queue()
     group_.turn.notify_all();
 }
 
-/* Progress is made by whoever waits for the first, or by the world's thread. */
+/* The waiter for the first, or the world's thread, drives progress. */
 void Letter::await_turn()
 {
-    if (first_in_line_) {
+    if (first_in_queue_) {
         (void)weft_request_wait(first_, 0);
     }
     std::unique_lock<std::mutex> guard(group_.message_lock);
 
     if (group_.is_of_parent() && queued_) {
         guard.unlock();
-        check(weft_comm_error(group_.comm()), "Wait"); /* it never comes */
+        check(weft_comm_error(group_.comm()), "Wait"); /* never its turn */
         return;
     }
     while (!group_.turn.wait_for(guard, std::chrono::milliseconds(100),
@@ -262,9 +262,9 @@ weft_status Letter::post_payload()
                                    &payload_info_, &payload_);
 }
 
-/* The first of a queue has its header: ask for its payload, and let those
- * behind it go on, up to the next one that is from any rank. If the
- * communicator is broken none of them can. */
+/* Callback for the header of the first in a queue: post the receive of its
+ * payload, and then the receives behind it, up to the next one from any rank.
+ * If the communicator is broken, all of them fail. */
 void Letter::header_came(weft_request *, weft_status status, void *letter)
 {
     Letter *first = static_cast<Letter *>(letter);
@@ -273,19 +273,19 @@ void Letter::header_came(weft_request *, weft_status status, void *letter)
     bool broken = status != WEFT_OK && status != WEFT_ERR_TRUNCATED;
 
     if (group == nullptr) {
-        return; /* nobody waits any more */
+        return; /* the communicator was freed */
     }
     if (status == WEFT_OK) {
         first->peer_ = first->info_.from;
         first->posted_ = first->post_payload();
     }
-    first->leave_queue(); /* it may be gone after that */
+    first->leave_queue(); /* it may be destroyed after that */
     while ((first = first_of(*group, tag)) != nullptr) {
         bool any = first->is_long_from_any();
 
         status = broken ? status : first->post();
         if (any && status == WEFT_OK) {
-            return; /* its own header goes on */
+            return; /* the callback of its header continues */
         }
         first->posted_ = status;
         first->leave_queue();
@@ -296,7 +296,7 @@ bool Letter::done()
 {
     int done = 1;
 
-    if (lined_up_) {
+    if (was_queued_) {
         std::lock_guard<std::mutex> guard(group_.message_lock);
 
         if (queued_) {
@@ -314,10 +314,10 @@ bool Letter::done()
 
 void Letter::wait(const char *what)
 {
-    if (lined_up_) {
+    if (was_queued_) {
         await_turn();
     }
-    if (posted_ != WEFT_OK) { /* once more, for the words of it */
+    if (posted_ != WEFT_OK) { /* fail again, for the error text */
         comm_ = group_.comm();
         check(first_ == nullptr ? post() : posted_, what);
     }
@@ -341,7 +341,7 @@ void Letter::wait(const char *what)
     }
 }
 
-/* With what the caller knows of it: the library sees bytes, and our header. */
+/* Add what the caller knows, since the library sees only bytes. */
 void Letter::check(weft_status status, const char *what) const
 {
     if (status == WEFT_OK) {
@@ -357,8 +357,8 @@ void Letter::check(weft_status status, const char *what) const
                           .c_str());
 }
 
-/* A message that is not the expected one breaks the communicator on all ranks:
- * what belongs to it could never be told apart from what comes later. */
+/* An unexpected message breaks the communicator on all ranks, because its
+ * payload could not be distinguished from that of later messages. */
 void Letter::check_header(const char *what, size_t came)
 {
     int64_t phase = expected_ & phase_bits;
@@ -371,13 +371,13 @@ void Letter::check_header(const char *what, size_t came)
     number_ =
         phase != 0 ? own_number(expected_, false) : header_.mark & mark_number;
     if (came < sizeof(Header) || header_.magic != header_magic) {
-        wrong = "is not a message of weft.mpi";
+        wrong = "was not sent by weft.mpi";
     } else if ((header_.mark & phase_bits) != phase ||
                (header_.mark & mark_number) != number_) {
         wrong = "is " + message_words(header_.mark) + ", but " +
                 message_words(phase | number_) +
-                " was expected: the ranks' operations are not in the same "
-                "order, or not the same";
+                " was expected; both ranks must call the same operations in "
+                "the same order";
     } else if (header_.type != uint32_t(tensor_.scalar_type()) ||
                header_.bytes != tensor_.nbytes()) {
         wrong =
@@ -385,24 +385,24 @@ void Letter::check_header(const char *what, size_t came)
                      at::ScalarType(header_.type), ", but ", tensor_.nbytes(),
                      " bytes of ", tensor_.scalar_type(), " were expected");
     } else if (came != sizeof(Header) + (is_short() ? tensor_.nbytes() : 0)) {
-        wrong = c10::str("is malformed: ", came,
-                         " bytes came, with a header for ", header_.bytes);
+        wrong = c10::str("is malformed: it has ", came,
+                         " bytes, but its header says ", header_.bytes);
     } else if (int64_t alone =
                    header_.mark & ~expected_ & (mark_grads | mark_tangents)) {
-        wrong = "cannot be taken as it is: " +
-                derivatives_of(alone, peer_, group_.rank);
+        wrong =
+            "cannot be received: " + derivatives_of(alone, peer_, group_.rank);
     }
     if (!wrong.empty()) {
         refuse(what, wrong);
     }
 }
 
-/* Behind a header that was right. */
+/* The header was checked before. */
 void Letter::check_payload(const char *what)
 {
     if (payload_info_.n != tensor_.nbytes()) {
         refuse(what,
-               c10::str("is malformed: its header is for ", tensor_.nbytes(),
+               c10::str("is malformed: its header says ", tensor_.nbytes(),
                         " bytes, but ", payload_info_.n, " came"));
     }
 }
@@ -410,7 +410,7 @@ void Letter::check_payload(const char *what)
 void Letter::refuse(const char *what, const std::string &wrong)
 {
     std::string text = c10::str("weft.mpi ", what, ": on rank ", group_.rank,
-                                ", what came from rank ", peer_, " with tag ",
+                                ", the message from rank ", peer_, " with tag ",
                                 tag_, " ", wrong);
 
     weft_comm_abort(group_.comm(), text.c_str());

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages between two ranks, each with a header that tells what it is: so a
- * receive can say that it got something else than it expects, and learns
+/* Messages between two ranks, each with a header that describes it: so a
+ * receive can report that it got another message than expected, and learns
  * whether the sender records gradients. */
 #pragma once
 
@@ -15,10 +15,10 @@ constexpr int64_t no_rank = -1; /* MPI's PROC_NULL */
 constexpr int64_t any_rank = WEFT_ANY_SOURCE;
 constexpr int64_t max_tag = (int64_t(1) << 26) - 1;
 
-/* On the wire, of a message or of its derivative. */
+/* The tag of a message or of its derivative in the library. */
 uint32_t wire_tag(int64_t tag, int64_t level);
 
-/* The first thing in every message. */
+/* Begins every message. */
 struct Header {
     uint32_t magic;
     uint32_t type; /* at::ScalarType */
@@ -28,20 +28,20 @@ struct Header {
 };
 static_assert(sizeof(Header) == 32, "sent as bytes");
 
-/* One message under way. A short one travels with its header; a long one
- * follows it under a tag of its own, straight from and to the tensor. Both
+/* An outstanding message. A short one is sent with its header; a long one
+ * follows its header under another tag, without a copy of the tensor. Both
  * sides know the length, so both know which it is.
  *
- * Who sends a long one to a receive from any rank is known when the header is
- * there, and only then its payload can be asked for, by whoever drives
- * progress. Until then all later receives with that tag wait in a queue, or
- * they would take that payload for theirs. Nothing is lost by it: none of them
- * could get a message before the first one has. */
+ * A receive of a long message from any rank learns the source from the header,
+ * and only then can whoever drives progress post the receive of its payload.
+ * Until then all later receives with that tag wait in a queue, or they would
+ * match that payload. This delays none of them: none could get a message before
+ * the first one. */
 class Letter : public Pending
 {
   public:
     Letter(Group &group, int64_t peer, int64_t tag, int64_t level);
-    /* What `args` says of the message that it sends, or the only one. */
+    /* The message that `args` sends, or the only one it has. */
     Letter(Group &group, const Args &args)
         : Letter(group, args.peer, args.tag, args.level)
     {
@@ -50,8 +50,8 @@ class Letter : public Pending
     Letter(const Letter &) = delete;
     Letter &operator=(const Letter &) = delete;
 
-    /* The tensors are plain, and kept. The mark of what belongs to another
-     * message has that one's number; a message of its own gets the next. */
+    /* The tensors are plain; the Letter holds them. A derivative has the number
+     * of its message in its mark; any other message gets the next number. */
     void send(const Tensor &x, int64_t mark, bool waits);
     void start_receive(const Tensor &out, int64_t mark);
 
@@ -62,7 +62,7 @@ class Letter : public Pending
         return !receives_;
     }
 
-    int64_t peer() const /* who sent it, once it is there */
+    int64_t peer() const /* once received: the source */
     {
         return peer_;
     }
@@ -70,7 +70,7 @@ class Letter : public Pending
     {
         return number_;
     }
-    int64_t mark() const /* with which it was sent */
+    int64_t mark() const /* once received: as it was sent */
     {
         return header_.mark;
     }
@@ -101,18 +101,18 @@ class Letter : public Pending
     [[noreturn]] void refuse(const char *what, const std::string &wrong);
 
     Group &group_;
-    const std::weak_ptr<Group> living_; /* the same, for who comes late */
+    const std::weak_ptr<Group> living_; /* for late callbacks */
     weft_comm *comm_ = nullptr;
     int64_t peer_;
     const int64_t tag_;
     const int64_t level_;
     Tensor tensor_;
-    int64_t expected_ = 0; /* the mark a receive wants */
+    int64_t expected_ = 0; /* the mark that a receive requires */
     int64_t number_ = 0;
     bool receives_ = false;
-    bool lined_up_ = false;      /* it has been in a queue */
-    bool first_in_line_ = false; /* nobody was before it */
-    bool queued_ = false;        /* guarded by the group's message_lock */
+    bool was_queued_ = false;     /* it has been in a queue once */
+    bool first_in_queue_ = false; /* the queue was empty */
+    bool queued_ = false;         /* guarded by the group's message_lock */
     weft_status posted_ = WEFT_OK;
     Header header_{};
     weft_message_info info_{};
@@ -122,10 +122,10 @@ class Letter : public Pending
     std::array<char, sizeof(Header) + most_short> room_;
 };
 
-/* Messages as the library prints them, in the caller's own lengths and tags. */
+/* An error text of the library, with the caller's lengths and tags. */
 std::string with_messages_read(const std::string &text);
 
-/* Throws if a gradient came that nothing asks for. */
+/* Throws if a gradient arrived that no backward will receive. */
 void check_lost(Group &group);
 
 Outcome run_send(const Args &args, const Tensor &x, Group &group, int64_t mark);
@@ -134,7 +134,7 @@ Outcome run_receive(const Args &args, const Tensor &like, Group &group,
 Outcome run_sendrecv(const Args &args, const Tensor &x, Group &group,
                      int64_t mark);
 
-/* The numbers of the two messages of one operation, in one. */
+/* The numbers of the two messages of one operation, packed into one. */
 constexpr int64_t message_bits = 24;
 constexpr int64_t message_mask = (int64_t(1) << message_bits) - 1;
 inline int64_t numbers_in_one(int64_t sent, int64_t received)

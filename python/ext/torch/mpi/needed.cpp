@@ -14,7 +14,7 @@ namespace
 {
 
 using torch::autograd::GraphTask;
-/* What the engine has planned. The list is empty if all nodes run. */
+/* The nodes that the engine will run; empty if it runs all. */
 using Plan = std::unordered_map<Node *, GraphTask::ExecInfo>;
 using Nodes = std::unordered_set<Node *>;
 
@@ -27,8 +27,8 @@ bool runs(const Plan &plan, Node *node)
     return found != plan.end() && found->second.should_execute();
 }
 
-/* The number of the oldest input, 0 if one of them is a leaf. What was
- * communicated before that is no part of this backward pass, on any rank. */
+/* The sequence number of the oldest input, 0 if one of them is a leaf. Earlier
+ * communications are not part of this backward pass, on any rank. */
 uint64_t first_input(const Plan &plan)
 {
     uint64_t first = never;
@@ -67,7 +67,7 @@ class Leading
     }
 
   private:
-    /* Depth first, without recursion: graphs are deep. */
+    /* The search is depth first, without recursion because graphs are deep. */
     void look_at(Node *start)
     {
         std::vector<Node *> stack{start};
@@ -110,7 +110,7 @@ class Leading
     std::unordered_map<Node *, bool> known_;
 };
 
-/* The engine must know of all that comes behind a node. */
+/* The engine must know all successors of a node that it runs. */
 bool can_run(const Nodes &graph, const Node *node)
 {
     for (const Edge &edge : node->next_edges()) {
@@ -121,9 +121,8 @@ bool can_run(const Nodes &graph, const Node *node)
     return true;
 }
 
-/* Has a gradient for one of `added` been dropped, by a node that ran before the
- * join because it was made after it, or because it is itself what a backward
- * pass begins with? */
+/* Was a gradient for one of `added` dropped? That is so if a node that leads to
+ * it ran before the join, or if it is a root of the backward pass. */
 bool too_late(const Plan &plan, const Nodes &graph, const Nodes &added,
               const Node *join)
 {
@@ -185,7 +184,7 @@ void need_all_before(Chain &chain, Node *join)
         return;
     }
     for (Node *node : added) {
-        /* The engine's own, which it reads anew for each edge. */
+        /* The plan is the engine's own, which it reads again for each edge. */
         const_cast<Plan *>(plan)->operator[](node).needed_ = true;
     }
 }

@@ -2,9 +2,9 @@
 /* Communications that torch.autograd.grad would leave out.
  *
  * Given inputs, torch's engine runs only the nodes that lead to one of them. A
- * receive leads to none: what it gives back is the gradient of another rank.
- * So where a backward pass begins behind a join, all communications before it
- * are needed, and with them all that their gradients come from. */
+ * receive leads to none, because its gradient is sent to another rank. So in a
+ * backward pass that contains a join, all communications before the join are
+ * needed, and all nodes between their results and the loss. */
 #pragma once
 
 #include "mpi/graph.hpp"
@@ -12,7 +12,7 @@
 namespace weft_torch::mpi
 {
 
-/* Called by `join` as it runs, before anything that was made before it has. */
+/* Called by `join` when it runs, before any node that is older. */
 void need_all_before(Chain &chain, Node *join);
 
 } // namespace weft_torch::mpi

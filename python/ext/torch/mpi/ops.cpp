@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each operation is: the shape of its result, its adjoint, the function
- * that carries it out. */
+/* The rules of each operation: the shape of its result, its adjoint, the
+ * function that executes it. */
 #include "mpi/collective.hpp"
 #include "mpi/message.hpp"
 
@@ -128,8 +128,8 @@ void check_counts(const Args &args, IntArrayRef shape, const Group &group)
 
         TORCH_CHECK_VALUE(there && shape[size_t(axis)] == length, "weft.mpi ",
                           name_of(args.kind), ": on rank ", group.rank,
-                          " the counts say ", length, " along axis ", axis,
-                          ", but the tensor has shape ", shape);
+                          " the counts say length ", length, " along axis ",
+                          axis, ", but the tensor has shape ", shape);
     };
     size_t rank = size_t(group.rank);
 

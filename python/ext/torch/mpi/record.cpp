@@ -11,14 +11,14 @@ namespace weft_torch::mpi
 namespace
 {
 
-/* It calls an operation once for each gradient of a batch, and once where the
- * gradient is none: numbers of one would meet those of another. */
+/* A batched backward calls an operation once for each gradient of a batch, but
+ * only once if there is no gradient: ranks would not match. */
 void refuse_old_vmap(Kind kind)
 {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::VmapMode),
         "weft.mpi ", name_of(kind),
-        ": is_grads_batched=True and vectorize=True have no batches of "
+        ": is_grads_batched=True and vectorize=True are not supported for "
         "communications; use torch.func.jacrev, or vmap of torch.func.vjp");
 }
 
@@ -68,8 +68,8 @@ RecordOf<N>::RecordOf(ArgsOf<N> args_, const Tensor &x)
     lengths_of(x, shape);
 }
 
-/* A send gets its gradient from elsewhere; its own, which is empty, tells only
- * of which batch it is. */
+/* A send receives its gradient from another rank; the given one, which is
+ * empty, has only the batch. */
 template <class N>
 Tensor RecordOf<N>::adjoint_input(const Tensor &gradient) const
 {
@@ -121,7 +121,7 @@ Tensor RecordOf<N>::gradient(const Tensor &gradient, const Group &group,
     AdjointOf<N> how = adjoint(group);
     Tensor given = adjoint_input(gradient);
 
-    if (mask.defined()) { /* the sum, of what is the rank's that has it */
+    if (mask.defined()) { /* the gradient of the ranks that have the extremum */
         how.args.op = N(WEFT_OP_SUM);
         Tensor sum = run(how.args, given);
 

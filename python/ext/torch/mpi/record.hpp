@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is kept of an operation for its backward. */
+/* Data of an operation that its backward needs. */
 #pragma once
 
 #include "mpi/composed.hpp"
@@ -7,14 +7,14 @@
 namespace weft_torch::mpi
 {
 
-/* What the backward pass of one operation needs; all of it is known when the
- * operation is called, none is read from the graph later. It does not hold the
- * communicator: what a compiler has traced may live longer. */
+/* Data for the backward of one operation, all of it known when the operation is
+ * called. It does not hold the communicator, because a traced graph may live
+ * longer. */
 template <class N> struct RecordOf {
     ArgsOf<N> args;
     List<N> shape;             /* of the input */
     at::TensorOptions options; /* of the input */
-    Tensor mask;               /* MAX and MIN: where the input is the result */
+    Tensor mask;               /* MAX, MIN: input == result */
 
     RecordOf(ArgsOf<N> args, const Tensor &x);
 
@@ -24,27 +24,25 @@ template <class N> struct RecordOf {
     /* The gradient of the input, from the result of the adjoint. */
     Tensor adjoint_result(const Tensor &y, double factor,
                           const Group &group) const;
-    /* MAX and MIN: how much of the gradient is this rank's, because it has the
-     * extremum. */
+    /* MAX and MIN: the fraction of the gradient that this rank gets. */
     Tensor share(const Tensor &like, RunOf<N> run) const;
-    /* All of it at once. */
+    /* The gradient of the input from that of the result, in one call. */
     Tensor gradient(const Tensor &gradient, const Group &group,
                     RunOf<N> run) const;
 };
 
-/* Of an operation that has been carried out. */
+/* The record of an operation that was executed. */
 struct Record : RecordOf<int64_t> {
     GroupPtr group;
-    int64_t number; /* see Told */
+    int64_t number; /* see OpInfo */
 
     Record(Args args_, GroupPtr group_, const Tensor &x, int64_t number_)
         : RecordOf(std::move(args_), x), group(std::move(group_)),
           number(number_)
     {
     }
-    /* The mark of what the backward pass calls. */
+    /* The mark of the operation in the backward pass. */
     int64_t backward_mark() const;
-    /* See Link. */
     std::string owed() const;
 };
 
@@ -53,11 +51,11 @@ int64_t backward_mark_of(Kind kind, int64_t number);
 
 Numbers shape_of(const Tensor &x);
 
-/* MAX and MIN: where the input is the result. */
+/* MAX and MIN: the elements whose input equals the result. */
 Tensor mask_of(const Tensor &x, const Tensor &y);
 
-/* Whoever will ask for the gradient of a message, once. If it goes and has not
- * asked, and the gradient comes, it is lost: the next call says so. */
+/* Held by the node that will receive the gradient of a message. If it is
+ * destroyed before and the gradient comes, the next call reports it. */
 class Asker
 {
   public:
@@ -71,9 +69,9 @@ class Asker
     }
 
   private:
-    GroupPtr group_; /* none if it is not a message that was sent */
+    GroupPtr group_; /* none unless a message was sent */
     std::string words_;
-    Place where_;
+    Envelope where_;
     bool asked_ = false;
 };
 

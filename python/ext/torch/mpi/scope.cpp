@@ -9,7 +9,7 @@
 namespace at::functorch
 {
 
-/* Its own header asks for one that torch does not bring. */
+/* The header that declares it includes one that torch does not install. */
 TORCH_API const std::shared_ptr<bool> &getLifeHandleForLevel(int64_t level);
 
 } // namespace at::functorch
@@ -20,7 +20,7 @@ namespace weft_torch::mpi
 namespace
 {
 
-/* The end of a backward pass, also of one that fails. */
+/* Destroyed at the end of a backward pass, also if it fails. */
 struct Ending {
     std::shared_ptr<bool> alive = std::make_shared<bool>(true);
     ~Ending()
@@ -29,7 +29,7 @@ struct Ending {
     }
 };
 
-/* Of a tensor that no transform has seen. */
+/* A batch of zeros, made below all transforms. */
 at::Tensor batch_of_zeros(int64_t length, const pybind11::object &level,
                           const at::TensorOptions &options)
 {
@@ -44,9 +44,8 @@ at::Tensor batch_of_zeros(int64_t length, const pybind11::object &level,
         .cast<at::Tensor>();
 }
 
-/* What was sent while something was computed again, and what nothing asks for
- * any more, has lost its gradient: its node was not on the way from the result
- * of what was computed. */
+/* Throws if a message that was sent by a recomputation has lost its gradient:
+ * its node was not reached from the recomputed result. */
 void check_all_ran(const Scope &scope)
 {
     for (NodePtr node = scope.held; node; node = node_before(node.get())) {
@@ -58,8 +57,8 @@ void check_all_ran(const Scope &scope)
                 WEFT_ERR_MISMATCH,
                 "weft.mpi " + link->owed() +
                     " was sent again by a backward pass (of a checkpoint), "
-                    "and nothing asks for its gradient: let what is "
-                    "computed again return comm.join(result), or use "
+                    "and no backward receives its gradient: return "
+                    "comm.join(result) from the checkpointed function, or use "
                     "checkpoint(..., use_reentrant=False)");
         }
     }
@@ -133,7 +132,7 @@ void check_kept_alike(Kind kind, Group &group, int64_t mark)
                  std::string("weft.mpi ") + name_of(kind) +
                      ": the policy of this selective checkpoint keeps the "
                      "results of some messages and communicates others again; "
-                     "let it keep all operations of torch.ops.weft, as "
+                     "it must keep all operations of torch.ops.weft, as "
                      "weft.mpi.checkpoint_policy does, or none of them");
     }
 }
@@ -154,8 +153,8 @@ ScopePtr Scopes::of_transform(int64_t level)
     return entries_.back().scope;
 }
 
-/* A checkpoint that looks at what is saved (use_reentrant=False) computes again
- * only for that. The other one has a backward pass of its own. */
+/* A checkpoint with use_reentrant=False recomputes only for saved tensors. With
+ * use_reentrant=True it runs a backward pass of its own. */
 ScopePtr Scopes::of_node()
 {
     NodePtr node = torch::autograd::get_current_node();

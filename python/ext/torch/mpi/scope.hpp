@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists of nodes beside that of a communicator. What a transform of torch.func
- * records, and what a node of a backward pass computes again (a checkpoint),
- * has its backward within that transform, or within that node: it is tied to
- * nothing before or after it. */
+/* Chains beside that of a communicator. What a torch.func transform records,
+ * and what a node of a backward pass recomputes (a checkpoint), has its
+ * backward within that transform or node: it is not linked to what is before or
+ * after. */
 #pragma once
 
 #include <list>
@@ -12,29 +12,29 @@
 namespace weft_torch::mpi
 {
 
-/* The transforms of torch.func around an operation, as its kernel sees them: it
- * is called once for each that differentiates, for the innermost first, and at
- * last for what lies outside of all. */
+/* The torch.func transforms around an operation. Its kernel is called once for
+ * each that differentiates, the innermost first, and at last outside all of
+ * them. */
 struct Transforms {
     int64_t derivatives = 0; /* how many of them differentiate */
     int64_t level = 0;       /* torch's number of the innermost; 0: none */
-    bool reverse = false;    /* does that one go backward? */
-    bool forward = false;    /* or forward? */
+    bool reverse = false;    /* the innermost is grad or vjp */
+    bool forward = false;    /* the innermost is jvp */
 };
 Transforms transforms_here();
-/* x, as a batch of every vmap around this call. Of a derivative one rank may
- * have a batch and another a constant, or none: what they exchange has to have
- * the same length. */
+/* Expand x to a batch of every vmap around this call. One rank may have a batch
+ * of a derivative and another a constant, but what they exchange must have the
+ * same length. */
 at::Tensor batched_here(at::Tensor x);
 
 struct Scope {
     NodeWeak tail = no_node();
-    /* The tail, until it runs: nothing else holds it if its result is dropped,
-     * as that of a send is. */
+    /* The tail, until it runs: no other reference exists if its result is
+     * dropped, as that of a send is. */
     NodePtr held;
-    /* Nodes that never run, made only for what they save: not held. */
+    /* Its nodes never run and exist only for what they save: not held. */
     bool scratch = false;
-    /* A message among what is computed again was not: its result was kept. */
+    /* A result of a message was kept, while others are recomputed. */
     bool replays = false;
 };
 using ScopePtr = std::shared_ptr<Scope>;
@@ -42,27 +42,27 @@ using ScopePtr = std::shared_ptr<Scope>;
 class Scopes
 {
   public:
-    /* The lock is that of the nodes, too. */
+    /* `lock` is the lock of the chain. */
     explicit Scopes(std::mutex &lock) : lock_(lock)
     {
     }
-    /* The one for a node that is made here and now; none if it belongs to the
-     * communicator's own list. `mark` is that of the operation. */
+    /* The scope of a node that is created now by an operation with this mark;
+     * none if it belongs to the chain of the communicator. */
     ScopePtr here(int64_t mark);
-    /* Is there anything in that one? */
+    /* Does that scope have nodes? */
     bool any_here(int64_t mark);
     bool any() const
     {
         return any_;
     }
-    /* Forget those that are over, or all. Returns what they held, to be freed
-     * by whoever holds no lock. */
+    /* Remove the scopes that have ended, or all. Returns the nodes they held,
+     * which must be freed without the lock. */
     std::vector<NodePtr> forget(bool all);
 
   private:
     struct Entry {
         std::shared_ptr<bool> alive;
-        const Node *node; /* that computes again */
+        const Node *node; /* the node that recomputes */
         ScopePtr scope;
     };
     ScopePtr of_transform(int64_t level);
@@ -73,9 +73,8 @@ class Scopes
     std::atomic<bool> any_{false};
 };
 
-/* Throws if this message is about to be communicated again, and another of the
- * same checkpoint was not. A policy that keeps one and not the other has this
- * rank send, or wait for, what the others do not. */
+/* Throws if a checkpoint communicates this message again but kept the result of
+ * another: this rank would send or expect messages that the others do not. */
 void check_kept_alike(Kind kind, Group &group, int64_t mark);
 
 } // namespace weft_torch::mpi

@@ -8,8 +8,7 @@ namespace weft_torch::mpi
 namespace
 {
 
-/* A letter that is kept, whatever happens, until the library is done with it.
- */
+/* Owns a letter and keeps it until the library is done with it. */
 class Held
 {
   public:
@@ -43,12 +42,12 @@ Outcome run_send(const Args &args, const Tensor &x, Group &group, int64_t mark)
         memory = memory.clone();
     }
     letter->send(memory, mark, args.lazy == 0);
-    Told told{numbers_in_one(letter->number(), 0)};
+    OpInfo info{numbers_in_one(letter->number(), 0)};
 
     if (args.lazy != 0) {
         group.keep(std::move(letter));
     }
-    return {at::empty({0}, x.options()), told};
+    return {at::empty({0}, x.options()), info};
 }
 
 Outcome run_receive(const Args &args, const Tensor &like, Group &group,

@@ -16,8 +16,8 @@ at::Tensor blank_token()
     return at::zeros({2}, at::kDouble);
 }
 
-/* The autograd part of the token is set below torch's dispatcher: it is asked
- * for while a compiler traces, which must not see it. */
+/* The autograd metadata of the token is set below torch's dispatcher, because a
+ * compiler that traces must not see it. */
 void set_edge(const at::Tensor &token, Edge edge)
 {
     torch::autograd::impl::set_gradient_edge(token, std::move(edge));
@@ -46,7 +46,7 @@ class EntryNode : public Link
         Link::release_variables();
         listed_in_->token()->ran(this);
     }
-    /* It lives as long as the compiled code does, whose exit tells. */
+    /* It lives as long as the compiled code, for which the exit answers. */
     bool in_use(size_t) const override
     {
         return false;
@@ -82,8 +82,8 @@ class ExitNode : public Link
         result[0] = blank_token();
         return result;
     }
-    /* Does a result of the compiled code live? The token's own node is held by
-     * this one, the code's node by that. */
+    /* Does a result of the compiled code exist? This node holds the token's
+     * node, which holds the code's node. */
     bool in_use(size_t count) const override
     {
         const NodePtr &of_token = next_edge(0).function;
@@ -94,7 +94,7 @@ class ExitNode : public Link
         }
         return used;
     }
-    /* For the code and for its entry. */
+    /* It represents the code and its entry. */
     bool stands_for(const Node *code) const override
     {
         if (entry == code) {
@@ -127,7 +127,7 @@ Token::Token(std::weak_ptr<Chain> chain)
 {
 }
 
-/* The entry, if no compiled code has ended behind it. */
+/* The entry, unless compiled code has ended after it. */
 NodePtr Token::unused_entry()
 {
     std::lock_guard<std::mutex> guard(lock_);
@@ -136,8 +136,8 @@ NodePtr Token::unused_entry()
     return unused ? entry_ : NodePtr();
 }
 
-/* Returns what the token held, to be freed without the lock: that may wait for
- * Python. Called with the lock held. */
+/* Returns the node that the token held, which must be freed without the lock
+ * because that may wait for the GIL. Called with the lock held. */
 NodePtr Token::unseat()
 {
     NodePtr held = token_.grad_fn();
@@ -203,8 +203,8 @@ void Token::take_in()
     }
 }
 
-/* Not every backward pass comes to the entry: torch.autograd.grad goes to its
- * inputs only. */
+/* Not every backward pass reaches the entry: torch.autograd.grad stops at its
+ * inputs. */
 void Token::runs_backward()
 {
     NodePtr code = torch::autograd::get_current_node();

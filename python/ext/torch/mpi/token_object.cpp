@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The token as compiled code finds it: the attribute `token` of an object.
+/* The token for compiled code: the attribute `token` of an object.
  *
- * It is a plain CPython attribute with a getter. torch.compile reads such a one
- * like any other, and does so again whenever compiled code is about to run: so
- * the getter can put the code in its place. */
+ * It is a CPython attribute with a getter. torch.compile reads it again
+ * whenever compiled code is about to run, so the getter can link the code into
+ * the order. */
 #include "mpi/token.hpp"
 
 #include <torch/csrc/autograd/python_variable.h>
@@ -28,7 +28,7 @@ PyObject *get_token(PyObject *self, void *)
 
     if (!group) {
         PyErr_SetString(PyExc_ValueError,
-                        "weft.mpi: there is no such communicator any more");
+                        "weft.mpi: this communicator was freed");
         return nullptr;
     }
     try {
@@ -79,7 +79,7 @@ pybind11::object order_of(int64_t comm)
 
 using Lengths = List<SymInt>;
 
-/* As numbers, if all of them are known. */
+/* The lengths as numbers, if none is symbolic. */
 std::optional<Numbers> all_known(const Lengths &lengths)
 {
     Numbers numbers;
@@ -95,9 +95,9 @@ std::optional<Numbers> all_known(const Lengths &lengths)
     return numbers;
 }
 
-/* Counts that are wrong are told of here, where the call is named, and not by
- * the shapes of gradients. Those of a scatter come from the root's tensor,
- * which all ranks are asked for when it runs. */
+/* Wrong counts are reported here, where the call is known, and not by the
+ * shapes of gradients. Those of a scatter come from the root's tensor and are
+ * exchanged when it runs. */
 Lengths shape_of_result(const std::string &name, const Lengths &x, int64_t comm,
                         const Lengths &list)
 {
@@ -114,7 +114,7 @@ Lengths shape_of_result(const std::string &name, const Lengths &x, int64_t comm,
                         Slice<SymInt>(x), *group);
 }
 
-/* The arguments of what is called for a batch, as a list. */
+/* The argument list of an operation on a batch. */
 Lengths with_batch(const std::string &name, int64_t comm, const Lengths &list,
                    const SymInt &batch)
 {
@@ -134,7 +134,7 @@ void bind_trace(pybind11::module_ &module)
             pybind11::tuple(pybind11::cast(argument_names(Kind(k))));
     }
     module.attr("mpi_arguments") = arguments;
-    module.attr("mpi_told_length") = told_length;
+    module.attr("mpi_info_length") = info_length;
     module.attr("mpi_mark_grad") = mark_grad;
     module.def("mpi_has_derivative", &has_derivative);
     module.def("mpi_order", &order_of);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operations as compiled code has them:
+/* The operations of compiled code:
  *
  *   weft::traced_NAME(Tensor x, Tensor? token, Tensor? of, int comm, int mark,
  *                     SymInt[] args) -> (Tensor, Tensor)
  *
- * They take and give the communicator's token (mpi/token.hpp), which is never
- * read: an operation that takes what another gives cannot be moved before it,
- * and that is the only order every compiler keeps. The backward pass does the
- * same with the token's gradient.
+ * They take and return the communicator's token (mpi/token.hpp): an operation
+ * cannot be moved before another whose result it takes, and that is the only
+ * order that every compiler keeps. The backward pass does the same with the
+ * token's gradient.
  *
- * What a token holds is two numbers, which the backward pass needs and which
- * are not known before the code runs: that of the operation that gave it, and
- * the rank a message came from. A derivative takes them as `of`.
+ * A token contains two numbers that the backward pass needs and that are not
+ * known before the code runs: that of the operation that returned it, and the
+ * source of a message. A derivative takes them as `of`.
  *
- * In the place of a number the mark has this rank: code that is the same on two
- * ranks but for the shapes of results must not be taken for the same. */
+ * The mark has this rank instead of a number, so that a cache of compiled code
+ * does not mix up ranks whose code differs only in the shapes of results. */
 #include <torch/csrc/autograd/graph_task.h>
 
 #include "mpi/calls.hpp"
@@ -36,7 +36,7 @@ using TracedSignature = Traced(const Tensor &, const MaybeTensor &,
                                SymIntArrayRef);
 using TracedHandle = c10::TypedOperatorHandle<TracedSignature>;
 
-constexpr double no_gradient = -1; /* as the number of a receive */
+constexpr double no_gradient = -1; /* stored as the number of a receive */
 
 const TracedHandle &traced_handle(Kind kind)
 {
@@ -46,15 +46,15 @@ const TracedHandle &traced_handle(Kind kind)
     return all[size_t(kind)];
 }
 
-/* Is this a backward pass with create_graph? A hook that was compiled may leave
- * the gradient mode on in any. */
+/* Is this a backward pass with create_graph? The gradient mode alone does not
+ * say so, because a compiled hook may leave it on. */
 bool differentiated_again()
 {
     return at::GradMode::is_enabled() &&
            torch::autograd::get_current_graph_task_keep_graph();
 }
 
-/* An operation of compiled code, which takes the token and gives the next. */
+/* Call an operation of compiled code; it returns the next token. */
 Tensor call_traced(const SymArgs &args, const Tensor &x, Tensor &token,
                    const MaybeTensor &of, int64_t comm, int64_t mark)
 {
@@ -65,13 +65,13 @@ Tensor call_traced(const SymArgs &args, const Tensor &x, Tensor &token,
     return y;
 }
 
-/* The node of an operation while a graph with gradients is traced; or when such
- * a graph is carried out as it stands. */
+/* The node of an operation while a graph with gradients is traced, or when such
+ * a graph is executed without a compiler. */
 class TracedNode : public Node
 {
   public:
-    TracedNode(RecordOf<SymInt> record, int64_t comm, Tensor told)
-        : record_(std::move(record)), comm_(comm), told_(std::move(told))
+    TracedNode(RecordOf<SymInt> record, int64_t comm, Tensor info)
+        : record_(std::move(record)), comm_(comm), info_(std::move(info))
     {
     }
     std::string name() const override
@@ -85,7 +85,7 @@ class TracedNode : public Node
 
         TORCH_CHECK_NOT_IMPLEMENTED(!differentiated_again(), "weft.mpi ",
                                     name_of(kind),
-                                    ": compiled code has no second "
+                                    ": compiled code does not support second "
                                     "derivatives (create_graph)");
         variable_list result(num_outputs());
         Tensor gradient = defined_or_zeros(gradients, 0);
@@ -112,14 +112,14 @@ class TracedNode : public Node
 
         return record_.gradient(
             gradient, *group, [&](const SymArgs &args, const Tensor &x) {
-                return call_traced(args, x, token, told_, comm_,
+                return call_traced(args, x, token, info_, comm_,
                                    mark_backward | group->rank);
             });
     }
 
     const RecordOf<SymInt> record_;
     const int64_t comm_;
-    const Tensor told_;
+    const Tensor info_;
 };
 
 Traced traced_autograd(SymArgs args, const Tensor &x, const MaybeTensor &token,
@@ -128,13 +128,13 @@ Traced traced_autograd(SymArgs args, const Tensor &x, const MaybeTensor &token,
     bool records = at::GradMode::is_enabled() && token.has_value() &&
                    token->requires_grad();
     Traced out;
-    auto &[y, told] = out;
+    auto &[y, info] = out;
 
     if (records && is_composed(args)) {
-        told = *token;
+        info = *token;
         y = composed<SymInt>(
             args, x, group, [&](const SymArgs &part, const Tensor &given) {
-                return call_traced(part, given, told, of, group.id, mark);
+                return call_traced(part, given, info, of, group.id, mark);
             });
         return out;
     }
@@ -151,17 +151,17 @@ Traced traced_autograd(SymArgs args, const Tensor &x, const MaybeTensor &token,
             record.mask = mask_of(x.detach(), y);
         }
         NodePtr node =
-            owned(new TracedNode(std::move(record), group.id, told.detach()));
+            owned(new TracedNode(std::move(record), group.id, info.detach()));
 
         node->set_next_edges(torch::autograd::collect_next_edges(x, *token));
         torch::autograd::set_history(y, node);
-        torch::autograd::set_history(told, node);
+        torch::autograd::set_history(info, node);
     }
     return out;
 }
 
-/* A scatter that is not compiled begins with an exchange of lengths. So does
- * this one: other ranks' code need not be compiled. */
+/* An eager scatter begins with an exchange of lengths. So does this one,
+ * because other ranks may be eager. */
 void check_scatter(const Args &args, const Tensor &x, Group &group)
 {
     Call call = scatter_call(group, x, args.axis, -1, args.root);
@@ -169,23 +169,23 @@ void check_scatter(const Args &args, const Tensor &x, Group &group)
     TORCH_CHECK_VALUE(packed(call.args) == packed(args),
                       "weft.mpi Scatter: in compiled code the tensor of every "
                       "rank must have the shape of the root's; on rank ",
-                      group.rank, " it is ", x.sizes());
+                      group.rank, " its shape is ", x.sizes());
 }
 
-/* What a message says of gradients, next to what was compiled. Returns whether
- * one is to be sent back. */
-bool sender_records(Kind kind, const Told &told, const Group &group,
+/* Compare whether the sender records gradients with what was compiled. Returns
+ * whether a gradient must be sent back. */
+bool sender_records(Kind kind, const OpInfo &info, const Group &group,
                     int64_t mark)
 {
     bool ours = (mark & mark_grad) != 0;
-    bool theirs = (told.mark & mark_grad) != 0;
+    bool theirs = (info.mark & mark_grad) != 0;
 
     if (theirs != ours && (theirs || kind == Kind::Sendrecv)) {
         fail_mpi(WEFT_ERR_MISMATCH,
                  std::string("weft.mpi ") + name_of(kind) + ": rank " +
-                     std::to_string(theirs ? told.peer : group.rank) +
+                     std::to_string(theirs ? info.peer : group.rank) +
                      " records gradients of what it sent, but rank " +
-                     std::to_string(theirs ? group.rank : told.peer) +
+                     std::to_string(theirs ? group.rank : info.peer) +
                      " does not");
     }
     return theirs;
@@ -200,20 +200,20 @@ Traced run_forward(const Args &args, const Tensor &x, Group &group,
     }
     Outcome out = run_kind(args, x, group, mark & ~mark_number);
     bool receives = args.kind == Kind::Recv || args.kind == Kind::Sendrecv;
-    bool back = !receives || sender_records(args.kind, out.told, group, mark);
-    Tensor told = at::empty({2}, at::kDouble);
-    double *numbers = told.data_ptr<double>();
+    bool back = !receives || sender_records(args.kind, out.info, group, mark);
+    Tensor info = at::empty({2}, at::kDouble);
+    double *numbers = info.data_ptr<double>();
 
-    numbers[0] = back ? double(out.told.number) : no_gradient;
-    numbers[1] = double(out.told.peer);
-    return {out.y, told};
+    numbers[0] = back ? double(out.info.number) : no_gradient;
+    numbers[1] = double(out.info.peer);
+    return {out.y, info};
 }
 
-/* `told` is what the operation has said of itself whose derivative this is. */
-Traced run_backward(Args args, const Tensor &x, const Tensor &told,
+/* `info` is the token of the operation whose derivative this is. */
+Traced run_backward(Args args, const Tensor &x, const Tensor &info,
                     Group &group)
 {
-    const double *numbers = told.data_ptr<double>();
+    const double *numbers = info.data_ptr<double>();
     Tensor nothing = at::zeros({2}, at::kDouble);
 
     group.chain->token()->runs_backward();
@@ -222,7 +222,7 @@ Traced run_backward(Args args, const Tensor &x, const Tensor &told,
             return {at::empty({0}, x.options()), nothing};
         }
         args.peer = int64_t(numbers[1]);
-        args.lazy = 1; /* as in the forward pass, nobody waits for it */
+        args.lazy = 1; /* as in the forward pass */
     }
     int64_t mark = backward_mark_of(args.kind, int64_t(numbers[0]));
 
