@@ -57,7 +57,7 @@ def stage(x: Any, write: bool) -> Staged:
 
 def _stage_tensor(torch: Any, x: Any, write: bool) -> Staged:
     plain = _plain_tensor(torch, x)
-    _check_place(torch, plain)
+    _check_layout(torch, plain)
     if write and x.requires_grad and x.is_leaf and torch.is_grad_enabled():
         raise InvalidError(
             "the tensor is a leaf that requires grad, and the result would be written to it: "
@@ -104,7 +104,7 @@ def _plain_tensor(torch: Any, x: Any) -> Any:
         return x.as_subclass(torch.Tensor)
 
 
-def _check_place(torch: Any, x: Any) -> None:
+def _check_layout(torch: Any, x: Any) -> None:
     if x.layout != torch.strided:
         raise UnsupportedError(
             f"the tensor's layout is {x.layout}; pass x.to_dense(), or its parts one by one"
@@ -187,7 +187,7 @@ def _is_pair(dtype: Any) -> bool:
 
 
 def _check_overlap(shape: Iterable[int], strides: Iterable[int], item: int = 1) -> None:
-    """Refuse to write where two elements may lie in one place.
+    """Refuse to write where two elements may have one address.
 
     Seen from the smallest stride up, each must step over all that the smaller
     ones can reach.

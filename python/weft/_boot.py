@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the ranks of a job meet, where that is a Python object.
 
-A meeting place has `rank` and `size`, `set(key, value)` and
+A bootstrap object has `rank` and `size`, `set(key, value)` and
 `get(key, timeout)`, which waits for the key and raises TimeoutError when it
 does not come; it is then asked again, so that Ctrl-C is seen between. It is
 used while a world is made, and no longer.

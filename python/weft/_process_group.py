@@ -19,7 +19,7 @@ _inherited: Any = None  # the group that this process had when it was forked
 
 
 class Group(NamedTuple):
-    """The place of this process in the group. Over MPI torch has no store."""
+    """The rank of this process in the group, its size and store. Over MPI torch has no store."""
 
     rank: int
     size: int
@@ -48,7 +48,7 @@ def current() -> Group | None:
 
 
 def check(world: World) -> None:
-    """Raise if this process has another place in `world` than in the process group."""
+    """Raise if this process has another rank in `world` than in the process group."""
     group = current()
     if group is not None and (group.rank, group.size) != (world.rank, world.size):
         raise InvalidError(

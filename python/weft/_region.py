@@ -155,8 +155,8 @@ class Region:
 
     def on(self, device: Any) -> Any:
         """The same as `device` sees it: "cpu", or a CUDA device for memory of the host."""
-        place = str(device)
-        number = device_number(place)
+        name = str(device)
+        number = device_number(name)
         if number is None:
             return self._whole(self._handle.window, "cpu")
         if number < 0:

@@ -52,12 +52,12 @@ class Mpi:
 
     name: str
     macro: str
-    mark: str
+    version: str  # a part of what its launcher prints for --version
     launchers: tuple[str, ...]
     hydra: bool = False
 
     def find_launcher(self) -> str | None:
-        return _find(self.launchers, lambda path: self.mark in _output([path, "--version"]))
+        return _find(self.launchers, lambda path: self.version in _output([path, "--version"]))
 
     def find(self) -> Tools:
         dump = ["-E", "-dM", "-x", "c", "-"]

@@ -50,11 +50,11 @@ class _Join(torch.autograd.Function):
 
 
 class _InPlaceOf(torch.autograd.Function):
-    """The value, in the memory of `place`, which must not require grad."""
+    """The value, in the memory of `dst`, which must not require grad."""
 
     @staticmethod
-    def forward(value: Tensor, place: Tensor) -> Tensor:
-        return place.copy_(value).detach()
+    def forward(value: Tensor, dst: Tensor) -> Tensor:
+        return dst.copy_(value).detach()
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -69,9 +69,9 @@ class _Spent(torch.autograd.Function):
     """A tensor whose value is another one's now: what still uses it is a mistake."""
 
     @staticmethod
-    def forward(ctx: Any, place: Tensor) -> Tensor:
-        ctx.mark_dirty(place)
-        return place
+    def forward(ctx: Any, dst: Tensor) -> Tensor:
+        ctx.mark_dirty(dst)
+        return dst
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
@@ -90,33 +90,33 @@ def _is_wrapped(x: Tensor) -> bool:
     return torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
-def _can_write(place: Tensor, value: Tensor) -> bool:
+def _can_write(dst: Tensor, value: Tensor) -> bool:
     """Not if elements share memory, or in a transform that only the value is part of."""
-    overlaps = any(n > 1 and step == 0 for n, step in zip(place.shape, place.stride(), strict=True))
-    return not overlaps and (_is_wrapped(place) or not _is_wrapped(value))
+    overlaps = any(n > 1 and step == 0 for n, step in zip(dst.shape, dst.stride(), strict=True))
+    return not overlaps and (_is_wrapped(dst) or not _is_wrapped(value))
 
 
-def _written(place: Tensor, value: Tensor) -> Tensor:
-    """`place` with a new value, as autograd is to see it."""
-    if not _can_write(place, value):
+def _written(dst: Tensor, value: Tensor) -> Tensor:
+    """`dst` with a new value, as autograd is to see it."""
+    if not _can_write(dst, value):
         return value
-    wholes = [place] if place._base is None else [place, place._base]
+    wholes = [dst] if dst._base is None else [dst, dst._base]
     if torch.is_grad_enabled() and any(t.is_leaf and t.requires_grad for t in wholes):
-        return _InPlaceOf.apply(value, place.detach())
-    return place.copy_(value)
+        return _InPlaceOf.apply(value, dst.detach())
+    return dst.copy_(value)
 
 
-def _reduced(place: Tensor, value: Tensor) -> Tensor:
-    """The value, in the memory of `place`, which has no gradient from now on.
+def _reduced(dst: Tensor, value: Tensor) -> Tensor:
+    """The value, in the memory of `dst`, which has no gradient from now on.
 
     A leaf, which has no history, and a view, whose base has other parts, go on as autograd
     has them after a change in place.
     """
-    spent = torch.is_grad_enabled() and place.grad_fn is not None and place._base is None
-    if not spent or not _can_write(place, value) or _is_wrapped(place):
-        return _written(place, value)
-    result = _InPlaceOf.apply(value, place.detach())
-    _Spent.apply(place)
+    spent = torch.is_grad_enabled() and dst.grad_fn is not None and dst._base is None
+    if not spent or not _can_write(dst, value) or _is_wrapped(dst):
+        return _written(dst, value)
+    result = _InPlaceOf.apply(value, dst.detach())
+    _Spent.apply(dst)
     return result
 
 
