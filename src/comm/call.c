@@ -9,6 +9,7 @@ const wf_call_info wf_call_table[WF_CALL_KINDS] = {
     [WF_CALL_CREATE] = {"creation of a communicator", 0},
     [WF_CALL_REGION] = {"creation of a region", 0},
     [WF_CALL_ALLOC] = {"allocation", 0},
+    [WF_CALL_STORE] = {"operation of a store", WF_MESSAGE},
     [WF_CALL_SEND] = {"send", WF_MESSAGE},
     [WF_CALL_RECV] = {"receive", WF_MESSAGE},
     [WF_CALL_SENDRECV] = {"send and receive", WF_MESSAGE},

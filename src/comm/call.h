@@ -34,7 +34,8 @@ typedef enum wf_call_kind {
     WF_CALL_PROBE = 21,
     WF_CALL_SENDRECV = 22,
     WF_CALL_REGION = 23,
-    WF_CALL_KINDS = 24
+    WF_CALL_STORE = 24, /* pull, push, set and localize of a store */
+    WF_CALL_KINDS = 25
 } wf_call_kind;
 
 #define WF_CALL_ANY UINT32_MAX

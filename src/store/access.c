@@ -1,101 +1,171 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pull, push and set: rows of this host in place, those of others by
  * messages. */
-#include "store/store.h"
+#include "base/alloc.h"
+#include "store/hosts/hosts.h"
 
 /* A call whose arguments have been checked. */
 typedef struct access {
     wf_dense keys;
     wf_batch batch;
+    uint64_t few[WF_DENSE_FEW]; /* positions of absent keys */
+    uint64_t *many;
 } access;
 
+/* Between hosts: room for the positions of keys that are not here, and earlier
+ * operations on the same keys are over. */
+static weft_status begin_remote(access *a, weft_worker *worker)
+{
+    uint64_t n = a->keys.ids.n;
+
+    a->batch.absent = a->few;
+    if (n > WF_DENSE_FEW) {
+        a->batch.absent = a->many = wf_alloc(n * sizeof(*a->many));
+        if (a->many == NULL) {
+            return wf_fail_nomem("%llu keys", (unsigned long long)n);
+        }
+    }
+    return worker->store->remote != NULL
+               ? wf_remote_wait_conflicts(worker, &a->keys.ids)
+               : WEFT_OK;
+}
+
 static weft_status begin(access *a, weft_worker *worker, const char *who,
-                         const weft_pairs *pairs, bool enter)
+                         const weft_pairs *pairs, weft_request **request)
 {
     weft_store *store = worker->store;
     weft_status st = wf_store_check(store);
 
+    if (request != NULL) {
+        *request = NULL;
+    }
     a->keys.many = NULL;
+    a->many = NULL;
     if (st == WEFT_OK) {
-        st = wf_dense_init(&a->keys, store, who, &pairs->keys, enter);
+        st = wf_dense_init(&a->keys, store, who, &pairs->keys, true);
     }
     if (st == WEFT_OK) {
         st = wf_store_check_length(store, who, &a->keys.ids, pairs);
     }
     a->batch = (wf_batch){.keys = a->keys.ids, .values = pairs->values};
+    if (st == WEFT_OK && (store->remote != NULL || !store->uniform)) {
+        st = begin_remote(a, worker);
+    }
     return st;
 }
 
-static weft_status pull(weft_worker *worker, const weft_pairs *pairs)
+static void end(access *a)
 {
-    weft_store *store = worker->store;
-    access a;
-    weft_status st = begin(&a, worker, "pull", pairs, true);
-
-    if (st == WEFT_OK) {
-        st = wf_slots_pull(store->slots, &a.batch);
-    }
-    if (st == WEFT_OK) {
-        wf_count(&store->counts.pulls, pairs->keys.n);
-        wf_count(&store->counts.local_pulls, pairs->keys.n - a.batch.absents);
-        wf_count(&store->counts.copy_pulls, a.batch.copies);
-    }
-    wf_dense_fini(&a.keys);
-    return st;
+    wf_free(a->many);
+    wf_dense_fini(&a->keys);
 }
 
 weft_status weft_store_pull(weft_worker *worker, const weft_pairs *pairs,
                             weft_request **request)
 {
-    if (request != NULL) {
-        *request = NULL;
+    wf_store_counts *c = &worker->store->counts;
+    access a;
+    weft_status st = begin(&a, worker, "pull", pairs, request);
+
+    if (st == WEFT_OK) {
+        st = wf_slots_pull(worker->store->slots, &a.batch);
     }
-    return pull(worker, pairs);
+    if (st == WEFT_OK) {
+        wf_count(&c->pulls, pairs->keys.n);
+        wf_count(&c->local_pulls, pairs->keys.n - a.batch.absents);
+        wf_count(&c->copy_pulls, a.batch.copies);
+    }
+    if (st == WEFT_OK && a.batch.absents > 0) {
+        st = wf_remote_begin(worker, WF_OP_PULL, &a.batch, request);
+    }
+    end(&a);
+    return st;
+}
+
+/* Where the rows go until it is known whether all of them are here. */
+static weft_status pull_apart(weft_worker *worker, access *a, int *local)
+{
+    weft_store *store = worker->store;
+    char *values = a->batch.values;
+    uint64_t bytes = wf_store_length_of(store, &a->keys.ids) *
+                     wf_dtype_bytes(store->options.type);
+    weft_status st;
+
+    a->batch.values = wf_alloc(bytes + 1);
+    if (a->batch.values == NULL) {
+        a->batch.values = values;
+        return wf_fail_nomem("%llu bytes of rows", (unsigned long long)bytes);
+    }
+    st = wf_slots_pull(store->slots, &a->batch);
+    *local = st == WEFT_OK && a->batch.absents == 0;
+    if (*local) {
+        memcpy(values, a->batch.values, bytes);
+    }
+    wf_free(a->batch.values);
+    return st;
 }
 
 weft_status weft_store_pull_local(weft_worker *worker, const weft_pairs *pairs,
                                   int *local)
 {
-    *local = 1;
-    return pull(worker, pairs);
+    wf_store_counts *c = &worker->store->counts;
+    access a;
+    weft_status st = begin(&a, worker, "pull", pairs, NULL);
+
+    *local = 0;
+    if (st == WEFT_OK && worker->store->remote == NULL) {
+        st = wf_slots_pull(worker->store->slots, &a.batch);
+        *local = st == WEFT_OK;
+    } else if (st == WEFT_OK) {
+        st = pull_apart(worker, &a, local);
+    }
+    if (*local) {
+        wf_count(&c->pulls, pairs->keys.n);
+        wf_count(&c->local_pulls, pairs->keys.n);
+        wf_count(&c->copy_pulls, a.batch.copies);
+    }
+    end(&a);
+    return st;
 }
 
 typedef weft_status change_fn(wf_slots *slots, wf_batch *batch,
                               uint32_t writer);
 
 /* Push or set. */
-static weft_status change(weft_worker *worker, const char *who, change_fn *how,
+static weft_status change(weft_worker *worker, wf_op_kind kind, change_fn *how,
                           const weft_pairs *pairs, weft_request **request)
 {
     weft_store *store = worker->store;
+    wf_store_counts *c = &store->counts;
     access a;
-    weft_status st = begin(&a, worker, who, pairs, true);
+    weft_status st =
+        begin(&a, worker, kind == WF_OP_SET ? "set" : "push", pairs, request);
 
-    if (request != NULL) {
-        *request = NULL;
-    }
     if (st == WEFT_OK) {
         pthread_mutex_lock(&store->writer[worker->writer]);
         st = how(store->slots, &a.batch, worker->writer);
         pthread_mutex_unlock(&store->writer[worker->writer]);
     }
     if (st == WEFT_OK) {
-        wf_count(&store->counts.pushes, pairs->keys.n);
-        wf_count(&store->counts.local_pushes, pairs->keys.n - a.batch.absents);
-        wf_count(&store->counts.copy_pushes, a.batch.copies);
+        wf_count(&c->pushes, pairs->keys.n);
+        wf_count(&c->local_pushes, pairs->keys.n - a.batch.absents);
+        wf_count(&c->copy_pushes, a.batch.copies);
     }
-    wf_dense_fini(&a.keys);
+    if (st == WEFT_OK && a.batch.absents > 0) {
+        st = wf_remote_begin(worker, kind, &a.batch, request);
+    }
+    end(&a);
     return st;
 }
 
 weft_status weft_store_push(weft_worker *worker, const weft_pairs *pairs,
                             weft_request **request)
 {
-    return change(worker, "push", wf_slots_push, pairs, request);
+    return change(worker, WF_OP_PUSH, wf_slots_push, pairs, request);
 }
 
 weft_status weft_store_set(weft_worker *worker, const weft_pairs *pairs,
                            weft_request **request)
 {
-    return change(worker, "set", wf_slots_set, pairs, request);
+    return change(worker, WF_OP_SET, wf_slots_set, pairs, request);
 }

@@ -365,7 +365,7 @@ static weft_status write_found(wf_slots *slots, wf_write *write, uint64_t key,
         }
         wf_place_save(slots, &place, word);
         row_write(slots, write, &place, values);
-        if (write->copy) {
+        if ((word & (WF_SLOT_COPY | WF_SLOT_SHARED)) != 0) {
             mark_dirty(slots, place.slot);
         }
         wf_place_unlock(&place, word);

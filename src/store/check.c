@@ -101,7 +101,7 @@ void wf_dense_fini(wf_dense *dense)
     wf_free(dense->many);
 }
 
-static uint64_t length_of_all(const weft_store *store, const weft_ids *keys)
+uint64_t wf_store_length_of(const weft_store *store, const weft_ids *keys)
 {
     uint64_t length = 0;
 
@@ -117,7 +117,7 @@ static uint64_t length_of_all(const weft_store *store, const weft_ids *keys)
 weft_status wf_store_check_length(const weft_store *store, const char *who,
                                   const weft_ids *keys, const weft_pairs *pairs)
 {
-    uint64_t length = length_of_all(store, keys);
+    uint64_t length = wf_store_length_of(store, keys);
 
     if (pairs->length != length) {
         return wf_fail(WEFT_ERR_INVALID,

@@ -17,6 +17,7 @@
 #include "base/types.h"
 #include "region/region.h"
 #include "region/rows/rule.h"
+#include "store/hosts/hosts.h"
 #include "store/store.h"
 #include <weft/coll.h>
 
@@ -221,6 +222,7 @@ static weft_store *store_alloc(const weft_store_options *options)
     if (store != NULL) {
         store->options = *options;
         store->uniform = options->lengths == NULL;
+        store->optimizes = options->optimizer != NULL;
         /* The caller's memory. */
         store->options.lengths = NULL;
         store->options.optimizer = NULL;
@@ -234,6 +236,8 @@ static weft_store *store_alloc(const weft_store_options *options)
 
 static void store_free(weft_store *store)
 {
+    wf_hosts_close(store);
+    weft_comm_destroy(store->alone);
     wf_slots_destroy(store->slots);
     wf_hash_destroy(store->hash);
     weft_comm_destroy(store->host);
@@ -266,28 +270,99 @@ static void number_hosts(weft_store *store)
     }
 }
 
+/* --- rows ----------------------------------------------------------------- */
+
+/* Who asks for the room of which rows. */
+typedef struct room_ctx {
+    const weft_store *store;
+    const int64_t *lengths; /* NULL: all keys have one length */
+} room_ctx;
+
+/* Slots for rows of one length, which `keys` keys have: those that begin here,
+ * and this length's part of the cache. */
+static uint64_t room_of(void *ctx, uint64_t length, uint64_t keys)
+{
+    const room_ctx *r = ctx;
+    const weft_store *store = r->store;
+    uint64_t all = store->options.keys;
+    uint64_t cache = store->options.cache;
+    uint64_t home = 0;
+
+    if (store->hosts == 1) {
+        return keys;
+    }
+    for (uint64_t k = store->number; k < store->options.max_keys;
+         k += store->hosts) {
+        home += r->lengths == NULL || (uint64_t)r->lengths[k] == length;
+    }
+    cache = cache > 0 ? (uint64_t)((double)cache / (double)(all > 0 ? all : 1) *
+                                   (double)keys) +
+                            2
+                      : keys / store->hosts + 2;
+    return home + cache;
+}
+
 static weft_status build_slots(weft_store *store,
                                const weft_store_options *options)
 {
+    room_ctx ctx = {store, options->lengths};
     wf_slots_options s = {.type = options->type,
                           .keys = options->keys,
                           .max_keys = options->max_keys,
                           .length = options->length,
                           .lengths = options->lengths,
                           .optimizer = options->optimizer,
-                          .direct = options->lengths == NULL,
+                          .direct =
+                              options->lengths == NULL && store->hosts == 1,
+                          .room = room_of,
+                          .ctx = &ctx,
                           .timeout = weft_comm_timeout(store->comm)};
+    weft_status st = wf_slots_create(store->host, &s, &store->slots);
+
+    if (st == WEFT_OK && options->hashed) {
+        st = wf_hash_create(store->host, options->max_keys, &store->hash);
+    }
+    return st;
+}
+
+/* On one host all keys have their slots from the beginning. */
+static weft_status settle_here(weft_store *store)
+{
+    if (store->uniform || store->host->rank != 0) {
+        return WEFT_OK;
+    }
+    for (uint64_t key = 0; key < store->options.keys; key++) {
+        uint32_t slot = wf_slot_take(store->slots, key);
+
+        wf_directory_put(store->slots, key, WF_KEY_HERE | slot);
+    }
+    return WEFT_OK;
+}
+
+static weft_status build_hosts(weft_store *store)
+{
     weft_status st;
 
-    if (store->hosts > 1) {
+    if (store->options.hashed) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "a store over %" PRIu32 " hosts is not supported yet",
+                       "hashed keys are supported on one host only (this "
+                       "store has %" PRIu32 ")",
                        store->hosts);
     }
-    st = wf_slots_create(store->host, &s, &store->slots);
-    return st == WEFT_OK && options->hashed
-               ? wf_hash_create(store->host, options->max_keys, &store->hash)
-               : st;
+    if (store->hosts > WF_HOSTS_MAX) {
+        return wf_fail(WEFT_ERR_UNSUPPORTED,
+                       "a store over %" PRIu32 " hosts: at most %u are "
+                       "possible",
+                       store->hosts, WF_HOSTS_MAX);
+    }
+    st = weft_comm_subset(store->comm, &store->comm->rank, 1, &store->alone);
+    st = wf_region_verdict(NULL, store->comm, st,
+                           wf_now_ns() + store->comm->timeout_ns);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    weft_comm_set_timeout(store->alone, 1e9); /* operations have their own */
+    return wf_hosts_open(store);
 }
 
 static weft_status build(weft_comm *comm, weft_store *store,
@@ -304,8 +379,14 @@ static weft_status build(weft_comm *comm, weft_store *store,
     }
     if (st == WEFT_OK) {
         st = build_slots(store, options);
+        if (st == WEFT_OK && store->hosts == 1) {
+            st = settle_here(store);
+        }
         st = wf_region_verdict(NULL, store->comm, st,
                                wf_now_ns() + store->comm->timeout_ns);
+    }
+    if (st == WEFT_OK && store->hosts > 1) {
+        st = build_hosts(store);
     }
     return st;
 }
@@ -362,6 +443,10 @@ void wf_store_release(weft_store *store)
 void weft_store_destroy(weft_store *store)
 {
     if (store != NULL) {
+        if (store->remote != NULL && wf_store_check(store) == WEFT_OK) {
+            /* Others may still need what this host has. */
+            (void)weft_barrier(store->comm);
+        }
         atomic_store(&store->closed, true);
         wf_store_release(store);
     }

@@ -32,6 +32,17 @@ void wf_directory_put(wf_slots *slots, uint64_t key, uint32_t word)
     atomic_store_explicit(&slots->directory[key], word, memory_order_release);
 }
 
+void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
+                        uint32_t word)
+{
+    atomic_compare_exchange_strong(&slots->directory[key], &now, word);
+}
+
+uint32_t wf_slots_count(const wf_slots *slots)
+{
+    return slots->slots;
+}
+
 /* --- slots ---------------------------------------------------------------- */
 
 /* One that dies in here has lost a slot at most, until wf_slots_recover. */
@@ -75,7 +86,7 @@ uint64_t wf_slot_key(const wf_slots *slots, uint32_t slot)
     return slots->direct ? slot : atomic_load(&slots->key_of[slot]);
 }
 
-weft_status wf_slots_recover(wf_slots *slots)
+weft_status wf_slots_recover(wf_slots *slots, const uint32_t *also)
 {
     uint64_t *used = wf_zalloc(((uint64_t)slots->slots / 64 + 1) * 8);
 
@@ -89,6 +100,12 @@ weft_status wf_slots_recover(wf_slots *slots)
         if ((word & WF_KEY_HERE) != 0) {
             used[slot / 64] |= 1ull << slot % 64;
             atomic_store(&slots->key_of[slot], (uint32_t)key);
+        }
+    }
+    for (uint32_t slot = 0; slot < slots->slots; slot++) {
+        if (also != NULL && also[slot] != 0) {
+            used[slot / 64] |= 1ull << slot % 64;
+            atomic_store(&slots->key_of[slot], also[slot] - 1);
         }
     }
     for (uint32_t c = 0; c < slots->count; c++) {

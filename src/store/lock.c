@@ -238,6 +238,15 @@ void wf_slot_unlock(wf_slots *slots, uint32_t slot, uint32_t writer)
                                                  memory_order_relaxed));
 }
 
+void wf_slot_unlock_as_it_was(wf_slots *slots, uint32_t slot, uint32_t writer)
+{
+    wf_place place = wf_place_at(slots, slot);
+
+    (void)writer;
+    wf_place_release(&place, atomic_load_explicit(wf_place_word(&place),
+                                                  memory_order_relaxed));
+}
+
 void wf_slot_flags(wf_slots *slots, uint32_t slot, uint32_t flags)
 {
     wf_place place = wf_place_at(slots, slot);

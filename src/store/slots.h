@@ -90,13 +90,19 @@ uint32_t wf_directory_get(const wf_slots *slots, uint64_t key);
  * after its row was written and unlocked, so that a server's death leaves a key
  * either with its whole row or not here. */
 void wf_directory_put(wf_slots *slots, uint64_t key, uint32_t word);
+/* Put `word` where `now` is, unless something else is there by now: for those
+ * who are not the server and have learnt who owns an absent key. */
+void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
+                        uint32_t word);
 
 /* A free slot for a row of this key, zeroed; UINT32_MAX if there is none. */
 uint32_t wf_slot_take(wf_slots *slots, uint64_t key);
 void wf_slot_give(wf_slots *slots, uint64_t key, uint32_t slot);
-/* For a server that takes over from one that died: slots that the directory
- * does not name are free again. Only WEFT_ERR_NOMEM. */
-weft_status wf_slots_recover(wf_slots *slots);
+/* For a server that takes over from one that died: slots that neither the
+ * directory nor `used` names (1 + the key, by slot, or 0) are free again. Only
+ * WEFT_ERR_NOMEM. */
+weft_status wf_slots_recover(wf_slots *slots, const uint32_t *used);
+uint32_t wf_slots_count(const wf_slots *slots);
 
 /* Lock a slot, save its row, and return it in `*row`; unlocking makes what was
  * written to it visible as one change. The row has wf_slots_bytes, elements
@@ -105,12 +111,16 @@ weft_status wf_slot_lock(wf_slots *slots, uint64_t key, uint32_t slot,
                          uint32_t writer, void **row);
 void wf_slot_unlock(wf_slots *slots, uint32_t slot, uint32_t writer);
 
-/* Flags of a slot, changed while it is locked. A copy that is written to by
- * wf_slots_push is marked dirty; wf_slots_dirty takes the mark of the next such
- * slot from `from` on away and returns it, or UINT32_MAX. Whoever then locks
- * the slot finds in it what it was marked for. If the server dies before it
- * unlocks, the flags are as they were. */
-enum { WF_SLOT_COPY = 1 };
+/* Like wf_slot_unlock, of a row that was not changed: its version stays. */
+void wf_slot_unlock_as_it_was(wf_slots *slots, uint32_t slot, uint32_t writer);
+
+/* Flags of a slot, changed while it is locked: it is a copy; it has copies on
+ * other hosts. One with a flag that is written to is marked dirty;
+ * wf_slots_dirty takes the mark of the next such slot from `from` on away and
+ * returns it, or UINT32_MAX. Whoever then locks the slot finds in it what it
+ * was marked for. If the server dies before it unlocks, the flags are as they
+ * were. */
+enum { WF_SLOT_COPY = 1, WF_SLOT_SHARED = 2 };
 void wf_slot_flags(wf_slots *slots, uint32_t slot, uint32_t flags);
 uint32_t wf_slots_dirty(wf_slots *slots, uint32_t from);
 uint64_t wf_slot_key(const wf_slots *slots, uint32_t slot);

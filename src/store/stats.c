@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
-#include "store/store.h"
+#include "store/hosts/hosts.h"
 
 static uint64_t read_count(const _Atomic uint64_t *counter)
 {
@@ -12,14 +12,42 @@ void weft_store_count(weft_store *store, weft_store_stats *out)
 {
     const wf_store_counts *c = &store->counts;
 
-    *out = (weft_store_stats){.pulls = read_count(&c->pulls),
-                              .pushes = read_count(&c->pushes),
-                              .local_pulls = read_count(&c->local_pulls),
-                              .local_pushes = read_count(&c->local_pushes),
-                              .copy_pulls = read_count(&c->copy_pulls),
-                              .copy_pushes = read_count(&c->copy_pushes),
-                              .owned = store->options.keys,
-                              .repaired = wf_slots_repaired(store->slots)};
+    *out = (weft_store_stats){
+        .pulls = read_count(&c->pulls),
+        .pushes = read_count(&c->pushes),
+        .local_pulls = read_count(&c->local_pulls),
+        .local_pushes = read_count(&c->local_pushes),
+        .copy_pulls = read_count(&c->copy_pulls),
+        .copy_pushes = read_count(&c->copy_pushes),
+        .owned = store->options.keys,
+        .repaired = wf_slots_repaired(store->slots),
+        .moved_in = read_count(&c->happened[WF_MOVED_IN]),
+        .moved_out = read_count(&c->happened[WF_MOVED_OUT]),
+        .copied_in = read_count(&c->happened[WF_COPIED_IN]),
+        .expired = read_count(&c->happened[WF_EXPIRED]),
+        .parked = read_count(&c->happened[WF_PARKED]),
+        .forwarded = read_count(&c->happened[WF_FORWARDED]),
+        .refused = read_count(&c->happened[WF_REFUSED]),
+        .rounds = read_count(&c->rounds),
+        .staleness = (double)read_count(&c->stale_ns) * 1e-9};
+    if (store->remote != NULL) {
+        out->owned = atomic_load(&store->remote->book.head->owned);
+        out->copies = atomic_load(&store->remote->book.head->copies);
+    }
+}
+
+void wf_store_happened(weft_store *store, const struct wf_key_state *k,
+                       int what)
+{
+    (void)k;
+    wf_count(&store->counts.happened[what], 1);
+}
+
+void wf_store_stale(weft_store *store, uint64_t ns)
+{
+    if (ns > read_count(&store->counts.stale_ns)) {
+        atomic_store(&store->counts.stale_ns, ns);
+    }
 }
 
 void weft_store_reset_count(weft_store *store)

@@ -7,6 +7,7 @@
  *   access.c   pull, push, set
  *   worker.c   workers and their clocks
  *   stats.c    counting
+ *   hosts/     keys of several hosts
  */
 #ifndef WF_STORE_STORE_H
 #define WF_STORE_STORE_H
@@ -14,6 +15,7 @@
 #include <pthread.h>
 #include <weft/store.h>
 
+#include "base/types.h"
 #include "comm/comm.h"
 #include "store/hash.h"
 #include "store/slots.h"
@@ -26,6 +28,10 @@ typedef struct wf_store_counts {
     _Atomic uint64_t local_pushes;
     _Atomic uint64_t copy_pulls;
     _Atomic uint64_t copy_pushes;
+    /* By the server of a host. */
+    _Atomic uint64_t happened[8]; /* by wf_happened */
+    _Atomic uint64_t rounds;
+    _Atomic uint64_t stale_ns;
 } wf_store_counts;
 
 struct weft_store {
@@ -37,9 +43,12 @@ struct weft_store {
     uint32_t number;        /* of this host */
     _Atomic uint32_t users; /* the caller, and each worker */
     _Atomic bool closed;    /* weft_store_destroy was called */
+    bool optimizes;         /* pushes are gradients */
+    weft_comm *alone; /* of this rank: its requests never break for others */
     wf_slots *slots;
-    wf_hash *hash;            /* NULL: keys are not hashed */
-    _Atomic uint32_t workers; /* that were made */
+    struct wf_store_hosts *remote; /* NULL: there is one host */
+    wf_hash *hash;                 /* NULL: keys are not hashed */
+    _Atomic uint32_t workers;      /* that were made */
     /* Workers share the writers of their rank. */
     pthread_mutex_t writer[WF_WRITERS];
     wf_store_counts counts;
@@ -49,8 +58,16 @@ struct weft_worker {
     weft_store *store;
     uint32_t number; /* among those of its rank */
     uint32_t writer;
-    _Atomic int64_t clock; /* rounds read it */
+    _Atomic int64_t own_clock;
+    _Atomic int64_t *clock; /* that, or where rounds read it */
+    /* Operations by messages, newest first; under world->drive. */
+    struct wf_remote *remotes;
+    _Atomic uint32_t under_way;
+    uint64_t lost_seen; /* differences that it was told to be lost */
 };
+
+/* Among the workers of its host. */
+uint32_t wf_worker_index(const weft_worker *worker);
 
 /* May a worker of this store do anything? WEFT_OK, or why not. */
 weft_status wf_store_check(weft_store *store);
@@ -73,10 +90,27 @@ weft_status wf_dense_init(wf_dense *dense, weft_store *store, const char *who,
                           const weft_ids *keys, bool enter);
 void wf_dense_fini(wf_dense *dense);
 
+/* Bytes of a key's row, without the optimizer's state. */
+static inline uint64_t wf_store_row_bytes(const weft_store *store, uint64_t key)
+{
+    return wf_slots_length(store->slots, key) *
+           wf_dtype_bytes(store->options.type);
+}
+
+/* Elements of all their rows together. */
+uint64_t wf_store_length_of(const weft_store *store, const weft_ids *keys);
+
 /* Do values of this length go with the keys? */
 weft_status wf_store_check_length(const weft_store *store, const char *who,
                                   const weft_ids *keys,
                                   const weft_pairs *pairs);
+
+/* What a server counts. */
+struct wf_key_state;
+void wf_store_happened(weft_store *store, const struct wf_key_state *k,
+                       int what);
+/* A copy was refreshed that was so old. */
+void wf_store_stale(weft_store *store, uint64_t ns);
 
 static inline void wf_count(_Atomic uint64_t *counter, uint64_t by)
 {

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Letters that come in. What is in them is checked before it is used: keys,
+ * hosts and lengths. */
+#include <string.h>
+
+#include "base/log.h"
+#include "store/hosts/hosts.h"
+
+/* Does the data that an entry carries have the right length? */
+static bool fits(const wf_store_hosts *h, const wf_entry *e)
+{
+    uint64_t row = wf_store_row_bytes(h->store, e->m.key);
+    uint64_t whole = wf_slots_bytes(h->store->slots, e->m.key);
+
+    switch (e->m.kind) {
+    case WF_MSG_OP:
+        return e->m.op == WF_OP_PUSH || e->m.op == WF_OP_SET ? e->bytes == row
+                                                             : e->bytes == 0;
+    case WF_MSG_SYNC:
+        return e->bytes >= 2 * sizeof(uint64_t);
+    case WF_MSG_GRANT:
+        return (e->m.flags & WF_MSG_ROW) == 0 ? e->bytes == 0
+               : e->m.grant == WF_GRANT_OWN   ? e->bytes == whole
+                                              : e->bytes == row;
+    case WF_MSG_RETURN:
+        return e->bytes == 0 || e->bytes == whole;
+    case WF_MSG_NEWS:
+    case WF_MSG_SETTLED:
+        return e->bytes == 0;
+    default:
+        return false;
+    }
+}
+
+static bool is_sound(const wf_store_hosts *h, const wf_entry *e)
+{
+    const weft_store *store = h->store;
+
+    return e->m.key < store->options.keys && e->m.from < store->hosts &&
+           e->m.origin < store->hosts && e->m.owner < store->hosts &&
+           e->m.op <= WF_OP_HELD && e->m.grant <= WF_GRANT_GONE &&
+           (e->m.kind != WF_MSG_OP || e->rank < h->world->host->ranks) &&
+           fits(h, e);
+}
+
+/* A worker of this host localizes a key: that is an intent, too. */
+static void note_intent(wf_store_hosts *h, const wf_entry *e)
+{
+    uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
+
+    if (e->m.kind == WF_MSG_OP && e->m.op == WF_OP_LOCALIZE &&
+        e->m.origin == h->store->number && (uint32_t)e->status < workers) {
+        wf_intent_add(h, (uint32_t)e->status, 0, WEFT_CLOCK_MAX, &e->m.key, 1);
+    }
+}
+
+static void read_entries(wf_store_hosts *h, uint32_t from,
+                         const wf_letter *letter, const unsigned char *at)
+{
+    size_t left = letter->bytes;
+    const wf_entry *e;
+
+    while ((e = wf_entry_next(&at, &left)) != NULL) {
+        if (e->m.kind == WF_MSG_ANSWER) {
+            wf_remote_answer(h, e);
+        } else if (!is_sound(h, e)) {
+            wf_log(WEFT_LOG_ERROR,
+                   "rank %u sent a malformed message of a store; dropped",
+                   from);
+        } else if (h->serves) {
+            note_intent(h, e);
+            wf_serve_entry(h, e);
+        } else {
+            /* Somebody takes the server for dead that is not. */
+            wf_out_entry(h, h->server[h->store->number], e,
+                         wf_entry_blob(e)->at, e->bytes);
+        }
+    }
+}
+
+static void read_intent(wf_store_hosts *h, uint32_t from,
+                        const wf_letter *letter, const uint64_t *body)
+{
+    uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
+    uint64_t n = letter->bytes / sizeof(*body);
+
+    if (letter->token >= workers || n == 0 || letter->count != n - 1) {
+        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed intent; dropped",
+               from);
+        return;
+    }
+    for (uint64_t i = 1; i < n; i++) {
+        if (body[i] >= h->store->options.keys) {
+            return;
+        }
+    }
+    wf_intent_add(h, (uint32_t)letter->token, (int64_t)letter->extra,
+                  (int64_t)body[0], body + 1, n - 1);
+}
+
+void wf_letter_arrived(weft_store *store, uint32_t from,
+                       const wf_letter *letter, const void *body)
+{
+    wf_store_hosts *h = store->remote;
+
+    wf_hosts_look(h);
+    if (letter->kind == WF_LETTER_ENTRIES) {
+        read_entries(h, from, letter, body);
+    } else if (letter->kind == WF_LETTER_INTENT) {
+        read_intent(h, from, letter, body);
+    }
+    wf_out_flush(h);
+}

@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store over several hosts: this rank's part in it.
+ *
+ *   book.[ch]    what the ranks of a host share
+ *   active.[ch]  keys that something is going on with
+ *   wire.c       messages in letters, one after the other
+ *   serve.c      the server: the protocol's functions done with real rows
+ *   arrive.c     letters that come in
+ *   round.c      intents and rounds
+ *   death.c      servers that die, and taking over
+ *   remote.c     a worker's operations on keys of other hosts
+ *
+ * All of it, but for what says otherwise, is touched under world->drive. */
+#ifndef WF_STORE_HOSTS_HOSTS_H
+#define WF_STORE_HOSTS_HOSTS_H
+
+#include "comm/request.h"
+#include "store/hosts/active.h"
+#include "store/hosts/book.h"
+#include "store/letter.h"
+#include "store/protocol.h"
+#include "store/store.h"
+#include "store/window.h"
+
+/* --- messages on the wire ------------------------------------------------- */
+
+/* Kinds of letters. */
+enum {
+    WF_LETTER_ENTRIES = 1, /* `count` entries, each with its data */
+    /* From a worker to its server: `count` keys of an intent of worker `token`
+     * from `extra` on; the first number of the body is its end. */
+    WF_LETTER_INTENT = 2
+};
+
+/* Beside the kinds of the protocol: a worker's operation is done. */
+#define WF_MSG_ANSWER 100
+
+/* Data of an entry: a row, or what the kind says. `bytes` of them, and then up
+ * to 7 more so that the next entry is aligned. */
+typedef struct wf_blob {
+    uint64_t bytes;
+    unsigned char at[];
+} wf_blob;
+
+/* A message as it travels; its data lies behind it. */
+typedef struct wf_entry {
+    wf_message m;
+    uint32_t rank;     /* OP: the worker's rank in the job */
+    uint32_t token;    /* OP: which operation of that rank */
+    uint32_t position; /* OP: which key of the operation */
+    int32_t status;    /* ANSWER; LOCALIZE: number of the worker */
+    uint64_t bytes;    /* of its data: with it a wf_blob begins */
+} wf_entry;
+_Static_assert(sizeof(wf_entry) == 80, "layout");
+
+static inline const wf_blob *wf_entry_blob(const wf_entry *e)
+{
+    return (const wf_blob *)(const void *)&e->bytes;
+}
+
+static inline size_t wf_entry_bytes(uint64_t data)
+{
+    return sizeof(wf_entry) + wf_round_up(data, 8);
+}
+
+/* Entries that are to go to one rank. */
+typedef struct wf_outbox {
+    unsigned char *at;
+    size_t bytes;
+    size_t room;
+    uint32_t count;
+} wf_outbox;
+
+/* --- a worker's operation ------------------------------------------------- */
+
+typedef struct wf_remote {
+    wf_op op;               /* behind a request: the first member */
+    struct wf_remote *next; /* of its worker */
+    weft_request *request;
+    weft_worker *worker;
+    wf_op_kind kind;
+    uint32_t token;
+    uint64_t n;
+    uint64_t left;    /* keys that are not answered */
+    uint64_t *key;    /* n of each of these */
+    uint64_t *offset; /* of its row in `values`, in bytes */
+    uint32_t *word;   /* the directory's, when it was sent */
+    bool *answered;
+    char *values;    /* the caller's for a pull, else our copy behind these */
+    uint64_t since;  /* when something last came */
+    uint32_t deaths; /* of servers, when it was sent */
+    weft_status status;
+    char *text;
+} wf_remote;
+
+/* --- intents -------------------------------------------------------------- */
+
+typedef struct wf_intent {
+    struct wf_intent *next;
+    int64_t start;
+    int64_t end;
+    uint64_t n;
+    uint64_t key[];
+} wf_intent;
+
+/* What the server knows of a worker of its host. */
+typedef struct wf_worker_view {
+    wf_intent *later; /* that are not due */
+    wf_intent *due;   /* and have not ended */
+    wf_window window;
+} wf_worker_view;
+
+/* --- this rank's part ----------------------------------------------------- */
+
+typedef struct wf_scratch {
+    unsigned char *at;
+    size_t bytes;
+    size_t room;
+} wf_scratch;
+
+struct wf_store_hosts {
+    weft_store *store;
+    weft_world *world;
+    wf_letterbox box;
+    wf_book book;
+    uint32_t writer;    /* the server's own */
+    uint32_t *server;   /* host -> rank in the job that serves it */
+    uint32_t *host_of;  /* rank of the store -> its host */
+    uint32_t alarm;     /* of the board, when servers were last looked at */
+    uint32_t deaths;    /* of servers */
+    uint32_t last_dead; /* rank in the job */
+    wf_outbox *out;     /* by rank in the job */
+
+    /* Operations of this rank's workers that are under way, by token. */
+    wf_remote **op;
+    uint32_t ops;
+    uint32_t next_op;
+
+    /* Of the server. */
+    bool serves;
+    wf_protocol_env env;
+    wf_actives active;
+    wf_worker_view *view;  /* by rank of the host and worker */
+    uint64_t intents;      /* in all of these */
+    uint64_t asked;        /* keys with a SYNC under way */
+    wf_scratch again;      /* keys that the next round looks at */
+    wf_waiting_list limbo; /* messages that were parked, until the event ends */
+    wf_scratch row;        /* data of the message that is being written */
+    wf_scratch difference; /* of a SYNC that is being written */
+    wf_scratch ops_packed;
+    bool rounding; /* a round is begun and not over */
+    uint64_t idle; /* rounds since something happened */
+
+    /* The thread of rounds. */
+    pthread_t thread;
+    pthread_cond_t wake; /* with world->drive */
+    bool has_thread;
+    bool stop;
+};
+
+typedef struct wf_store_hosts wf_store_hosts;
+
+/* Collective over the store: keys get to their homes. */
+weft_status wf_hosts_open(weft_store *store);
+/* Collective, as far as there are others left. */
+void wf_hosts_close(weft_store *store);
+
+static inline uint32_t wf_home_of(const weft_store *store, uint64_t key)
+{
+    return (uint32_t)(key % store->hosts);
+}
+
+/* wire.c: append to what goes to a rank; send everything. An entry's data is
+ * copied. */
+void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
+                  const void *data, uint64_t bytes);
+void wf_out_flush(wf_store_hosts *h);
+/* The next entry of a letter's body; NULL if what follows is none. */
+const wf_entry *wf_entry_next(const unsigned char **at, size_t *left);
+bool wf_scratch_add(wf_scratch *s, const void *data, size_t n);
+
+/* arrive.c */
+wf_letter_fn wf_letter_arrived;
+
+/* serve.c */
+void wf_serve_init(wf_store_hosts *h);
+void wf_serve_fini(wf_store_hosts *h);
+void wf_serve_load(wf_store_hosts *h, uint64_t key, wf_key_state *k);
+/* One event: a message, the begin or end of an intent, a key's part of a round;
+ * a server or host that died. */
+void wf_serve_entry(wf_store_hosts *h, const wf_entry *e);
+void wf_serve_intent(wf_store_hosts *h, uint64_t key, bool wanted);
+void wf_serve_tick(wf_store_hosts *h, uint64_t key, bool force);
+void wf_serve_death(wf_store_hosts *h, uint64_t key, uint32_t host, bool whole);
+
+/* round.c */
+weft_status wf_rounds_start(wf_store_hosts *h);
+void wf_rounds_stop(wf_store_hosts *h);
+void wf_rounds_wake(wf_store_hosts *h);
+void wf_intent_add(wf_store_hosts *h, uint32_t worker, int64_t start,
+                   int64_t end, const uint64_t *keys, uint64_t n);
+
+/* death.c */
+void wf_hosts_look(wf_store_hosts *h);
+void wf_hosts_name_dead(const wf_store_hosts *h, char *text, size_t room);
+
+/* remote.c */
+void wf_remote_answer(wf_store_hosts *h, const wf_entry *e);
+weft_status wf_remote_wait_conflicts(weft_worker *worker, const weft_ids *keys);
+weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
+                            const wf_batch *batch, weft_request **request);
+weft_status wf_remote_localize(weft_worker *worker, const weft_ids *keys,
+                               weft_request **request);
+/* The worker's newest operation that is under way, retained; or NULL. */
+weft_request *wf_remote_newest(weft_worker *worker);
+weft_status wf_remote_intent(weft_worker *worker, const weft_ids *keys,
+                             int64_t start, int64_t end);
+weft_status wf_remote_sync(weft_worker *worker);
+
+#endif

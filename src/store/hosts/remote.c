@@ -1,0 +1,582 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A worker's operations on keys whose rows are not here: messages to the
+ * servers that may have them, and their answers.
+ *
+ * Operations of one worker on one key are done in program order: one that names
+ * a key which an earlier one has not got an answer for waits for that. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/alloc.h"
+#include "base/time.h"
+#include "region/rows/rows.h"
+#include "store/hosts/hosts.h"
+
+#define NOBODY UINT32_MAX
+
+static const char *kind_name(wf_op_kind kind)
+{
+    static const char *const name[] = {[WF_OP_PULL] = "pull",
+                                       [WF_OP_PUSH] = "push",
+                                       [WF_OP_SET] = "set",
+                                       [WF_OP_LOCALIZE] = "localize"};
+
+    return name[kind];
+}
+
+/* --- operations that are under way, by token ------------------------------ */
+
+static weft_status token_take(wf_store_hosts *h, wf_remote *r)
+{
+    if (h->next_op == h->ops) {
+        uint32_t more = h->ops > 0 ? 2 * h->ops : 64;
+        wf_remote **at = wf_realloc(h->op, more * sizeof(wf_remote *));
+
+        if (at == NULL) {
+            return wf_fail_nomem("an operation of a store");
+        }
+        memset(at + h->ops, 0, (more - h->ops) * sizeof(wf_remote *));
+        h->op = at;
+        h->ops = more;
+    }
+    r->token = h->next_op;
+    h->op[r->token] = r;
+    while (h->next_op < h->ops && h->op[h->next_op] != NULL) {
+        h->next_op++;
+    }
+    return WEFT_OK;
+}
+
+static void token_give(wf_store_hosts *h, const wf_remote *r)
+{
+    h->op[r->token] = NULL;
+    if (r->token < h->next_op) {
+        h->next_op = r->token;
+    }
+}
+
+/* --- sending -------------------------------------------------------------- */
+
+static bool has_values(wf_op_kind kind)
+{
+    return kind == WF_OP_PUSH || kind == WF_OP_SET;
+}
+
+static void fail(wf_remote *r, weft_status st, const char *text)
+{
+    if (r->status == WF_PENDING) {
+        r->status = st;
+        r->text = wf_strdup(text);
+    }
+}
+
+static void send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
+                     wf_op_kind kind)
+{
+    weft_store *store = h->store;
+    uint64_t key = r->key[i];
+    wf_entry e = {.rank = h->world->host->rank,
+                  .token = r->token,
+                  .position = (uint32_t)i,
+                  .status = (int32_t)wf_worker_index(r->worker)};
+    uint32_t to;
+    char who[160];
+
+    r->word[i] = wf_directory_get(store->slots, key);
+    to = h->server[wf_protocol_op(&e.m, key, kind, store->number, r->word[i])];
+    if (to == NOBODY) {
+        to = h->server[store->number]; /* it knows better, or tells that not */
+    }
+    if (to == NOBODY) {
+        wf_hosts_name_dead(h, who, sizeof(who));
+        fail(r, WEFT_ERR_PEER, who);
+        return;
+    }
+    wf_out_entry(h, to, &e, has_values(kind) ? r->values + r->offset[i] : NULL,
+                 has_values(kind) ? wf_store_row_bytes(h->store, key) : 0);
+}
+
+static void send_all(wf_store_hosts *h, wf_remote *r)
+{
+    r->deaths = h->deaths;
+    r->since = wf_now_ns();
+    for (uint64_t i = 0; i < r->n; i++) {
+        if (!r->answered[i]) {
+            send_key(h, r, i, r->kind);
+        }
+    }
+    wf_out_flush(h);
+}
+
+/* --- answers -------------------------------------------------------------- */
+
+static void learn(wf_store_hosts *h, const wf_remote *r, const wf_entry *e)
+{
+    wf_slots *slots = h->store->slots;
+    uint32_t now = wf_directory_get(slots, e->m.key);
+
+    if ((now & WF_KEY_HERE) == 0 && wf_word_owner(now) != h->store->number &&
+        e->m.owner != h->store->number) {
+        wf_directory_learn(
+            slots, e->m.key, now,
+            wf_word_learn(now, r->word[e->position], e->m.owner, e->m.epoch));
+    }
+}
+
+/* Another host has done it, and this one may have a copy by now that lacks it:
+ * the own server sees to that before the operation is over. */
+static bool must_hold(const wf_store_hosts *h, const wf_remote *r,
+                      const wf_entry *e)
+{
+    uint32_t word = wf_directory_get(h->store->slots, e->m.key);
+
+    return has_values(r->kind) && e->m.op != WF_OP_HELD &&
+           e->m.from != h->store->number &&
+           ((word & WF_KEY_HERE) != 0 ||
+            wf_word_owner(word) == h->store->number);
+}
+
+static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
+{
+    weft_status st = wf_status_parse(e->status);
+    char text[320];
+    char who[160];
+
+    if (st == WEFT_ERR_NOMEM) {
+        snprintf(text, sizeof(text),
+                 "%s: this host has no room for key %" PRIu64
+                 " (a larger `cache` makes room)",
+                 kind_name(r->kind), e->m.key);
+    } else {
+        wf_hosts_name_dead(h, who, sizeof(who));
+        snprintf(text, sizeof(text), "%s: key %" PRIu64 " is gone: %s",
+                 kind_name(r->kind), e->m.key, who);
+    }
+    fail(r, st == WEFT_OK ? WEFT_ERR_PROTOCOL : st, text);
+}
+
+void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
+{
+    wf_remote *r = e->token < h->ops ? h->op[e->token] : NULL;
+
+    if (r == NULL || e->position >= r->n || r->key[e->position] != e->m.key ||
+        r->answered[e->position] || e->m.owner >= h->store->hosts) {
+        return; /* of an operation that is over */
+    }
+    r->since = wf_now_ns();
+    r->op.moved++;
+    learn(h, r, e);
+    if (e->status != WEFT_OK) {
+        fail_answer(h, r, e);
+        return;
+    }
+    if (must_hold(h, r, e)) {
+        send_key(h, r, e->position, WF_OP_HELD);
+        return;
+    }
+    if (r->kind == WF_OP_PULL) {
+        if (e->bytes != wf_store_row_bytes(h->store, e->m.key)) {
+            return;
+        }
+        memcpy(r->values + r->offset[e->position], wf_entry_blob(e)->at,
+               e->bytes);
+    }
+    r->answered[e->position] = true;
+    if (--r->left == 0 && r->status == WF_PENDING) {
+        r->status = WEFT_OK;
+    }
+}
+
+/* --- as a request --------------------------------------------------------- */
+
+/* A server died: what it may have had of this operation is asked for again, if
+ * that does no harm. */
+static void after_death(wf_store_hosts *h, wf_remote *r)
+{
+    char who[160];
+    char text[320];
+
+    if (r->kind == WF_OP_PULL || r->kind == WF_OP_LOCALIZE) {
+        token_give(h, r);
+        if (token_take(h, r) == WEFT_OK) {
+            send_all(h, r);
+        } else {
+            fail(r, WEFT_ERR_NOMEM, weft_error_detail());
+        }
+        return;
+    }
+    wf_hosts_name_dead(h, who, sizeof(who));
+    snprintf(text, sizeof(text),
+             "%s of %" PRIu64 " keys: %s; it may or may not have taken place "
+             "for %" PRIu64 " of them",
+             kind_name(r->kind), r->n, who, r->left);
+    fail(r, WEFT_ERR_PEER, text);
+}
+
+static void check_time(wf_store_hosts *h, wf_remote *r)
+{
+    uint64_t limit = atomic_load(&h->store->comm->timeout_ns);
+    char text[256];
+
+    if (wf_now_ns() - r->since > limit) {
+        snprintf(text, sizeof(text),
+                 "%s: %" PRIu64 " of %" PRIu64 " keys were not answered for "
+                 "%.1f s",
+                 kind_name(r->kind), r->left, r->n, (double)limit * 1e-9);
+        fail(r, WEFT_ERR_TIMEOUT, text);
+    }
+}
+
+static void unlist(wf_remote *r)
+{
+    weft_worker *worker = r->worker;
+    wf_remote **at = &worker->remotes;
+
+    while (*at != r) {
+        at = &(*at)->next;
+    }
+    *at = r->next;
+    atomic_fetch_sub(&worker->under_way, 1);
+}
+
+static void end(wf_remote *r)
+{
+    wf_store_hosts *h = r->worker->store->remote;
+
+    token_give(h, r);
+    unlist(r);
+    wf_free(r->key);
+    r->key = NULL;
+}
+
+static weft_status remote_step(wf_op *op)
+{
+    wf_remote *r = (wf_remote *)(void *)op;
+    wf_store_hosts *h = r->worker->store->remote;
+    weft_status st;
+
+    wf_hosts_look(h);
+    if (r->status == WF_PENDING && r->deaths != h->deaths) {
+        r->deaths = h->deaths;
+        after_death(h, r);
+    }
+    if (r->status == WF_PENDING) {
+        check_time(h, r);
+    }
+    if (r->status == WF_PENDING) {
+        return WF_PENDING;
+    }
+    st = r->status;
+    if (st != WEFT_OK) {
+        wf_fail(st, "%s", r->text != NULL ? r->text : weft_status_text(st));
+    }
+    wf_free(r->text);
+    r->text = NULL;
+    end(r);
+    return st;
+}
+
+/* The communicator was closed under it. */
+static void remote_drop(wf_op *op)
+{
+    wf_remote *r = (wf_remote *)(void *)op;
+
+    if (r->key != NULL) {
+        wf_free(r->text);
+        end(r);
+    }
+}
+
+/* --- beginning ------------------------------------------------------------ */
+
+/* One allocation for all arrays, and for the values that are sent. */
+static weft_status remote_alloc(wf_remote *r, const wf_batch *batch,
+                                uint64_t values)
+{
+    uint64_t n = batch->absents;
+    char *at =
+        wf_alloc(n * (2 * sizeof(uint64_t) + sizeof(uint32_t) + sizeof(bool)) +
+                 values + 1);
+
+    if (at == NULL) {
+        return wf_fail_nomem("an operation on %" PRIu64 " keys", n);
+    }
+    r->n = r->left = n;
+    r->key = (uint64_t *)(void *)at;
+    r->offset = r->key + n;
+    r->word = (uint32_t *)(void *)(r->offset + n);
+    r->answered = (bool *)(void *)(r->word + n);
+    r->values = (char *)(r->answered + n);
+    memset(r->answered, 0, n * sizeof(*r->answered));
+    return WEFT_OK;
+}
+
+/* Keys and offsets of those that are absent; their values, if they are sent. */
+static void remote_fill(wf_store_hosts *h, wf_remote *r, const wf_batch *batch)
+{
+    uint64_t offset = 0;
+    uint64_t copied = 0;
+    uint64_t next = 0;
+
+    for (uint64_t i = 0; i < batch->keys.n && next < batch->absents; i++) {
+        uint64_t key = (uint64_t)wf_id_at(&batch->keys, i);
+        uint64_t bytes = wf_store_row_bytes(h->store, key);
+
+        if (batch->absent[next] == i) {
+            r->key[next] = key;
+            r->offset[next++] = has_values(r->kind) ? copied : offset;
+            if (has_values(r->kind)) {
+                memcpy(r->values + copied, batch->values + offset, bytes);
+                copied += bytes;
+            }
+        }
+        offset += bytes;
+    }
+    if (!has_values(r->kind)) {
+        r->values = batch->values;
+    }
+}
+
+static uint64_t absent_bytes(const wf_store_hosts *h, const wf_batch *batch)
+{
+    uint64_t bytes = 0;
+
+    for (uint64_t i = 0; i < batch->absents; i++) {
+        bytes += wf_store_row_bytes(
+            h->store, (uint64_t)wf_id_at(&batch->keys, batch->absent[i]));
+    }
+    return bytes;
+}
+
+/* Wait for answers in place of the server thread, which would wake this one. */
+static weft_status wait_here(weft_store *store, weft_request *request)
+{
+    wf_board_rank *own = wf_host_own(store->comm->world->host);
+    weft_status st;
+
+    wf_board_stand_in(own);
+    st = weft_request_wait(request, 0);
+    wf_board_step_back(own);
+    wf_world_drive_now(store->comm->world);
+    wf_board_ring(own);
+    return st;
+}
+
+static weft_status submit(weft_worker *worker, wf_remote *r,
+                          weft_request *request)
+{
+    wf_store_hosts *h = worker->store->remote;
+    weft_status st;
+
+    pthread_mutex_lock(&h->world->drive);
+    st = token_take(h, r);
+    if (st == WEFT_OK) {
+        r->next = worker->remotes;
+        worker->remotes = r;
+        atomic_fetch_add(&worker->under_way, 1);
+        wf_hosts_look(h);
+        send_all(h, r);
+    }
+    pthread_mutex_unlock(&h->world->drive);
+    if (st == WEFT_OK) {
+        wf_request_submit(request, false);
+    }
+    return st;
+}
+
+weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
+                            const wf_batch *batch, weft_request **request)
+{
+    weft_store *store = worker->store;
+    wf_store_hosts *h = store->remote;
+    weft_request *own;
+    wf_remote *r;
+    weft_status st = wf_request_create(store->alone, sizeof(*r), &own);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    r = (wf_remote *)(void *)own->op;
+    wf_op_init(&r->op);
+    r->op.comm = store->alone;
+    r->op.step = remote_step;
+    r->op.drop = remote_drop;
+    r->op.private_failure = true;
+    r->op.driven = true;
+    r->op.lazy = true;
+    r->op.call = (wf_call){.kind = WF_CALL_STORE, .count = batch->absents};
+    r->worker = worker;
+    r->kind = kind;
+    r->request = own;
+    r->status = WF_PENDING;
+    st = remote_alloc(r, batch, has_values(kind) ? absent_bytes(h, batch) : 0);
+    if (st == WEFT_OK) {
+        remote_fill(h, r, batch);
+        st = submit(worker, r, own);
+    }
+    if (st != WEFT_OK) {
+        wf_free(r->key);
+        weft_request_release(own);
+        return st;
+    }
+    if (request != NULL) {
+        *request = own;
+        return WEFT_OK;
+    }
+    st = wait_here(store, own);
+    weft_request_release(own);
+    return st;
+}
+
+weft_status wf_remote_localize(weft_worker *worker, const weft_ids *keys,
+                               weft_request **request)
+{
+    wf_batch batch = {.keys = *keys, .absents = keys->n};
+    weft_status st;
+
+    batch.absent = wf_alloc(keys->n * sizeof(*batch.absent));
+    if (batch.absent == NULL) {
+        return wf_fail_nomem("an operation on %" PRIu64 " keys", keys->n);
+    }
+    for (uint64_t i = 0; i < keys->n; i++) {
+        batch.absent[i] = i;
+    }
+    st = wf_remote_begin(worker, WF_OP_LOCALIZE, &batch, request);
+    wf_free(batch.absent);
+    return st;
+}
+
+weft_request *wf_remote_newest(weft_worker *worker)
+{
+    wf_store_hosts *h = worker->store->remote;
+    weft_request *found = NULL;
+
+    pthread_mutex_lock(&h->world->drive);
+    if (worker->remotes != NULL) {
+        found = worker->remotes->request;
+        atomic_fetch_add(&found->users, 1);
+    }
+    pthread_mutex_unlock(&h->world->drive);
+    return found;
+}
+
+/* --- program order -------------------------------------------------------- */
+
+static bool names(const wf_remote *r, const weft_ids *keys)
+{
+    for (uint64_t i = 0; i < r->n; i++) {
+        for (uint64_t j = 0; !r->answered[i] && j < keys->n; j++) {
+            if ((uint64_t)wf_id_at(keys, j) == r->key[i]) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* An earlier operation of the worker that names one of these keys, retained. */
+static weft_request *find_conflict(weft_worker *worker, const weft_ids *keys)
+{
+    wf_store_hosts *h = worker->store->remote;
+    weft_request *found = NULL;
+
+    pthread_mutex_lock(&h->world->drive);
+    for (wf_remote *r = worker->remotes; r != NULL && found == NULL;
+         r = r->next) {
+        if (names(r, keys)) {
+            found = r->request;
+            atomic_fetch_add(&found->users, 1);
+        }
+    }
+    pthread_mutex_unlock(&h->world->drive);
+    return found;
+}
+
+weft_status wf_remote_wait_conflicts(weft_worker *worker, const weft_ids *keys)
+{
+    weft_request *earlier;
+
+    while (atomic_load(&worker->under_way) > 0 &&
+           (earlier = find_conflict(worker, keys)) != NULL) {
+        /* Its own failure is told to whoever waits for it. */
+        (void)wait_here(worker->store, earlier);
+        weft_request_release(earlier);
+    }
+    return WEFT_OK;
+}
+
+/* --- intents and rounds --------------------------------------------------- */
+
+weft_status wf_remote_intent(weft_worker *worker, const weft_ids *keys,
+                             int64_t start, int64_t end)
+{
+    wf_store_hosts *h = worker->store->remote;
+    uint64_t *body = wf_alloc((keys->n + 1) * sizeof(*body));
+    wf_letter letter = {.store = h->box.store,
+                        .kind = WF_LETTER_INTENT,
+                        .bytes = (keys->n + 1) * sizeof(*body),
+                        .count = (uint32_t)keys->n,
+                        .token = wf_worker_index(worker),
+                        .extra = (uint64_t)start};
+    weft_status st = WEFT_OK;
+
+    if (body == NULL) {
+        return wf_fail_nomem("an intent of %" PRIu64 " keys", keys->n);
+    }
+    body[0] = (uint64_t)end;
+    for (uint64_t i = 0; i < keys->n; i++) {
+        body[i + 1] = (uint64_t)wf_id_at(keys, i);
+    }
+    pthread_mutex_lock(&h->world->drive);
+    wf_hosts_look(h);
+    if (h->server[worker->store->number] == h->world->host->rank) {
+        wf_intent_add(h, wf_worker_index(worker), start, end, body + 1,
+                      keys->n);
+    } else {
+        st = wf_letter_send(h->world, h->server[worker->store->number], &letter,
+                            body);
+    }
+    pthread_mutex_unlock(&h->world->drive);
+    wf_free(body);
+    return st;
+}
+
+weft_status wf_remote_sync(weft_worker *worker)
+{
+    wf_store_hosts *h = worker->store->remote;
+    wf_book_head *head = h->book.head;
+    uint64_t target = atomic_load(&head->begun) + 2;
+    uint64_t wanted = atomic_load(&head->wanted);
+    uint64_t deadline =
+        wf_now_ns() + atomic_load(&worker->store->comm->timeout_ns);
+    const struct timespec pause = {.tv_nsec = 50000};
+    uint64_t lost = worker->lost_seen;
+    char who[160];
+
+    while (wanted < target &&
+           !atomic_compare_exchange_weak(&head->wanted, &wanted, target)) {
+    }
+    while (atomic_load(&head->over) < target) {
+        pthread_mutex_lock(&h->world->drive);
+        wf_hosts_look(h);
+        wf_rounds_wake(h);
+        pthread_mutex_unlock(&h->world->drive);
+        wf_world_drive(h->world);
+        nanosleep(&pause, NULL);
+        if (wf_now_ns() > deadline) {
+            return wf_fail(WEFT_ERR_TIMEOUT,
+                           "wait_sync: the rounds of this host do not go on");
+        }
+    }
+    worker->lost_seen = atomic_load(&head->lost);
+    if (worker->lost_seen != lost) {
+        h->last_dead = atomic_load(&head->lost_with) - 1;
+        wf_hosts_name_dead(h, who, sizeof(who));
+        return wf_fail(WEFT_ERR_PEER,
+                       "differences of %" PRIu64 " keys may be lost: %s",
+                       worker->lost_seen - lost, who);
+    }
+    return WEFT_OK;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Messages in letters: what goes to one rank is collected and sent as one
+ * letter when an event is over, or when there is much of it. */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "store/hosts/hosts.h"
+
+#define LETTER_BYTES (64u << 10)
+
+bool wf_scratch_add(wf_scratch *s, const void *data, size_t n)
+{
+    if (s->bytes + n > s->room) {
+        size_t room = 2 * (s->bytes + n) + 256;
+        unsigned char *more = wf_realloc(s->at, room);
+
+        if (more == NULL) {
+            return false;
+        }
+        s->at = more;
+        s->room = room;
+    }
+    if (data != NULL) {
+        memcpy(s->at + s->bytes, data, n);
+    }
+    s->bytes += n;
+    return true;
+}
+
+static void flush_one(wf_store_hosts *h, uint32_t rank)
+{
+    wf_outbox *out = &h->out[rank];
+    wf_letter letter = {.store = h->box.store,
+                        .kind = WF_LETTER_ENTRIES,
+                        .bytes = out->bytes,
+                        .count = out->count};
+
+    if (out->count > 0 &&
+        wf_letter_send(h->world, rank, &letter, out->at) != WEFT_OK) {
+        /* Its death is noticed by death.c. */
+        wf_log(WEFT_LOG_DEBUG, "%u messages to rank %u were not sent: %s",
+               out->count, rank, weft_error_detail());
+    }
+    out->bytes = 0;
+    out->count = 0;
+}
+
+void wf_out_flush(wf_store_hosts *h)
+{
+    for (uint32_t r = 0; r < h->store->comm->size; r++) {
+        flush_one(h, h->store->comm->member[r]);
+    }
+}
+
+static bool out_room(wf_outbox *out, size_t n)
+{
+    unsigned char *more;
+    size_t room = 2 * (out->bytes + n);
+
+    if (out->bytes + n <= out->room) {
+        return true;
+    }
+    more = wf_realloc(out->at, room);
+    if (more != NULL) {
+        out->at = more;
+        out->room = room;
+    }
+    return more != NULL;
+}
+
+void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
+                  const void *data, uint64_t bytes)
+{
+    wf_outbox *out = &h->out[rank];
+    size_t n = wf_entry_bytes(bytes);
+    wf_entry head = *entry;
+
+    if (!out_room(out, n)) {
+        wf_log(WEFT_LOG_ERROR, "no memory for a message to rank %u", rank);
+        return;
+    }
+    head.m.data = 0;
+    head.m.tag = 0;
+    head.bytes = bytes;
+    memcpy(out->at + out->bytes, &head, sizeof(head));
+    if (bytes > 0) {
+        memcpy(out->at + out->bytes + sizeof(head), data, bytes);
+    }
+    memset(out->at + out->bytes + sizeof(head) + bytes, 0,
+           n - sizeof(head) - bytes);
+    out->bytes += n;
+    out->count++;
+    if (out->bytes >= LETTER_BYTES) {
+        flush_one(h, rank);
+    }
+}
+
+const wf_entry *wf_entry_next(const unsigned char **at, size_t *left)
+{
+    const wf_entry *e = (const wf_entry *)(const void *)*at;
+
+    if (*left < sizeof(*e) || e->bytes > *left ||
+        wf_entry_bytes(e->bytes) > *left) {
+        return NULL;
+    }
+    *at += wf_entry_bytes(e->bytes);
+    *left -= wf_entry_bytes(e->bytes);
+    return e;
+}

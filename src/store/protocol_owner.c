@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* SYNC as seen by the owner: it takes the difference and the operations, and
+ * decides whether the key moves to the host that asks, is copied to it, or
+ * neither. */
+#include <assert.h>
+
+#include "store/protocol_parts.h"
+
+void wf_protocol_tell(const wf_protocol_env *env, const wf_key_state *k,
+                      uint32_t host, unsigned flags)
+{
+    wf_message m = wf_message_new(env, k, WF_MSG_NEWS);
+
+    m.flags = (uint16_t)flags;
+    if (!wf_hosts_has(&env->gone, host)) {
+        env->send(env->ctx, host, &m);
+    }
+}
+
+static wf_grant decide(const wf_protocol_env *env, const wf_key_state *k,
+                       const wf_message *m)
+{
+    bool wanted = wf_key_is(k, WF_KEY_WANTED);
+
+    if (!wf_message_is(m, WF_MSG_WANTS)) {
+        return WF_GRANT_NONE;
+    }
+    if (env->techniques == WEFT_RELOCATION_ONLY) {
+        /* The key stays where it is wanted, so that it is not sent to and fro
+         * in every round. */
+        return wanted && !wf_message_is(m, WF_MSG_MUST) ? WF_GRANT_NONE
+                                                        : WF_GRANT_OWN;
+    }
+    if (env->techniques == WEFT_REPLICATION_ONLY || wanted) {
+        return WF_GRANT_COPY;
+    }
+    return wf_hosts_other(&k->wants, m->origin) &&
+                   !WF_MISTAKE(WF_MOVES_DESPITE_COPIES)
+               ? WF_GRANT_COPY
+               : WF_GRANT_OWN;
+}
+
+/* All that want the key are behind a change that has not been told. */
+static void notice_change(const wf_protocol_env *env, wf_key_state *k)
+{
+    uint64_t version = env->version(env->ctx, k);
+
+    if (version != k->version) {
+        k->version = version;
+        k->behind = k->wants;
+    }
+}
+
+void wf_protocol_refresh(const wf_protocol_env *env, wf_key_state *k)
+{
+    wf_hosts behind;
+    wf_message m;
+
+    if (!wf_hosts_other(&k->wants, WF_HOSTS_MAX)) {
+        return;
+    }
+    notice_change(env, k);
+    behind = k->behind;
+    if (!wf_hosts_other(&behind, WF_HOSTS_MAX)) {
+        return;
+    }
+    k->behind = (wf_hosts){{0}};
+    env->save(env->ctx, k);
+    for (uint32_t host = 0; host < WF_HOSTS_MAX; host++) {
+        if (wf_hosts_has(&behind, host)) {
+            m = wf_message_new(env, k, WF_MSG_GRANT);
+            m.grant = WF_GRANT_COPY;
+            m.version = k->version;
+            m.flags = WF_MSG_ROW;
+            env->put_row(env->ctx, k, k->slot, &m);
+            env->send(env->ctx, host, &m);
+        }
+    }
+}
+
+static void answer_none(const wf_protocol_env *env, wf_key_state *k,
+                        const wf_message *sync)
+{
+    wf_message m = wf_message_new(env, k, WF_MSG_GRANT);
+
+    if (!WF_MISTAKE(WF_WANTS_NOT_CLEARED)) {
+        wf_hosts_remove(&k->wants, sync->origin);
+        wf_hosts_remove(&k->behind, sync->origin);
+    }
+    env->save(env->ctx, k);
+    m.serial = sync->serial;
+    m.grant = WF_GRANT_NONE;
+    env->send(env->ctx, sync->origin, &m);
+}
+
+/* `same`: but for what this SYNC carries, the copy is up to date. */
+static void answer_copy(const wf_protocol_env *env, wf_key_state *k,
+                        const wf_message *sync, bool same)
+{
+    wf_message m = wf_message_new(env, k, WF_MSG_GRANT);
+
+    notice_change(env, k);
+    wf_hosts_add(&k->wants, sync->origin);
+    wf_hosts_remove(&k->behind, sync->origin);
+    env->save(env->ctx, k);
+    m.serial = sync->serial;
+    m.grant = WF_GRANT_COPY;
+    m.version = k->version;
+    if (!same) {
+        m.flags = WF_MSG_ROW;
+        env->put_row(env->ctx, k, k->slot, &m);
+    }
+    env->send(env->ctx, sync->origin, &m);
+}
+
+void wf_protocol_grant_kept(const wf_protocol_env *env, const wf_key_state *k,
+                            uint16_t serial)
+{
+    wf_message m = wf_message_new(env, k, WF_MSG_GRANT);
+
+    m.serial = serial;
+    m.grant = WF_GRANT_OWN;
+    m.flags = WF_MSG_ROW;
+    env->put_row(env->ctx, k, k->kept, &m);
+    env->send(env->ctx, k->owner, &m);
+}
+
+/* The row stays here until the new owner has it, and only the new owner can
+ * give the key away again, which it does not do before it knows that the row is
+ * forgotten here. So at most one row of a key is kept, at the owner before. */
+static void move(const wf_protocol_env *env, wf_key_state *k,
+                 const wf_message *sync)
+{
+    assert(k->kept == WF_NO_SLOT);
+    k->kept = k->slot;
+    k->slot = WF_NO_SLOT;
+    k->role = WF_ABSENT;
+    k->owner = sync->origin;
+    k->epoch = (uint16_t)(k->epoch + 1);
+    k->wants = (wf_hosts){{0}};
+    k->behind = (wf_hosts){{0}};
+    wf_key_clear(k, ~(unsigned)(WF_KEY_WANTED | WF_KEY_MUST));
+    /* From here on no worker of this host writes to the row. */
+    env->save(env->ctx, k);
+    env->happened(env->ctx, k, WF_MOVED_OUT);
+    wf_protocol_grant_kept(env, k, sync->serial);
+    if (WF_MISTAKE(WF_FREES_BEFORE_NEWS)) {
+        env->release(env->ctx, k->key, k->kept);
+        k->kept = WF_NO_SLOT;
+        env->save(env->ctx, k);
+    }
+}
+
+/* This host has become the owner while its own SYNC was under way. */
+static void sync_own(const wf_protocol_env *env, wf_key_state *k,
+                     const wf_message *m)
+{
+    env->merge(env->ctx, k, m);
+    if (m->serial == k->serial) {
+        env->unpack(env->ctx, k, WEFT_OK);
+    }
+}
+
+void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
+                      const wf_message *m)
+{
+    bool same;
+    wf_grant grant;
+
+    if (k->role != WF_OWNER) {
+        wf_protocol_forward(env, k, m);
+        return;
+    }
+    if (m->origin == env->host) {
+        sync_own(env, k, m);
+        return;
+    }
+    grant = decide(env, k, m);
+    if (grant == WF_GRANT_OWN && wf_key_is(k, WF_KEY_UNSETTLED) &&
+        !WF_MISTAKE(WF_MOVES_ON_UNSETTLED)) {
+        wf_protocol_park(env, k, m);
+        return;
+    }
+    same = wf_message_is(m, WF_MSG_HAS_COPY) && !wf_message_is(m, WF_MSG_OPS) &&
+           m->copy_epoch == k->epoch && m->version == env->version(env->ctx, k);
+    env->merge(env->ctx, k, m);
+    if (grant == WF_GRANT_NONE) {
+        answer_none(env, k, m);
+    } else if (grant == WF_GRANT_COPY) {
+        answer_copy(env, k, m, same);
+    } else {
+        move(env, k, m);
+    }
+}
+
+void wf_protocol_take_back(const wf_protocol_env *env, wf_key_state *k)
+{
+    uint32_t home = env->home(env->ctx, k->key);
+    uint32_t slot = k->slot;
+
+    k->slot = k->kept;
+    k->kept = WF_NO_SLOT;
+    k->role = WF_OWNER;
+    k->owner = (uint16_t)env->host;
+    k->epoch = (uint16_t)(k->epoch + 1);
+    k->wants = (wf_hosts){{0}};
+    k->behind = (wf_hosts){{0}};
+    k->version = env->version(env->ctx, k);
+    wf_key_clear(k, ~(unsigned)(WF_KEY_WANTED | WF_KEY_MUST));
+    env->save(env->ctx, k);
+    if (slot != WF_NO_SLOT) {
+        env->release(env->ctx, k->key, slot);
+    }
+    if (home != env->host) {
+        wf_protocol_tell(env, k, home, 0);
+    }
+    env->unpack(env->ctx, k, WEFT_ERR_PEER);
+    wf_protocol_resume(env, k);
+}

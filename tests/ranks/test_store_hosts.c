@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A store over pretended nodes: what its header promises, whatever moves. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weft/coll.h>
+
+#include "wt.h"
+#include "wt_cmocka.h"
+
+#define KEYS 40u
+#define LENGTH 3u
+
+static unsigned ranks_a_host;
+
+static const char *node_of(unsigned rank)
+{
+    static _Thread_local char text[64];
+
+    snprintf(text, sizeof(text), "NODE=n%u TIMEOUT=60s", rank / ranks_a_host);
+    return text;
+}
+
+static void run(unsigned hosts, unsigned ranks, wt_body *body)
+{
+    wt_job job = {.ranks = hosts * ranks, .settings_of = node_of, .body = body};
+
+    ranks_a_host = ranks;
+    wt_run_job_both(&job);
+}
+
+static void run_shapes(wt_body *body)
+{
+    for (unsigned hosts = 1; hosts <= 4; hosts++) {
+        for (unsigned ranks = 1; ranks <= 2; ranks++) {
+            run(hosts, ranks, body);
+        }
+    }
+}
+
+static weft_store *make(weft_world *world, weft_store_options o)
+{
+    weft_store *store = NULL;
+
+    o.size = sizeof(o);
+    o.keys = KEYS;
+    o.length = LENGTH;
+    o.cache = o.cache > 0 ? o.cache : 3 * KEYS;
+    WT_OK(weft_store_create(weft_world_comm(world), &o, &store));
+    return store;
+}
+
+static weft_pairs one(const int64_t *key, int64_t *values)
+{
+    return (weft_pairs){.keys = {.at = key, .type = WEFT_I64, .n = 1},
+                        .values = values,
+                        .length = LENGTH};
+}
+
+static void settle(weft_store *store, weft_worker *worker)
+{
+    for (int i = 0; i < 2; i++) {
+        WT_OK(weft_store_wait_sync(worker));
+        WT_OK(weft_store_barrier(store));
+    }
+}
+
+/* --- plain operations ------------------------------------------------------
+ */
+
+static void all_keys_body(weft_world *world)
+{
+    weft_store *store = make(world, (weft_store_options){.type = WEFT_I64});
+    uint32_t ranks = weft_world_size(world);
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    for (int64_t key = 0; key < KEYS; key++) {
+        int64_t values[LENGTH] = {1, 10, key};
+        weft_pairs p = one(&key, values);
+
+        WT_OK(weft_store_push(worker, &p, NULL));
+    }
+    WT_OK(weft_store_barrier(store));
+    for (int64_t key = 0; key < KEYS; key++) {
+        int64_t values[LENGTH] = {0};
+        weft_pairs p = one(&key, values);
+
+        WT_OK(weft_store_pull(worker, &p, NULL));
+        WT_CHECK(values[0] == ranks && values[1] == 10 * ranks &&
+                 values[2] == key * ranks);
+    }
+    WT_OK(weft_store_barrier(store));
+    if (weft_world_rank(world) == 0) {
+        for (int64_t key = 0; key < KEYS; key++) {
+            int64_t values[LENGTH] = {7, 8, 9};
+            weft_pairs p = one(&key, values);
+
+            WT_OK(weft_store_set(worker, &p, NULL));
+            values[0] = 0;
+            WT_OK(weft_store_pull(worker, &p, NULL));
+            WT_CHECK(values[0] == 7);
+        }
+    }
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void keys_of_all_hosts_are_pulled_pushed_and_set(void **state)
+{
+    (void)state;
+    run_shapes(all_keys_body);
+}
+
+/* --- intent ----------------------------------------------------------------
+ */
+
+static void localize_body(weft_world *world)
+{
+    weft_store *store = make(world, (weft_store_options){.type = WEFT_I64});
+    uint32_t rank = weft_world_rank(world);
+    int64_t keys[KEYS];
+    int64_t values[KEYS * LENGTH];
+    weft_pairs p = {.keys = {.at = keys, .type = WEFT_I64}, .values = values};
+    weft_worker *worker;
+    int local;
+
+    WT_OK(weft_worker_create(store, &worker));
+    for (int64_t k = 0; k < KEYS; k++) {
+        if (k / 3 % weft_world_size(world) == rank) {
+            keys[p.keys.n++] = k;
+        }
+    }
+    p.length = p.keys.n * LENGTH;
+    WT_OK(weft_store_localize(worker, &p.keys, NULL));
+    WT_OK(weft_store_pull_local(worker, &p, &local));
+    WT_CHECK(local == 1);
+    for (uint64_t i = 0; i < p.length; i++) {
+        values[i] = 5;
+    }
+    WT_OK(weft_store_push(worker, &p, NULL));
+    settle(store, worker);
+    for (int64_t k = 0; k < KEYS; k++) {
+        int64_t row[LENGTH];
+        weft_pairs q = one(&k, row);
+
+        WT_OK(weft_store_pull(worker, &q, NULL));
+        WT_CHECK(row[0] == 5 && row[2] == 5);
+    }
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void localized_keys_are_here(void **state)
+{
+    (void)state;
+    run_shapes(localize_body);
+}
+
+/* --- everything at once ----------------------------------------------------
+ */
+
+typedef struct mix {
+    weft_store *store;
+    uint64_t seed;
+    uint64_t pushed; /* ones that it added to element 0, in all */
+    unsigned steps;
+} mix;
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    return *seed;
+}
+
+#define BATCH 5u
+
+static void mix_step(mix *m, weft_worker *worker, weft_request **request)
+{
+    int64_t keys[BATCH];
+    int64_t values[BATCH * LENGTH];
+    weft_pairs p = {.keys = {.at = keys, .type = WEFT_I64, .n = BATCH},
+                    .values = values,
+                    .length = BATCH * LENGTH};
+    int64_t clock = weft_worker_clock(worker);
+    uint64_t what = next_random(&m->seed) % 16;
+
+    for (unsigned i = 0; i < BATCH; i++) {
+        uint64_t r = next_random(&m->seed);
+
+        keys[i] = (int64_t)(r % (r >> 60 < 8 ? KEYS : 6)); /* six are hot */
+    }
+    for (unsigned i = 0; i < BATCH * LENGTH; i++) {
+        values[i] = 1;
+    }
+    if (what < 8) {
+        WT_OK(weft_store_push(worker, &p, what < 4 ? request : NULL));
+        m->pushed += BATCH;
+    } else if (what < 11) {
+        WT_OK(weft_store_pull(worker, &p, NULL));
+        for (unsigned i = 0; i < BATCH; i++) {
+            WT_CHECK(values[i * LENGTH] == values[i * LENGTH + 1] &&
+                     values[i * LENGTH] == values[i * LENGTH + 2]);
+        }
+    } else if (what < 15) {
+        WT_OK(weft_store_intent(worker, &p.keys, clock + 2,
+                                clock + 4 + (int64_t)(what % 3) * 5));
+    } else {
+        WT_OK(weft_store_localize(worker, &p.keys, NULL));
+    }
+    if (what % 2 == 0) {
+        weft_worker_advance(worker);
+    }
+}
+
+static void *mix_main(void *arg)
+{
+    mix *m = arg;
+    weft_request *request[8] = {NULL};
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(m->store, &worker));
+    for (unsigned i = 0; i < m->steps; i++) {
+        weft_request **r = &request[i % 8];
+
+        if (*r != NULL) {
+            WT_OK(weft_request_wait(*r, 0));
+            weft_request_release(*r);
+            *r = NULL;
+        }
+        mix_step(m, worker, r);
+    }
+    for (unsigned i = 0; i < 8; i++) {
+        if (request[i] != NULL) {
+            WT_OK(weft_request_wait(request[i], 0));
+            weft_request_release(request[i]);
+        }
+    }
+    weft_worker_destroy(worker);
+    return NULL;
+}
+
+static void check_totals(weft_world *world, weft_store *store, uint64_t pushed)
+{
+    int64_t all[3] = {0};
+    int64_t mine = (int64_t)pushed;
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    WT_OK(weft_store_barrier(store));
+    settle(store, worker);
+    WT_OK(weft_allreduce(weft_world_comm(world), &mine, &mine, 1, WEFT_I64,
+                         (weft_op){.kind = WEFT_OP_SUM}));
+    for (int64_t k = 0; k < KEYS; k++) {
+        int64_t row[LENGTH];
+        weft_pairs p = one(&k, row);
+
+        WT_OK(weft_store_pull(worker, &p, NULL));
+        for (unsigned i = 0; i < LENGTH; i++) {
+            all[i] += row[i];
+        }
+    }
+    if (all[0] != mine) {
+        fprintf(stderr, "%lld of %lld\n", (long long)all[0], (long long)mine);
+    }
+    WT_CHECK(all[0] == mine && all[1] == mine && all[2] == mine);
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+}
+
+static weft_techniques mix_techniques;
+static unsigned mix_threads;
+static unsigned mix_steps;
+
+static void mix_body(weft_world *world)
+{
+    weft_store *store =
+        make(world, (weft_store_options){.type = WEFT_I64,
+                                         .techniques = mix_techniques,
+                                         .rounds = 5000});
+    uint32_t rank = weft_world_rank(world);
+    mix m[3];
+    pthread_t thread[3];
+    uint64_t pushed = 0;
+    weft_store_stats s;
+
+    for (unsigned t = 0; t < mix_threads; t++) {
+        m[t] = (mix){.store = store,
+                     .seed = 88172645463325252ull * (rank * 3 + t + 1),
+                     .steps = mix_steps};
+        WT_CHECK(pthread_create(&thread[t], NULL, mix_main, &m[t]) == 0);
+    }
+    for (unsigned t = 0; t < mix_threads; t++) {
+        WT_CHECK(pthread_join(thread[t], NULL) == 0);
+        pushed += m[t].pushed;
+    }
+    check_totals(world, store, pushed);
+    weft_store_count(store, &s);
+    if (rank == 0 && getenv("WT_SHOW") != NULL) {
+        fprintf(stderr,
+                "moved in %llu out %llu, copied %llu expired %llu parked %llu "
+                "forwarded %llu refused %llu rounds %llu stale %.4f\n",
+                (unsigned long long)s.moved_in, (unsigned long long)s.moved_out,
+                (unsigned long long)s.copied_in, (unsigned long long)s.expired,
+                (unsigned long long)s.parked, (unsigned long long)s.forwarded,
+                (unsigned long long)s.refused, (unsigned long long)s.rounds,
+                s.staleness);
+    }
+    weft_store_destroy(store);
+}
+
+static void totals_are_exact_whatever_moves(void **state)
+{
+    (void)state;
+    mix_steps = WT_TSAN ? 100 : 400;
+    for (unsigned hosts = 1; hosts <= 4; hosts++) {
+        for (mix_threads = 1; mix_threads <= 3; mix_threads += 2) {
+            mix_techniques = WEFT_TECHNIQUES_ALL;
+            run(hosts, 1 + hosts % 2, mix_body);
+        }
+    }
+    mix_threads = 2;
+    mix_techniques = WEFT_REPLICATION_ONLY;
+    run(3, 1, mix_body);
+    mix_techniques = WEFT_RELOCATION_ONLY;
+    run(3, 1, mix_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_all_hosts_are_pulled_pushed_and_set),
+        cmocka_unit_test(localized_keys_are_here),
+        cmocka_unit_test(totals_are_exact_whatever_moves),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
