@@ -19,7 +19,7 @@ import sys
 import tempfile
 
 # The folders of src, from low to high; src/weft.c lies above all and puts them together.
-LAYERS = ["base", "boot", "mem", "transport", "comm", "coll", "region"]
+LAYERS = ["base", "boot", "mem", "transport", "comm", "coll", "region", "store"]
 BELOW = {name: set(LAYERS[: i + 1]) for i, name in enumerate(LAYERS)}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
