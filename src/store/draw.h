@@ -27,7 +27,7 @@ typedef struct wf_draw {
     bool hashed; /* keys of the store are any numbers */
     int64_t min;
     uint64_t span;     /* keys from min; 0: any number (GIVEN only) */
-    uint64_t possible; /* keys that can be drawn at all, UINT64_MAX: unknown */
+    uint64_t possible; /* as many different keys can be drawn at most */
     double scale;      /* LOG_UNIFORM: log(span + 1) */
     /* WEIGHTED, owned by whoever called wf_draw_init */
     double *weights;

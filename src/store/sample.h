@@ -60,14 +60,14 @@ typedef struct wf_sample wf_sample;
 /* The samples of one worker. */
 typedef struct wf_samples {
     void *worker;
-    uint64_t number; /* of the worker in its rank: its stream of numbers */
-    const wf_sample_env *env;
+    uint64_t number;     /* of the worker in its rank: its stream of numbers */
     wf_sampler *sampler; /* NULL until something is prepared */
     wf_draw draw;
     wf_random random;
     wf_sample **list; /* by increasing id */
     uint64_t count;
     uint64_t room;
+    uint64_t spent; /* of `count`, those of which nothing is left */
     int64_t last_id;
 } wf_samples;
 
