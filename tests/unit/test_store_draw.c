@@ -51,12 +51,14 @@ static void seed_rank_and_stream_each_give_other_numbers(void **state)
     }
 }
 
-/* The remainder of a division would give the first third half of all. */
+/* The remainder of a division would give the first third as often as the other
+ * two, the high half of a product every third number. */
 static void large_bounds_favour_no_number(void **state)
 {
     static const double share[3] = {1, 1, 1};
     uint64_t third = UINT64_C(1) << 62;
-    uint64_t counts[3] = {0};
+    uint64_t ranges[3] = {0};
+    uint64_t residues[3] = {0};
     wf_random r = rig_random(1);
 
     (void)state;
@@ -64,9 +66,11 @@ static void large_bounds_favour_no_number(void **state)
         uint64_t x = wf_random_below(&r, 3 * third);
 
         assert_true(x < 3 * third);
-        counts[x / third]++;
+        ranges[x / third]++;
+        residues[x % 3]++;
     }
-    assert_true(rig_fits(counts, share, 3, DRAWS));
+    assert_true(rig_fits(ranges, share, 3, DRAWS));
+    assert_true(rig_fits(residues, share, 3, DRAWS));
     assert_true(wf_random_below(&r, 1) == 0);
 }
 
@@ -218,6 +222,28 @@ static void ranges_of_hashed_stores_may_be_any_numbers(void **state)
     }
 }
 
+/* The generator's largest number must not round up to the end of the range. */
+static void the_largest_number_is_drawn_as_the_last_key(void **state)
+{
+    static const wf_random largest = {{0, 0x4fc71c71c71c71c7u, 0, 0}};
+
+    wf_random r = largest;
+
+    (void)state;
+    assert_true(wf_random_next(&r) == UINT64_MAX);
+    for (int bits = 0; bits < 63; bits++) {
+        weft_sample_options o = {.distribution = WEFT_DRAW_LOG_UNIFORM,
+                                 .max = INT64_C(1) << bits};
+        wf_draw draw;
+        int64_t key;
+
+        r = largest;
+        assert_int_equal(wf_draw_init(&draw, &o, 1, true), WEFT_OK);
+        assert_int_equal(wf_draw_key(&draw, &r, &key), WEFT_OK);
+        assert_true(key < o.max && key >= o.max - o.max / 1024 - 1);
+    }
+}
+
 static void the_same_seed_gives_the_same_keys(void **state)
 {
     static const int64_t pinned[4] = {221, 237, 10, 916};
@@ -328,6 +354,7 @@ int main(void)
         cmocka_unit_test(weights_of_any_size_have_their_share),
         cmocka_unit_test(keys_of_weight_0_are_never_drawn),
         cmocka_unit_test(ranges_of_hashed_stores_may_be_any_numbers),
+        cmocka_unit_test(the_largest_number_is_drawn_as_the_last_key),
         cmocka_unit_test(the_same_seed_gives_the_same_keys),
         cmocka_unit_test(options_that_do_not_fit_are_named),
         cmocka_unit_test(all_keys_are_those_that_the_store_has_now),

@@ -181,7 +181,7 @@ static void undo_gives_the_samples_back(void **state)
         }
         assert_memory_equal(keys + 40, again, 60 * sizeof(*again));
         rig_check_distinct(keys, KEYS);
-        assert_true(rig_left(&r, id) == 0);
+        assert_true(rig_left(&r, id) == 0 && r.samples.spent == 1);
         rig_fini(&r);
     }
 }

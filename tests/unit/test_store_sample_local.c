@@ -108,15 +108,21 @@ static void long_runs_of_used_keys_are_not_walked_again(void **state)
                              .distinct = 1};
     rig r;
     int64_t keys[KEYS];
+    int64_t id;
 
     (void)state;
     rig_init(&r, &o, 1);
     for (int i = 1; i < KEYS; i += 2) {
         r.fake.here[i] = true;
     }
-    rig_next(&r, rig_prepare(&r, KEYS), 50, keys);
+    id = rig_prepare(&r, KEYS);
+    rig_next(&r, id, 50, keys);
     rig_check_distinct(keys, 50);
     assert_true(r.fake.asked < 6 * KEYS); /* else 50 * 50 */
+    /* One that comes later is found, though it was passed by. */
+    r.fake.here[50] = true;
+    rig_next(&r, id, 1, keys);
+    assert_true(keys[0] == 50);
     rig_fini(&r);
 }
 
