@@ -27,7 +27,7 @@ typedef struct wf_sample_env {
     weft_status (*intent)(void *worker, const int64_t *keys, uint64_t n,
                           int64_t start, int64_t end);
     /* Find the first key of [first, last] that is on this host; false if there
-     * is none. It is asked with first == last in most cases. LOCAL only. */
+     * is none. In most cases it should be `first` itself. LOCAL only. */
     bool (*here)(void *worker, int64_t first, int64_t last, int64_t *out);
     /* The keys that the store has now; of hashed stores it is not used. */
     uint64_t (*keys)(void *worker);
