@@ -130,6 +130,22 @@ weft_status wf_store_check_length(const weft_store *store, const char *who,
                : WEFT_OK;
 }
 
+weft_status wf_store_check_window(const char *who, int64_t start, int64_t end)
+{
+    if (start < 0) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "%s: start is %" PRId64 ": clocks are not negative", who,
+                       start);
+    }
+    if (end != 0 && end <= start) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "%s: end %" PRId64 " is not behind start %" PRId64
+                       " (0 means start + 1)",
+                       who, end, start);
+    }
+    return WEFT_OK;
+}
+
 weft_status weft_store_length(const weft_store *store, int64_t key,
                               uint64_t *out)
 {

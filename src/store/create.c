@@ -237,6 +237,7 @@ static weft_store *store_alloc(const weft_store_options *options)
 static void store_free(weft_store *store)
 {
     wf_hosts_close(store);
+    wf_sampler_destroy(store->sampler);
     weft_comm_destroy(store->alone);
     wf_slots_destroy(store->slots);
     wf_hash_destroy(store->hash);

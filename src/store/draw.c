@@ -245,14 +245,14 @@ bool wf_draw_possible(const wf_draw *draw, int64_t key)
 /* exp(u * log(n + 1)) - 1 with u in [0, 1), rounded down: k comes up if
  * exp(...) is in [k + 1, k + 2), a share of log((k + 2) / (k + 1)). Rounding
  * may give n itself, once in about 2^53 times. */
-static uint64_t draw_log_uniform(const wf_draw *draw, wf_random *random)
+static uint64_t draw_log_uniform(const wf_draw *draw, wf_generator *random)
 {
     double at = expm1(wf_random_unit(random) * draw->scale);
 
     return at < (double)draw->span ? (uint64_t)at : draw->span - 1;
 }
 
-static uint64_t draw_weighted(const wf_draw *draw, wf_random *random)
+static uint64_t draw_weighted(const wf_draw *draw, wf_generator *random)
 {
     uint64_t i = wf_random_below(random, draw->span);
     const wf_alias *column = &draw->columns[i];
@@ -275,7 +275,7 @@ static weft_status draw_given(const wf_draw *draw, int64_t *out)
     return WEFT_OK;
 }
 
-weft_status wf_draw_key(const wf_draw *draw, wf_random *random, int64_t *out)
+weft_status wf_draw_key(const wf_draw *draw, wf_generator *random, int64_t *out)
 {
     uint64_t i = 0;
 
@@ -296,7 +296,7 @@ weft_status wf_draw_key(const wf_draw *draw, wf_random *random, int64_t *out)
     return WEFT_OK;
 }
 
-weft_status wf_draw_keys(const wf_draw *draw, wf_random *random, uint64_t n,
+weft_status wf_draw_keys(const wf_draw *draw, wf_generator *random, uint64_t n,
                          int64_t *out)
 {
     weft_status st = WEFT_OK;
@@ -307,7 +307,7 @@ weft_status wf_draw_keys(const wf_draw *draw, wf_random *random, uint64_t n,
     return st;
 }
 
-void wf_draw_shuffle(wf_random *random, int64_t *keys, uint64_t n)
+void wf_draw_shuffle(wf_generator *random, int64_t *keys, uint64_t n)
 {
     for (uint64_t i = n; i > 1; i--) {
         uint64_t j = wf_random_below(random, i);

@@ -53,10 +53,11 @@ bool wf_draw_possible(const wf_draw *draw, int64_t key);
 
 /* One key. Fails only if the user's function gave a key that is out of range,
  * with WEFT_ERR_INVALID. */
-weft_status wf_draw_key(const wf_draw *draw, wf_random *random, int64_t *out);
+weft_status wf_draw_key(const wf_draw *draw, wf_generator *random,
+                        int64_t *out);
 
 /* `n` keys. */
-weft_status wf_draw_keys(const wf_draw *draw, wf_random *random, uint64_t n,
+weft_status wf_draw_keys(const wf_draw *draw, wf_generator *random, uint64_t n,
                          int64_t *out);
 
 /* WEFT_ERR_INVALID if there are not `n` different keys to draw. */
@@ -65,10 +66,10 @@ weft_status wf_draw_check_distinct(const wf_draw *draw, uint64_t n);
 /* `n` different keys, each with the probability that it has among those that
  * are left. WEFT_ERR_INVALID if there are not so many, or if the user's
  * function gives the same ones again and again. WEFT_ERR_NOMEM. */
-weft_status wf_draw_distinct(const wf_draw *draw, wf_random *random, uint64_t n,
-                             int64_t *out);
+weft_status wf_draw_distinct(const wf_draw *draw, wf_generator *random,
+                             uint64_t n, int64_t *out);
 
 /* Bring keys into a random order. */
-void wf_draw_shuffle(wf_random *random, int64_t *keys, uint64_t n);
+void wf_draw_shuffle(wf_generator *random, int64_t *keys, uint64_t n);
 
 #endif

@@ -8,9 +8,9 @@
 
 #include <stdint.h>
 
-typedef struct wf_random {
+typedef struct wf_generator {
     uint64_t s[4];
-} wf_random;
+} wf_generator;
 
 /* A bijection of 64-bit numbers whose results look random. */
 static inline uint64_t wf_random_mix(uint64_t x)
@@ -20,7 +20,7 @@ static inline uint64_t wf_random_mix(uint64_t x)
     return x ^ (x >> 31);
 }
 
-static inline void wf_random_seed(wf_random *r, uint64_t seed, uint64_t rank,
+static inline void wf_random_seed(wf_generator *r, uint64_t seed, uint64_t rank,
                                   uint64_t stream)
 {
     const uint64_t gold = 0x9e3779b97f4a7c15u; /* 2^64 / golden ratio */
@@ -40,7 +40,7 @@ static inline uint64_t wf_random_rotate(uint64_t x, int left)
 }
 
 /* 64 random bits. */
-static inline uint64_t wf_random_next(wf_random *r)
+static inline uint64_t wf_random_next(wf_generator *r)
 {
     uint64_t *s = r->s;
     uint64_t out = wf_random_rotate(s[1] * 5, 7) * 9;
@@ -56,7 +56,7 @@ static inline uint64_t wf_random_next(wf_random *r)
 }
 
 /* In [0, 1), a multiple of 2^-53. */
-static inline double wf_random_unit(wf_random *r)
+static inline double wf_random_unit(wf_generator *r)
 {
     return (double)(wf_random_next(r) >> 11) * 0x1p-53;
 }
@@ -64,7 +64,7 @@ static inline double wf_random_unit(wf_random *r)
 /* Below `n`, which is not 0; all numbers are equally likely. The high half of
  * a product, drawn again for the few low halves that would favour some results
  * (Lemire, Fast Random Integer Generation in an Interval, 2019). */
-static inline uint64_t wf_random_below(wf_random *r, uint64_t n)
+static inline uint64_t wf_random_below(wf_generator *r, uint64_t n)
 {
     __extension__ typedef unsigned __int128 wide;
     wide product = (wide)wf_random_next(r) * n;

@@ -63,7 +63,7 @@ typedef struct wf_samples {
     uint64_t number;     /* of the worker in its rank: its stream of numbers */
     wf_sampler *sampler; /* NULL until something is prepared */
     wf_draw draw;
-    wf_random random;
+    wf_generator random;
     wf_sample **list; /* by increasing id */
     uint64_t count;
     uint64_t room;

@@ -6,7 +6,9 @@
  *   hash.c     keys that are any numbers
  *   access.c   pull, push, set
  *   worker.c   workers and their clocks
- *   stats.c    counting
+ *   sampling.c, sample.c, draw.c  samples, and distributions
+ *   file.c     saving, loading, resizing
+ *   stats.c, trace.c  counting, and writing down what happens to keys
  *   hosts/     keys of several hosts
  */
 #ifndef WF_STORE_STORE_H
@@ -18,6 +20,7 @@
 #include "base/types.h"
 #include "comm/comm.h"
 #include "store/hash.h"
+#include "store/sample.h"
 #include "store/slots.h"
 
 /* What a rank counts, see weft_store_stats. */
@@ -48,7 +51,8 @@ struct weft_store {
     wf_slots *slots;
     struct wf_store_hosts *remote; /* NULL: there is one host */
     wf_hash *hash;                 /* NULL: keys are not hashed */
-    _Atomic uint32_t workers;      /* that were made */
+    wf_sampler *sampler;      /* NULL: weft_store_sampling was not called */
+    _Atomic uint32_t workers; /* that were made */
     /* Workers share the writers of their rank. */
     pthread_mutex_t writer[WF_WRITERS];
     wf_store_counts counts;
@@ -63,6 +67,7 @@ struct weft_worker {
     /* Operations by messages, newest first; under world->drive. */
     struct wf_remote *remotes;
     _Atomic uint32_t under_way;
+    wf_samples samples;
     uint64_t lost_seen; /* differences that it was told to be lost */
 };
 
@@ -96,6 +101,9 @@ static inline uint64_t wf_store_row_bytes(const weft_store *store, uint64_t key)
     return wf_slots_length(store->slots, key) *
            wf_dtype_bytes(store->options.type);
 }
+
+/* Is [start, end) a window of a clock? */
+weft_status wf_store_check_window(const char *who, int64_t start, int64_t end);
 
 /* Elements of all their rows together. */
 uint64_t wf_store_length_of(const weft_store *store, const weft_ids *keys);

@@ -51,6 +51,7 @@ weft_status weft_worker_create(weft_store *store, weft_worker **out)
     worker->number = atomic_fetch_add(&store->workers, 1);
     worker->writer = worker->number % (WF_WRITERS - 1);
     worker->clock = &worker->own_clock;
+    wf_samples_init(&worker->samples, worker, worker->number);
     st = give_clock(worker);
     if (st != WEFT_OK) {
         weft_worker_destroy(worker);
@@ -79,6 +80,7 @@ void weft_worker_destroy(weft_worker *worker)
         if (worker->store->remote != NULL && worker->remotes != NULL) {
             finish_operations(worker);
         }
+        wf_samples_fini(&worker->samples);
         /* All its intents are over. */
         atomic_store(worker->clock, WEFT_CLOCK_MAX);
         wf_store_release(worker->store);
@@ -100,28 +102,22 @@ int64_t weft_worker_clock(const weft_worker *worker)
 weft_status weft_store_intent(weft_worker *worker, const weft_ids *keys,
                               int64_t start, int64_t end)
 {
-    weft_status st = wf_store_check(worker->store);
+    weft_store *store = worker->store;
+    weft_status st = wf_store_check(store);
     wf_dense dense;
 
-    if (st == WEFT_OK && start < 0) {
-        st = wf_fail(WEFT_ERR_INVALID,
-                     "intent: start is %" PRId64 ": clocks are not negative",
-                     start);
-    }
-    if (st == WEFT_OK && end != 0 && end <= start) {
-        st = wf_fail(WEFT_ERR_INVALID,
-                     "intent: end %" PRId64 " is not behind start %" PRId64
-                     " (0 means start + 1)",
-                     end, start);
-    }
     if (st == WEFT_OK) {
-        st = wf_dense_init(&dense, worker->store, "intent", keys, true);
-        if (st == WEFT_OK && worker->store->remote != NULL && keys->n > 0) {
-            st = wf_remote_intent(worker, &dense.ids, start,
-                                  end == 0 ? start + 1 : end);
-        }
-        wf_dense_fini(&dense);
+        st = wf_store_check_window("intent", start, end);
     }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    st = wf_dense_init(&dense, store, "intent", keys, true);
+    if (st == WEFT_OK && store->remote != NULL && keys->n > 0) {
+        st = wf_remote_intent(worker, &dense.ids, start,
+                              end == 0 ? start + 1 : end);
+    }
+    wf_dense_fini(&dense);
     return st;
 }
 

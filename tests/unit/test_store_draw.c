@@ -13,7 +13,7 @@ enum { CELLS = 256, DRAWS = 100000 };
 
 static void the_generator_gives_the_published_numbers(void **state)
 {
-    wf_random r = {{1, 2, 3, 4}};
+    wf_generator r = {{1, 2, 3, 4}};
 
     (void)state;
     assert_true(wf_random_next(&r) == 11520);
@@ -37,8 +37,8 @@ static void seed_rank_and_stream_each_give_other_numbers(void **state)
 
     (void)state;
     for (int i = 0; i < N; i++) {
-        wf_random a;
-        wf_random b;
+        wf_generator a;
+        wf_generator b;
 
         wf_random_seed(&a, of[i][0], of[i][1], of[i][2]);
         wf_random_seed(&b, of[i][0], of[i][1], of[i][2]);
@@ -59,7 +59,7 @@ static void large_bounds_favour_no_number(void **state)
     uint64_t third = UINT64_C(1) << 62;
     uint64_t ranges[3] = {0};
     uint64_t residues[3] = {0};
-    wf_random r = rig_random(1);
+    wf_generator r = rig_random(1);
 
     (void)state;
     for (int i = 0; i < DRAWS; i++) {
@@ -78,7 +78,7 @@ static void large_bounds_favour_no_number(void **state)
 
 static void count_draws(const wf_draw *draw, uint64_t seed, uint64_t *counts)
 {
-    wf_random r = rig_random(seed);
+    wf_generator r = rig_random(seed);
     int64_t *keys = wf_alloc(DRAWS * sizeof(*keys));
 
     assert_non_null(keys);
@@ -173,7 +173,7 @@ static void keys_of_weight_0_are_never_drawn(void **state)
     for (int set = 0; set < 20; set++) {
         weft_sample_options o = {.distribution = WEFT_DRAW_WEIGHTED,
                                  .weights = weights};
-        wf_random r = rig_random((uint64_t)set);
+        wf_generator r = rig_random((uint64_t)set);
         wf_draw draw;
 
         for (int i = 0; i < N; i++) {
@@ -206,7 +206,7 @@ static void ranges_of_hashed_stores_may_be_any_numbers(void **state)
             weft_sample_options o = {.distribution = (weft_distribution)kind,
                                      .min = ranges[i][0],
                                      .max = ranges[i][1]};
-            wf_random r = rig_random(1);
+            wf_generator r = rig_random(1);
             wf_draw draw;
 
             assert_int_equal(wf_draw_init(&draw, &o, 1, true), WEFT_OK);
@@ -225,9 +225,9 @@ static void ranges_of_hashed_stores_may_be_any_numbers(void **state)
 /* The generator's largest number must not round up to the end of the range. */
 static void the_largest_number_is_drawn_as_the_last_key(void **state)
 {
-    static const wf_random largest = {{0, 0x4fc71c71c71c71c7u, 0, 0}};
+    static const wf_generator largest = {{0, 0x4fc71c71c71c71c7u, 0, 0}};
 
-    wf_random r = largest;
+    wf_generator r = largest;
 
     (void)state;
     assert_true(wf_random_next(&r) == UINT64_MAX);
@@ -249,7 +249,7 @@ static void the_same_seed_gives_the_same_keys(void **state)
     static const int64_t pinned[4] = {221, 237, 10, 916};
     weft_sample_options o = {.max = 1000};
     wf_draw draw = rig_draw(&o, 1000);
-    wf_random a;
+    wf_generator a;
     int64_t keys[4];
 
     (void)state;
