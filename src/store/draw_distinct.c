@@ -61,7 +61,7 @@ static double rival_weight(const wf_draw *draw, uint64_t i)
  * as the rate; the order in which they come is that of drawing without
  * replacement (Efraimidis and Spirakis, 2006). As logarithms, so that no weight
  * is too small. */
-static uint64_t rivals_fill(const wf_draw *draw, wf_random *random,
+static uint64_t rivals_fill(const wf_draw *draw, wf_generator *random,
                             const wf_keymap *seen, rival *rivals)
 {
     uint64_t n = 0;
@@ -79,7 +79,7 @@ static uint64_t rivals_fill(const wf_draw *draw, wf_random *random,
     return n;
 }
 
-static weft_status distinct_rest(const wf_draw *draw, wf_random *random,
+static weft_status distinct_rest(const wf_draw *draw, wf_generator *random,
                                  const wf_keymap *seen, uint64_t got,
                                  uint64_t n, int64_t *out)
 {
@@ -102,7 +102,7 @@ static weft_status distinct_rest(const wf_draw *draw, wf_random *random,
     return WEFT_OK;
 }
 
-static weft_status distinct_by_rejection(const wf_draw *draw, wf_random *random,
+static weft_status distinct_by_rejection(const wf_draw *draw, wf_generator *random,
                                          wf_keymap *seen, uint64_t n,
                                          int64_t *out)
 {
@@ -124,7 +124,7 @@ static weft_status distinct_by_rejection(const wf_draw *draw, wf_random *random,
     return got == n ? WEFT_OK : distinct_rest(draw, random, seen, got, n, out);
 }
 
-static weft_status distinct_given(const wf_draw *draw, wf_random *random,
+static weft_status distinct_given(const wf_draw *draw, wf_generator *random,
                                   wf_keymap *seen, uint64_t n, int64_t *out)
 {
     for (uint64_t got = 0; got < n; got++) {
@@ -149,7 +149,7 @@ static weft_status distinct_given(const wf_draw *draw, wf_random *random,
 }
 
 /* More than half of all keys: the first n of a shuffle of all. */
-static weft_status distinct_by_shuffle(const wf_draw *draw, wf_random *random,
+static weft_status distinct_by_shuffle(const wf_draw *draw, wf_generator *random,
                                        uint64_t n, int64_t *out)
 {
     int64_t *all = NULL;
@@ -174,7 +174,7 @@ static weft_status distinct_by_shuffle(const wf_draw *draw, wf_random *random,
     return WEFT_OK;
 }
 
-weft_status wf_draw_distinct(const wf_draw *draw, wf_random *random, uint64_t n,
+weft_status wf_draw_distinct(const wf_draw *draw, wf_generator *random, uint64_t n,
                              int64_t *out)
 {
     wf_keymap seen;

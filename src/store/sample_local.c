@@ -67,7 +67,7 @@ static bool search_around(const search *s, int64_t key, int64_t *out)
            (key > first && search_range(s, first, key - 1, out));
 }
 
-static weft_status local_key(search *s, int64_t id, wf_random *random,
+static weft_status local_key(search *s, int64_t id, wf_generator *random,
                              int64_t *out)
 {
     const wf_draw *draw = &s->samples->draw;
