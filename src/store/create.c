@@ -223,6 +223,10 @@ static weft_store *store_alloc(const weft_store_options *options)
         store->options = *options;
         store->uniform = options->lengths == NULL;
         store->optimizes = options->optimizer != NULL;
+        store->optimizer_kind =
+            store->optimizes ? 1 + (uint64_t)options->optimizer->kind : 0;
+        store->lengths_sum =
+            checksum(options->lengths, options->keys * sizeof(int64_t));
         /* The caller's memory. */
         store->options.lengths = NULL;
         store->options.optimizer = NULL;
@@ -237,6 +241,7 @@ static weft_store *store_alloc(const weft_store_options *options)
 static void store_free(weft_store *store)
 {
     wf_hosts_close(store);
+    wf_trace_close(store);
     wf_sampler_destroy(store->sampler);
     weft_comm_destroy(store->alone);
     wf_slots_destroy(store->slots);
@@ -321,7 +326,8 @@ static weft_status build_slots(weft_store *store,
     weft_status st = wf_slots_create(store->host, &s, &store->slots);
 
     if (st == WEFT_OK && options->hashed) {
-        st = wf_hash_create(store->host, options->max_keys, &store->hash);
+        st = wf_hash_create(store->host, options->keys, options->max_keys,
+                            &store->hash);
     }
     return st;
 }

@@ -102,9 +102,9 @@ static weft_status distinct_rest(const wf_draw *draw, wf_generator *random,
     return WEFT_OK;
 }
 
-static weft_status distinct_by_rejection(const wf_draw *draw, wf_generator *random,
-                                         wf_keymap *seen, uint64_t n,
-                                         int64_t *out)
+static weft_status distinct_by_rejection(const wf_draw *draw,
+                                         wf_generator *random, wf_keymap *seen,
+                                         uint64_t n, int64_t *out)
 {
     uint64_t wasted = 0;
     uint64_t got = 0;
@@ -149,8 +149,9 @@ static weft_status distinct_given(const wf_draw *draw, wf_generator *random,
 }
 
 /* More than half of all keys: the first n of a shuffle of all. */
-static weft_status distinct_by_shuffle(const wf_draw *draw, wf_generator *random,
-                                       uint64_t n, int64_t *out)
+static weft_status distinct_by_shuffle(const wf_draw *draw,
+                                       wf_generator *random, uint64_t n,
+                                       int64_t *out)
 {
     int64_t *all = NULL;
 
@@ -174,8 +175,8 @@ static weft_status distinct_by_shuffle(const wf_draw *draw, wf_generator *random
     return WEFT_OK;
 }
 
-weft_status wf_draw_distinct(const wf_draw *draw, wf_generator *random, uint64_t n,
-                             int64_t *out)
+weft_status wf_draw_distinct(const wf_draw *draw, wf_generator *random,
+                             uint64_t n, int64_t *out)
 {
     wf_keymap seen;
     weft_status st = wf_draw_check_distinct(draw, n);

@@ -31,19 +31,20 @@ static weft_status array_create(weft_comm *host, uint64_t n, weft_dtype type,
     return weft_region_create(host, 1, shape, type, NULL, out);
 }
 
-weft_status wf_hash_create(weft_comm *host, uint64_t keys, wf_hash **out)
+weft_status wf_hash_create(weft_comm *host, uint64_t keys, uint64_t max_keys,
+                           wf_hash **out)
 {
     wf_hash *hash = wf_zalloc(sizeof(*hash));
     uint64_t entries = 16;
     weft_status st;
 
-    while (entries < 2 * keys) {
+    while (entries < 2 * max_keys) {
         entries *= 2;
     }
     if (hash == NULL) {
         return wf_fail_nomem("hashed keys of a store");
     }
-    st = array_create(host, keys + 1, WEFT_I64, &hash->key_region);
+    st = array_create(host, max_keys + 1, WEFT_I64, &hash->key_region);
     if (st == WEFT_OK) {
         st = array_create(host, entries, WEFT_I32, &hash->entry_region);
     }
@@ -58,6 +59,11 @@ weft_status wf_hash_create(weft_comm *host, uint64_t keys, wf_hash **out)
     hash->entry = weft_region_base(hash->entry_region);
     *out = hash;
     return WEFT_OK;
+}
+
+void wf_hash_limit(wf_hash *hash, uint64_t keys)
+{
+    hash->keys = keys;
 }
 
 void wf_hash_destroy(wf_hash *hash)

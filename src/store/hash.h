@@ -16,8 +16,11 @@
 
 typedef struct wf_hash wf_hash;
 
-/* Collective over the ranks of a host. There is room for `keys`. */
-weft_status wf_hash_create(weft_comm *host, uint64_t keys, wf_hash **out);
+/* Collective over the ranks of a host. There is room for `max_keys`, and at
+ * most `keys` of it are used until wf_hash_limit says another number. */
+weft_status wf_hash_create(weft_comm *host, uint64_t keys, uint64_t max_keys,
+                           wf_hash **out);
+void wf_hash_limit(wf_hash *hash, uint64_t keys);
 /* Takes NULL. */
 void wf_hash_destroy(wf_hash *hash);
 

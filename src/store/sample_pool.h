@@ -18,7 +18,7 @@
 typedef struct wf_sample_pool {
     pthread_mutex_t lock;
     wf_draw draw; /* a copy */
-    wf_random random;
+    wf_generator random;
     bool distinct; /* no key is in it twice */
     uint64_t size; /* as was asked for */
     uint64_t reuse;

@@ -360,3 +360,16 @@ uint64_t wf_slots_bytes(const wf_slots *slots, uint64_t key)
 {
     return wf_class_of(slots, key)->bytes;
 }
+
+weft_status wf_slots_resize(wf_slots *slots, uint64_t keys)
+{
+    weft_status st = weft_region_resize(slots->part[WF_PART_ROWS], keys);
+
+    if (st == WEFT_OK) {
+        slots->keys = keys;
+        slots->slots = (uint32_t)keys;
+        slots->classes[0].keys = keys;
+        slots->classes[0].slots = (uint32_t)keys;
+    }
+    return st;
+}

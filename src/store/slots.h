@@ -53,6 +53,10 @@ weft_status wf_slots_create(weft_comm *host, const wf_slots_options *options,
 /* Takes NULL. */
 void wf_slots_destroy(wf_slots *slots);
 
+/* Change the number of keys of a direct store, up to max_keys; collective. New
+ * rows are zero. */
+weft_status wf_slots_resize(wf_slots *slots, uint64_t keys);
+
 /* Elements of a key's row, and bytes of it with the optimizer's state. */
 uint64_t wf_slots_length(const wf_slots *slots, uint64_t key);
 uint64_t wf_slots_bytes(const wf_slots *slots, uint64_t key);

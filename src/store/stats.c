@@ -39,8 +39,14 @@ void weft_store_count(weft_store *store, weft_store_stats *out)
 void wf_store_happened(weft_store *store, const struct wf_key_state *k,
                        int what)
 {
-    (void)k;
+    static const char *const name[] = {
+        [WF_MOVED_IN] = "moved in",   [WF_MOVED_OUT] = "moved out",
+        [WF_COPIED_IN] = "copied in", [WF_EXPIRED] = "copy ended",
+        [WF_PARKED] = "parked",       [WF_FORWARDED] = "forwarded",
+        [WF_REFUSED] = "no room",     [WF_LOST] = "difference lost"};
+
     wf_count(&store->counts.happened[what], 1);
+    wf_trace_event(store, k->key, name[what]);
 }
 
 void wf_store_stale(weft_store *store, uint64_t ns)

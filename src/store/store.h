@@ -37,16 +37,21 @@ typedef struct wf_store_counts {
     _Atomic uint64_t stale_ns;
 } wf_store_counts;
 
+typedef struct wf_trace wf_trace;
+
 struct weft_store {
     weft_store_options options; /* those that were given, defaults filled in */
     weft_comm *comm;            /* of all ranks of the store, its own */
     weft_comm *host;            /* of those of this host */
     bool uniform;               /* all rows have options.length elements */
     uint32_t hosts;
-    uint32_t number;        /* of this host */
-    _Atomic uint32_t users; /* the caller, and each worker */
-    _Atomic bool closed;    /* weft_store_destroy was called */
-    bool optimizes;         /* pushes are gradients */
+    uint32_t number;         /* of this host */
+    _Atomic uint32_t users;  /* the caller, and each worker */
+    _Atomic bool closed;     /* weft_store_destroy was called */
+    bool optimizes;          /* pushes are gradients */
+    uint64_t optimizer_kind; /* 1 + it; 0: none */
+    uint64_t lengths_sum;    /* a checksum, where lengths differ; else 0 */
+    wf_trace *trace;         /* under world->drive; NULL: no keys are traced */
     weft_comm *alone; /* of this rank: its requests never break for others */
     wf_slots *slots;
     struct wf_store_hosts *remote; /* NULL: there is one host */
@@ -112,6 +117,10 @@ uint64_t wf_store_length_of(const weft_store *store, const weft_ids *keys);
 weft_status wf_store_check_length(const weft_store *store, const char *who,
                                   const weft_ids *keys,
                                   const weft_pairs *pairs);
+
+/* Write down what happened to a key, if it is traced; under world->drive. */
+void wf_trace_event(const weft_store *store, uint64_t key, const char *what);
+void wf_trace_close(weft_store *store);
 
 /* What a server counts. */
 struct wf_key_state;

@@ -58,6 +58,7 @@ static void want(wf_store_hosts *h, uint64_t key)
         return; /* a hint that is not taken */
     }
     if (a->intents++ == 0) {
+        wf_trace_event(h->store, key, "intent begins");
         wf_serve_intent(h, key, true);
     }
     wf_serve_tick(h, key, false);
@@ -68,6 +69,7 @@ static void unwant(wf_store_hosts *h, uint64_t key)
     wf_active *a = wf_actives_find(&h->active, key);
 
     if (a != NULL && a->intents > 0 && --a->intents == 0) {
+        wf_trace_event(h->store, key, "intent ends");
         wf_serve_intent(h, key, false);
         wf_serve_tick(h, key, false);
     }
