@@ -21,22 +21,6 @@
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Where to find the rows of a class, and how to copy them. */
-static wf_pick class_pick(const wf_slots *slots, const wf_class *class)
-{
-    size_t bytes = class->length * slots->element;
-
-    return (wf_pick){
-        .table = class->base,
-        .pitch = class->pitch,
-        .rows = class->slots,
-        .to_pitch = bytes,
-        .bytes = bytes,
-        .ahead = wf_rows_ahead(bytes + WF_WORD_BYTES),
-        .asked = wf_rows_asked(bytes) + WF_WORD_BYTES,
-    };
-}
-
 /* Read a row under its lock, without changing it: any writer of this rank may
  * be named as its holder, since nothing has to be put back. */
 static weft_status read_locked(wf_slots *slots, const wf_place *place, char *to)
@@ -54,16 +38,16 @@ static weft_status read_locked(wf_slots *slots, const wf_place *place, char *to)
 /* Read a row that was being written. */
 static weft_status read_again(wf_slots *slots, const wf_place *place, char *to)
 {
-    wf_pick pick = class_pick(slots, place->class);
+    wf_pick pick = place->class->pick;
     int32_t id = (int32_t)(place->slot - place->class->first);
-    wf_read_fn *read = slots->kernels->read_i32[wf_row_class(pick.bytes)];
     weft_status st = WEFT_OK;
 
     pick.ids = &id;
     pick.to = to;
     for (unsigned i = 0; i < TRIES; i++) {
         st = wf_place_await(slots, place);
-        if (st != WEFT_OK || read(&pick, WF_WORD_WRITER, 0, 1) == 1) {
+        if (st != WEFT_OK ||
+            place->class->read_i32(&pick, WF_WORD_WRITER, 0, 1) == 1) {
             return st;
         }
     }
@@ -72,11 +56,10 @@ static weft_status read_again(wf_slots *slots, const wf_place *place, char *to)
 
 static weft_status pull_direct(wf_slots *slots, wf_batch *batch)
 {
-    wf_pick pick = class_pick(slots, &slots->classes[0]);
-    unsigned class = wf_row_class(pick.bytes);
-    wf_read_fn *read = batch->keys.type == WEFT_I64
-                           ? slots->kernels->read_i64[class]
-                           : slots->kernels->read_i32[class];
+    const wf_class *class = &slots->classes[0];
+    wf_pick pick = class->pick;
+    wf_read_fn *read =
+        batch->keys.type == WEFT_I64 ? class->read_i64 : class->read_i32;
     uint64_t n = batch->keys.n;
     weft_status st = WEFT_OK;
 
@@ -102,42 +85,48 @@ static weft_status pull_direct(wf_slots *slots, wf_batch *batch)
 /* A run of keys of one length. */
 typedef struct read_block {
     const wf_class *class;
+    uint32_t n;
     uint64_t key[BLOCK];
     int32_t id[BLOCK]; /* slot of the class; -1: not here */
     uint64_t word[BLOCK];
-    uint32_t n;
 } read_block;
 
-/* The keys from `at` on that have one length. */
+/* The keys from `at` on that have one length. Those a block further on will be
+ * looked up next. */
 static void block_fill(const wf_slots *slots, const weft_ids *keys, uint64_t at,
                        read_block *b)
 {
     b->n = 0;
-    b->class = wf_class_of(slots, (uint64_t)wf_id_at(keys, at));
+    if (at < keys->n) {
+        b->class = wf_class_of(slots, (uint64_t)wf_id_at(keys, at));
+    }
     for (uint64_t i = at; i < keys->n && b->n < BLOCK; i++) {
         uint64_t key = (uint64_t)wf_id_at(keys, i);
 
         if (slots->class_of != NULL && wf_class_of(slots, key) != b->class) {
             break;
         }
-        __builtin_prefetch(&slots->directory[key]);
+        if (i + BLOCK < keys->n) {
+            __builtin_prefetch(&slots->directory[wf_id_at(keys, i + BLOCK)]);
+        }
         b->key[b->n++] = key;
     }
 }
 
+/* Look the keys up, and ask for their rows. */
 static void block_find(const wf_slots *slots, read_block *b)
 {
     for (uint32_t i = 0; i < b->n; i++) {
         uint32_t word = wf_directory_get(slots, b->key[i]);
         uint32_t slot = word & ~WF_KEY_HERE;
-        const char *at;
 
         b->id[i] = -1;
         if ((word & WF_KEY_HERE) != 0) {
+            const char *at = wf_slot_at(b->class, slot);
+
             b->id[i] = (int32_t)(slot - b->class->first);
-            at = wf_slot_at(b->class, slot);
-            __builtin_prefetch(at);
-            __builtin_prefetch(at + LINE);
+            __builtin_prefetch(at, 0, 2);
+            __builtin_prefetch(at + wf_least(b->class->pitch, LINE), 0, 2);
         }
     }
 }
@@ -228,29 +217,44 @@ static weft_status block_check(wf_slots *slots, wf_batch *batch, uint64_t at,
     return WEFT_OK;
 }
 
+static weft_status block_read(wf_slots *slots, wf_batch *batch, uint64_t at,
+                              read_block *b, char *to)
+{
+    wf_pick pick = b->class->pick;
+
+    block_look(slots, b);
+    pick.ids = b->id;
+    pick.to = to;
+    for (uint64_t i = 0; i < b->n; i++) {
+        i = b->class->read_i32(&pick, WF_WORD_WRITER, i, b->n);
+    }
+    atomic_thread_fence(memory_order_acquire);
+    return block_check(slots, batch, at, b, to, pick.bytes);
+}
+
+/* While one block is read, the rows of the next one are on their way. */
 static weft_status pull_found(wf_slots *slots, wf_batch *batch)
 {
+    const weft_ids *keys = &batch->keys;
     char *to = batch->values;
     weft_status st = WEFT_OK;
-    read_block b;
+    read_block two[2];
+    uint64_t at = 0;
 
-    for (uint64_t at = 0; st == WEFT_OK && at < batch->keys.n; at += b.n) {
-        wf_pick pick;
-        wf_read_fn *read;
+    for (uint64_t i = 0; i < keys->n && i < BLOCK; i++) {
+        __builtin_prefetch(&slots->directory[wf_id_at(keys, i)]);
+    }
+    block_fill(slots, keys, 0, &two[0]);
+    block_find(slots, &two[0]);
+    for (unsigned turn = 0; st == WEFT_OK && at < keys->n; turn ^= 1) {
+        read_block *now = &two[turn];
+        read_block *next = &two[turn ^ 1];
 
-        block_fill(slots, &batch->keys, at, &b);
-        block_find(slots, &b);
-        block_look(slots, &b);
-        pick = class_pick(slots, b.class);
-        pick.ids = b.id;
-        pick.to = to;
-        read = slots->kernels->read_i32[wf_row_class(pick.bytes)];
-        for (uint64_t i = 0; i < b.n; i++) {
-            i = read(&pick, WF_WORD_WRITER, i, b.n);
-        }
-        atomic_thread_fence(memory_order_acquire);
-        st = block_check(slots, batch, at, &b, to, pick.bytes);
-        to += b.n * pick.bytes;
+        block_fill(slots, keys, at + now->n, next);
+        block_find(slots, next);
+        st = block_read(slots, batch, at, now, to);
+        at += now->n;
+        to += now->n * now->class->pick.bytes;
     }
     return st;
 }

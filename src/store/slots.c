@@ -214,6 +214,25 @@ static void *part_base(const wf_slots *slots, int part)
                                      : weft_region_base(slots->part[part]);
 }
 
+static void class_find_rows(const wf_slots *slots, wf_class *class, char *rows)
+{
+    size_t bytes = class->length * slots->element;
+    unsigned size = wf_row_class(bytes);
+
+    class->base = rows + class->begin;
+    class->pick = (wf_pick){
+        .table = class->base,
+        .pitch = class->pitch,
+        .rows = class->slots,
+        .to_pitch = bytes,
+        .bytes = bytes,
+        .ahead = wf_rows_ahead(bytes + WF_WORD_BYTES),
+        .asked = wf_rows_asked(bytes) + WF_WORD_BYTES,
+    };
+    class->read_i32 = slots->kernels->read_i32[size];
+    class->read_i64 = slots->kernels->read_i64[size];
+}
+
 static void parts_find(wf_slots *slots)
 {
     char *rows = part_base(slots, WF_PART_ROWS);
@@ -227,7 +246,7 @@ static void parts_find(wf_slots *slots)
     slots->dirty = part_base(slots, WF_PART_DIRTY);
     slots->class_of = part_base(slots, WF_PART_CLASSES);
     for (uint32_t i = 0; i < slots->count; i++) {
-        slots->classes[i].base = rows + slots->classes[i].begin;
+        class_find_rows(slots, &slots->classes[i], rows);
     }
 }
 

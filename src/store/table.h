@@ -46,6 +46,10 @@ typedef struct wf_class {
     uint64_t begin; /* of its slots among all, in bytes */
     char *base;
     uint64_t state[WEFT_UPDATE_STATES]; /* offset in a row; 0: none */
+    /* How its rows are read, by slots or keys, but for `ids` and `to`. */
+    wf_pick pick;
+    wf_read_fn *read_i32;
+    wf_read_fn *read_i64;
 } wf_class;
 
 /* Slots of a class that nobody uses, see directory.c. Numbers count from the
