@@ -38,46 +38,50 @@ static weft_status read_locked(wf_slots *slots, const wf_place *place, char *to)
 /* Read a row that was being written. */
 static weft_status read_again(wf_slots *slots, const wf_place *place, char *to)
 {
-    wf_pick pick = place->class->pick;
-    int32_t id = (int32_t)(place->slot - place->class->first);
+    const wf_class *class = place->class;
+    int32_t id = (int32_t)(place->slot - class->first);
     weft_status st = WEFT_OK;
 
-    pick.ids = &id;
-    pick.to = to;
     for (unsigned i = 0; i < TRIES; i++) {
         st = wf_place_await(slots, place);
         if (st != WEFT_OK ||
-            place->class->read_i32(&pick, WF_WORD_WRITER, 0, 1) == 1) {
+            class->read_i32(&class->pick, &id, to, WF_WORD_WRITER, 0, 1) == 1) {
             return st;
         }
     }
     return read_locked(slots, place, to);
 }
 
-static weft_status pull_direct(wf_slots *slots, wf_batch *batch)
+/* The key at position `at` was being written: read it again, and go on. */
+__attribute__((noinline)) static weft_status
+pull_rest(wf_slots *slots, wf_batch *batch, wf_read_fn *read, uint64_t at)
 {
     const wf_class *class = &slots->classes[0];
-    wf_pick pick = class->pick;
-    wf_read_fn *read =
-        batch->keys.type == WEFT_I64 ? class->read_i64 : class->read_i32;
     uint64_t n = batch->keys.n;
     weft_status st = WEFT_OK;
 
-    pick.ids = batch->keys.at;
-    pick.to = batch->values;
-    for (uint64_t at = 0; st == WEFT_OK; at++) {
-        wf_place place;
-        uint64_t key;
+    while (st == WEFT_OK && at < n) {
+        uint64_t key = (uint64_t)wf_id_at(&batch->keys, at);
+        wf_place place = wf_place_of(slots, key, (uint32_t)key);
 
-        at = read(&pick, WF_WORD_WRITER, at, n);
-        if (at >= n) {
-            break;
-        }
-        key = (uint64_t)wf_id_at(&batch->keys, at);
-        place = wf_place_of(slots, key, (uint32_t)key);
-        st = read_again(slots, &place, batch->values + at * pick.to_pitch);
+        st = read_again(slots, &place, batch->values + at * class->pick.bytes);
+        at = read(&class->pick, batch->keys.at, batch->values, WF_WORD_WRITER,
+                  at + 1, n);
     }
     return st;
+}
+
+static inline weft_status pull_direct(wf_slots *slots, wf_batch *batch)
+{
+    const wf_class *class = &slots->classes[0];
+    wf_read_fn *read =
+        batch->keys.type == WEFT_I64 ? class->read_i64 : class->read_i32;
+    uint64_t at = read(&class->pick, batch->keys.at, batch->values,
+                       WF_WORD_WRITER, 0, batch->keys.n);
+
+    return __builtin_expect(at < batch->keys.n, 0)
+               ? pull_rest(slots, batch, read, at)
+               : WEFT_OK;
 }
 
 /* --- reading by the directory --------------------------------------------- */
@@ -220,16 +224,14 @@ static weft_status block_check(wf_slots *slots, wf_batch *batch, uint64_t at,
 static weft_status block_read(wf_slots *slots, wf_batch *batch, uint64_t at,
                               read_block *b, char *to)
 {
-    wf_pick pick = b->class->pick;
+    const wf_pick *pick = &b->class->pick;
 
     block_look(slots, b);
-    pick.ids = b->id;
-    pick.to = to;
     for (uint64_t i = 0; i < b->n; i++) {
-        i = b->class->read_i32(&pick, WF_WORD_WRITER, i, b->n);
+        i = b->class->read_i32(pick, b->id, to, WF_WORD_WRITER, i, b->n);
     }
     atomic_thread_fence(memory_order_acquire);
-    return block_check(slots, batch, at, b, to, pick.bytes);
+    return block_check(slots, batch, at, b, to, pick->bytes);
 }
 
 /* While one block is read, the rows of the next one are on their way. */

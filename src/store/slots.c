@@ -224,7 +224,6 @@ static void class_find_rows(const wf_slots *slots, wf_class *class, char *rows)
         .table = class->base,
         .pitch = class->pitch,
         .rows = class->slots,
-        .to_pitch = bytes,
         .bytes = bytes,
         .ahead = wf_rows_ahead(bytes + WF_WORD_BYTES),
         .asked = wf_rows_asked(bytes) + WF_WORD_BYTES,

@@ -46,7 +46,7 @@ typedef struct wf_class {
     uint64_t begin; /* of its slots among all, in bytes */
     char *base;
     uint64_t state[WEFT_UPDATE_STATES]; /* offset in a row; 0: none */
-    /* How its rows are read, by slots or keys, but for `ids` and `to`. */
+    /* How its rows are read. */
     wf_pick pick;
     wf_read_fn *read_i32;
     wf_read_fn *read_i64;

@@ -233,14 +233,19 @@ WF_INLINE void copy_unstable(char *to, const char *from, size_t bytes)
 }
 #endif
 
-WF_INLINE uint64_t read_rows(const wf_pick *given, uint64_t busy, uint64_t at,
-                             uint64_t end, size_t bytes, bool wide)
+WF_INLINE uint64_t read_rows(const wf_pick *given, const void *ids, char *dense,
+                             uint64_t busy, uint64_t at, uint64_t end,
+                             size_t bytes, bool wide)
 {
-    wf_pick pick = *given;
+    wf_pick pick = {.table = given->table,
+                    .pitch = given->pitch,
+                    .rows = given->rows,
+                    .ids = ids,
+                    .ahead = given->ahead};
     size_t whole = bytes + sizeof(uint64_t);
-    size_t asked = whole <= 3 * LINE ? whole : pick.asked;
+    size_t asked = whole <= 3 * LINE ? whole : given->asked;
 
-    for (uint64_t i = at; i < end && i < at + pick.ahead; i++) {
+    for (uint64_t i = at + 1; i < end && i < at + pick.ahead; i++) {
         ask((const char *)row_of(&pick, id_of(&pick, wide, i)), asked, false);
     }
     for (uint64_t i = at; i < end; i++) {
@@ -261,7 +266,7 @@ WF_INLINE uint64_t read_rows(const wf_pick *given, uint64_t busy, uint64_t at,
         if ((seen & busy) != 0) {
             return i;
         }
-        copy_unstable(pick.to + i * pick.to_pitch, row + sizeof(seen), bytes);
+        copy_unstable(dense + i * bytes, row + sizeof(seen), bytes);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (__atomic_load_n(lock, __ATOMIC_RELAXED) != seen) {
             return i;

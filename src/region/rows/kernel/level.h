@@ -26,13 +26,14 @@
     }
 
 #define READS(kind, name, size, wide)                                          \
-    static uint64_t kind##_##name(const wf_pick *pick, uint64_t busy,          \
-                                  uint64_t at, uint64_t end)                   \
+    static uint64_t kind##_##name(const wf_pick *pick, const void *ids,        \
+                                  char *to, uint64_t busy, uint64_t at,        \
+                                  uint64_t end)                                \
     {                                                                          \
         size_t bytes = pick->bytes;                                            \
                                                                                \
         (void)bytes;                                                           \
-        return read_rows(pick, busy, at, end, size, wide);                     \
+        return read_rows(pick, ids, to, busy, at, end, size, wide);            \
     }
 
 #define COPIES(name, size)                                                     \

@@ -51,12 +51,12 @@ typedef void wf_pick_fn(const wf_pick *pick, uint64_t at, uint64_t end);
 
 /* Rows behind a lock word, which other threads and processes change at any
  * time: `table` and `pitch` are those of the words, 8 bytes in front of their
- * rows. Copies rows `at` to `end` up to the first one that is being written,
- * whose word has a bit of `busy`, or was meanwhile, whose word has changed; and
- * returns its number, or `end`. What was copied of that row is worth nothing.
- */
-typedef uint64_t wf_read_fn(const wf_pick *pick, uint64_t busy, uint64_t at,
-                            uint64_t end);
+ * rows. Copies the rows of `ids` to `to`, instead of those that `pick` names,
+ * from `at` to `end`, up to the first one that is being written, whose word has
+ * a bit of `busy`, or was meanwhile, whose word has changed; and returns its
+ * number, or `end`. What was copied of that row is worth nothing. */
+typedef uint64_t wf_read_fn(const wf_pick *pick, const void *ids, char *to,
+                            uint64_t busy, uint64_t at, uint64_t end);
 
 /* Copies that are compiled for one size: 1 << class bytes. */
 enum { WF_ROW_SIZES = 10, WF_ROW_ANY = WF_ROW_SIZES, WF_ROW_CLASSES };
