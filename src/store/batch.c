@@ -289,7 +289,7 @@ static void row_step(wf_write *write, const wf_class *class, char *row,
             state[i] = row + class->state[i];
         }
     }
-    wf_stepper_run(&write->stepper, row, state,
+    wf_stepper_run(write->stepper, row, state,
                    (const float *)(const void *)values, class->length);
 }
 
@@ -444,11 +444,11 @@ weft_status wf_slots_write_all(wf_slots *slots, wf_batch *batch,
                                wf_write *write)
 {
     const char *values = batch->values;
-    size_t ahead = wf_rows_ahead(slots->classes[0].pitch);
+    size_t ahead = slots->classes[0].pick.ahead;
     uint64_t n = batch->keys.n;
     weft_status st = WEFT_OK;
 
-    for (uint64_t i = 0; i < n && i < ahead; i++) {
+    for (uint64_t i = 1; i < n && i < ahead; i++) {
         ask_key(slots, (uint64_t)wf_id_at(&batch->keys, i));
     }
     for (uint64_t i = 0; st == WEFT_OK && i < n; i++) {

@@ -92,16 +92,23 @@ static void class_lay(const wf_slots *slots, wf_class *class)
     class->pitch = wf_round_up(WF_WORD_BYTES + class->bytes, WF_WORD_BYTES);
 }
 
+/* Slots for so many keys of a class. */
+static uint64_t slots_for(const wf_slots *slots, const wf_class *class,
+                          uint64_t keys)
+{
+    return slots->direct ? keys
+                         : slots->room(slots->room_ctx, class->length, keys);
+}
+
 /* Slots of each class, one class after the other. */
-static weft_status classes_lay(wf_slots *slots, const wf_slots_options *o)
+static weft_status classes_lay(wf_slots *slots)
 {
     uint64_t total = 0;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < slots->count; i++) {
         wf_class *class = &slots->classes[i];
-        uint64_t n = o->direct ? class->keys
-                               : o->room(o->ctx, class->length, class->keys);
+        uint64_t n = slots_for(slots, class, class->keys);
 
         class_lay(slots, class);
         if (n > SLOTS_MAX - total) {
@@ -133,45 +140,56 @@ static uint64_t bytes_most(const wf_slots *slots)
     return most;
 }
 
+/* Rows of a part that has slots for `keys` keys, of one length each. */
+static uint64_t part_rows(const wf_slots *slots, int part, uint64_t keys,
+                          uint64_t n)
+{
+    switch (part) {
+    case WF_PART_SHARED:
+        return 1;
+    case WF_PART_UNDO:
+        return (uint64_t)slots->ranks * WF_WRITERS;
+    case WF_PART_DIRECTORY:
+    case WF_PART_CLASSES:
+        return keys;
+    case WF_PART_DIRTY:
+        return (n + 63) / 64;
+    default: /* WF_PART_ROWS, WF_PART_KEYS */
+        return n;
+    }
+}
+
+static uint64_t part_pitch(const wf_slots *slots, int part)
+{
+    switch (part) {
+    case WF_PART_ROWS:
+        return slots->classes[0].pitch;
+    case WF_PART_SHARED:
+        return wf_shared_bytes(slots);
+    case WF_PART_UNDO:
+        return slots->undo_pitch;
+    case WF_PART_DIRTY:
+        return sizeof(uint64_t);
+    default:
+        return sizeof(uint32_t);
+    }
+}
+
 /* Rows of bytes for each part. `max`: what resizing may reach. */
 static void part_shape(const wf_slots *slots, int part, uint64_t shape[2],
                        uint64_t *max)
 {
     const wf_class *last = &slots->classes[slots->count - 1];
-    bool one = slots->count == 1;
 
-    shape[1] = sizeof(uint32_t);
+    shape[0] = part_rows(slots, part, slots->keys, slots->slots);
+    shape[1] = part_pitch(slots, part);
     *max = 0;
-    switch (part) {
-    case WF_PART_ROWS:
-        shape[0] =
-            one ? last->slots
-                : (last->begin + last->slots * last->pitch) / WF_WORD_BYTES;
-        shape[1] = one ? last->pitch : WF_WORD_BYTES;
-        *max = slots->direct ? slots->max_keys : 0;
-        break;
-    case WF_PART_SHARED:
-        shape[0] = 1;
-        shape[1] = wf_shared_bytes(slots);
-        break;
-    case WF_PART_UNDO:
-        shape[0] = (uint64_t)slots->ranks * WF_WRITERS;
-        shape[1] = slots->undo_pitch;
-        break;
-    case WF_PART_DIRECTORY:
-        shape[0] = slots->keys;
-        *max = slots->max_keys;
-        break;
-    case WF_PART_KEYS:
-        shape[0] = slots->slots;
-        break;
-    case WF_PART_DIRTY:
-        shape[0] = ((uint64_t)slots->slots + 63) / 64;
-        shape[1] = sizeof(uint64_t);
-        break;
-    default: /* WF_PART_CLASSES */
-        shape[0] = slots->keys;
-        break;
+    if (slots->count > 1 && part == WF_PART_ROWS) {
+        shape[0] = (last->begin + last->slots * last->pitch) / WF_WORD_BYTES;
+        shape[1] = WF_WORD_BYTES;
+    } else if (slots->count == 1) {
+        *max = part_rows(slots, part, slots->max_keys,
+                         slots_for(slots, last, slots->max_keys));
     }
 }
 
@@ -249,6 +267,16 @@ static void parts_find(wf_slots *slots)
     }
 }
 
+/* Rows that were saved before are not put back. */
+static void undo_clear(wf_slots *slots)
+{
+    for (uint32_t i = 0; i < WF_WRITERS; i++) {
+        wf_undo *undo = wf_undo_of(slots, wf_writer_bits(slots, i));
+
+        atomic_store(&undo->token, UINT64_MAX);
+    }
+}
+
 /* What the first rank writes for all. */
 static weft_status parts_fill(wf_slots *slots, const wf_slots_options *o)
 {
@@ -305,6 +333,8 @@ static weft_status prepare(wf_slots *slots, weft_comm *host,
     slots->keys = o->keys;
     slots->max_keys = o->max_keys > o->keys ? o->max_keys : o->keys;
     slots->direct = o->direct;
+    slots->room = o->room;
+    slots->room_ctx = o->ctx;
     slots->timeout_ns = o->timeout > 0 ? (uint64_t)(o->timeout * 1e9)
                                        : atomic_load(&host->timeout_ns);
     slots->kernels = wf_row_kernels_of(wf_cpu_level_used());
@@ -321,7 +351,7 @@ static weft_status prepare(wf_slots *slots, weft_comm *host,
         st = classes_find(slots, o);
     }
     if (st == WEFT_OK) {
-        st = classes_lay(slots, o);
+        st = classes_lay(slots);
     }
     if (st == WEFT_OK) {
         slots->undo_pitch =
@@ -344,6 +374,7 @@ weft_status wf_slots_create(weft_comm *host, const wf_slots_options *options,
     st = parts_make(slots, host, prepare(slots, host, options));
     if (st == WEFT_OK) {
         parts_find(slots);
+        undo_clear(slots);
         st = slots->rank == 0 ? parts_fill(slots, options) : WEFT_OK;
         /* Nobody uses what the first rank has not filled in. */
         st = wf_region_verdict(slots->part[WF_PART_ROWS], NULL, st,
@@ -369,6 +400,65 @@ void wf_slots_destroy(wf_slots *slots)
     wf_free(slots);
 }
 
+weft_status wf_slots_here(const wf_slots *slots)
+{
+    const weft_region *rows = slots->part[WF_PART_ROWS];
+
+    if (atomic_load_explicit(&slots->world->host->orphan,
+                             memory_order_relaxed)) {
+        return wf_fail(WEFT_ERR_CLOSED,
+                       "this process was forked after the store was made: only "
+                       "its parent can use it");
+    }
+    if (atomic_load_explicit(&rows->own->state, memory_order_relaxed) !=
+        WF_BOARD_HERE) {
+        return wf_fail(WEFT_ERR_CLOSED,
+                       "the world that the store belongs to was destroyed");
+    }
+    return WEFT_OK;
+}
+
+/* --- another number of keys ----------------------------------------------- */
+
+/* Bigger parts do no harm if others cannot be had: nobody looks there. */
+static weft_status parts_resize(wf_slots *slots, uint64_t keys, uint64_t n)
+{
+    static const int parts[] = {WF_PART_ROWS, WF_PART_DIRECTORY, WF_PART_KEYS,
+                                WF_PART_DIRTY};
+    weft_status st = WEFT_OK;
+
+    for (int i = 0; st == WEFT_OK && i < (slots->direct ? 1 : 4); i++) {
+        st = weft_region_resize(slots->part[parts[i]],
+                                part_rows(slots, parts[i], keys, n));
+    }
+    return st;
+}
+
+weft_status wf_slots_resize(wf_slots *slots, uint64_t keys)
+{
+    wf_class *class = &slots->classes[0];
+    uint64_t n;
+    weft_status st;
+
+    if (slots->count > 1 || keys > slots->max_keys) {
+        return wf_fail(
+            WEFT_ERR_INVALID,
+            slots->count > 1 ? "rows that differ in length cannot be resized"
+                             : "%llu keys are more than max_keys, %llu",
+            (unsigned long long)keys, (unsigned long long)slots->max_keys);
+    }
+    n = slots_for(slots, class, keys);
+    n = slots->direct || n > class->slots ? n : class->slots;
+    st = parts_resize(slots, keys, n);
+    if (st == WEFT_OK) {
+        slots->keys = class->keys = keys;
+        slots->slots = class->slots = (uint32_t)n;
+        class->pick.rows = n;
+        undo_clear(slots);
+    }
+    return st;
+}
+
 uint64_t wf_slots_length(const wf_slots *slots, uint64_t key)
 {
     return wf_class_of(slots, key)->length;
@@ -377,17 +467,4 @@ uint64_t wf_slots_length(const wf_slots *slots, uint64_t key)
 uint64_t wf_slots_bytes(const wf_slots *slots, uint64_t key)
 {
     return wf_class_of(slots, key)->bytes;
-}
-
-weft_status wf_slots_resize(wf_slots *slots, uint64_t keys)
-{
-    weft_status st = weft_region_resize(slots->part[WF_PART_ROWS], keys);
-
-    if (st == WEFT_OK) {
-        slots->keys = keys;
-        slots->slots = (uint32_t)keys;
-        slots->classes[0].keys = keys;
-        slots->classes[0].slots = (uint32_t)keys;
-    }
-    return st;
 }

@@ -53,8 +53,13 @@ weft_status wf_slots_create(weft_comm *host, const wf_slots_options *options,
 /* Takes NULL. */
 void wf_slots_destroy(wf_slots *slots);
 
-/* Change the number of keys of a direct store, up to max_keys; collective. New
- * rows are zero. */
+/* WEFT_ERR_CLOSED after weft_world_destroy and in forked children. What else is
+ * here does not look, and must not be called then, but for destroying. */
+weft_status wf_slots_here(const wf_slots *slots);
+
+/* Change the number of keys up to max_keys, if all have one length. Collective,
+ * and no rank may be in another call. New rows are zero, and new keys have zero
+ * in the directory; those that go must have given their slots back. */
 weft_status wf_slots_resize(wf_slots *slots, uint64_t keys);
 
 /* Elements of a key's row, and bytes of it with the optimizer's state. */

@@ -115,10 +115,11 @@ static weft_status group_step(wf_slots *slots, const wf_batch *batch,
                               const wf_class *class, uint32_t writer,
                               bool *absent)
 {
+    wf_stepper stepper = slots->stepper;
     wf_write write = {.op = WF_WRITE_STEP,
                       .writer = writer,
                       .element = sizeof(float),
-                      .stepper = slots->stepper};
+                      .stepper = &stepper};
     step_group g = {.n = batch->keys.n, .length = class->length};
     weft_status st = group_alloc(&g, slots->element);
     uint64_t n = 0;

@@ -94,6 +94,8 @@ struct wf_slots {
     bool optimizes;
     wf_stepper stepper;
     uint64_t timeout_ns;
+    uint64_t (*room)(void *ctx, uint64_t length, uint64_t keys);
+    void *room_ctx;
 
     wf_class *classes; /* by length */
     uint32_t count;
@@ -250,8 +252,8 @@ typedef enum wf_write_op {
 typedef struct wf_write {
     wf_write_op op;
     uint32_t writer;
-    size_t element;     /* bytes of one of the values */
-    wf_stepper stepper; /* STEP */
+    size_t element;      /* bytes of one of the values */
+    wf_stepper *stepper; /* STEP */
     /* Out: was it written here, and to a copy? */
     bool here;
     bool copy;
