@@ -289,8 +289,10 @@ static void row_step(wf_write *write, const wf_class *class, char *row,
             state[i] = row + class->state[i];
         }
     }
-    wf_stepper_run(write->stepper, row, state,
-                   (const float *)(const void *)values, class->length);
+    if (class->length > 0) {
+        wf_stepper_run(write->stepper, row, state,
+                       (const float *)(const void *)values, class->length);
+    }
 }
 
 /* The row is locked and saved. */
