@@ -25,11 +25,13 @@ typedef struct row_wait {
     uint32_t nap_ns;
 } row_wait;
 
+/* Its rank in the job. */
 static uint32_t holder_of(const wf_slots *slots, uint64_t word)
 {
     uint32_t writer = (uint32_t)((word & WF_WORD_WRITER) >> 8) - 1;
+    uint32_t rank = writer / WF_WRITERS;
 
-    return slots->member[writer / WF_WRITERS];
+    return slots->member[rank < slots->ranks ? rank : 0];
 }
 
 /* Will the holder of this word never write again? One that left the job in good

@@ -9,10 +9,12 @@
 #include <unistd.h>
 #include <weft/coll.h>
 
+#include "base/alloc.h"
 #include "store/table.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_fault.h"
+#include "wt_proc.h"
 
 enum { KEYS = 3, WIDTH = 4096, RANKS = 3, VICTIM = 2, KEY = 1 };
 enum { BEGUN = 100 };
@@ -374,6 +376,46 @@ static void a_stopped_writer_is_named_and_all_goes_on_after_it(void **state)
     run_doomed(stop_body, 1u << VICTIM);
 }
 
+/* --- allocations ---------------------------------------------------------- */
+
+/* The last rank decides when it is over: all take part in each turn. */
+static void alloc_body(weft_world *world)
+{
+    const int64_t lengths[KEYS] = {1, 2, 1};
+    wf_slots_options options = {
+        .type = WEFT_F32, .keys = KEYS, .lengths = lengths, .room = all_keys};
+    unsigned fds;
+
+    wt_meet();
+    fds = wt_count_fds();
+    for (unsigned nth = 1; atomic_load(wt_word(DONE)) == 0; nth++) {
+        bool hit = wt_rank() == wt_ranks() - 1;
+        wf_slots *slots = NULL;
+        weft_status st;
+
+        if (hit) {
+            wf_alloc_fail_nth(nth);
+        }
+        st = wf_slots_create(weft_world_comm(world), &options, &slots);
+        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
+        if (hit && wt_starved_left(nth)) {
+            WT_CHECK(st == WEFT_OK);
+            wt_word_set(DONE, 1);
+        }
+        wf_slots_destroy(slots);
+        wt_meet();
+        WT_CHECK(wt_count_fds() == fds);
+        WT_OK(weft_barrier(weft_world_comm(world)));
+    }
+}
+
+static void a_failed_allocation_on_one_rank_is_told_to_all(void **state)
+{
+    (void)state;
+    wt_run(1, "TIMEOUT=1800s", alloc_body);
+    wt_run(2, "TIMEOUT=1800s", alloc_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -382,6 +424,7 @@ int main(void)
         cmocka_unit_test(a_death_of_the_repairer_is_repaired_too),
         cmocka_unit_test(a_death_at_any_moment_loses_at_most_its_last_push),
         cmocka_unit_test(a_stopped_writer_is_named_and_all_goes_on_after_it),
+        cmocka_unit_test(a_failed_allocation_on_one_rank_is_told_to_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

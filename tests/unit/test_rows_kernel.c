@@ -105,6 +105,62 @@ static void check_picks(const wf_row_kernels *kernels, size_t bytes,
     check_pick(kernels->stream_i32[class], narrow, wide, bytes, shift);
 }
 
+/* Rows behind words; the one that number `stuck` names is being written. */
+static void check_read(wf_read_fn *read, const void *ids, const int64_t *wide,
+                       size_t bytes, size_t shift, int64_t stuck)
+{
+    size_t pitch = (bytes + 15) / 8 * 8;
+    size_t room = ROWS * bytes + 64;
+    wf_pick call = {.table = source,
+                    .pitch = pitch,
+                    .rows = ROWS,
+                    .bytes = bytes,
+                    .ahead = 3,
+                    .asked = wf_rows_asked(bytes)};
+    uint64_t want = ROWS;
+
+    memset(result, 0x5a, room);
+    memset(expected, 0x5a, room);
+    for (size_t i = 0; i < ROWS; i++) {
+        memset(source + i * pitch, (int64_t)i == stuck ? 0xff : 0xf0, 8);
+    }
+    for (size_t i = 1; i < want; i++) {
+        if (wide[i] == stuck) {
+            want = i;
+        } else if (wide[i] >= 0 && wide[i] < ROWS) {
+            memcpy(expected + shift + i * bytes,
+                   source + (size_t)wide[i] * pitch + 8, bytes);
+        }
+    }
+    assert_int_equal(read(&call, ids, result + shift, 0x0f00, 1, ROWS), want);
+    assert_memory_equal(result, expected, room);
+}
+
+static void reads_of_all_levels_stop_where_somebody_writes(void **state)
+{
+    static const int64_t wide[ROWS] = {2, 5,    0, ROWS - 1,  -1, 3,
+                                       3, ROWS, 1, INT32_MIN, 4};
+    int32_t narrow[ROWS];
+
+    (void)state;
+    for (size_t i = 0; i < ROWS; i++) {
+        narrow[i] = (int32_t)wide[i];
+    }
+    wt_fill_bytes(source, ROOM, 1, 1);
+    for (int l = 0; l < levels(); l++) {
+        for (size_t bytes = 0; bytes <= MOST; bytes += bytes < 160 ? 1 : 51) {
+            unsigned class = wf_row_class(bytes);
+
+            for (int64_t stuck = -2; stuck < ROWS; stuck += 3) {
+                check_read(level(l)->read_i64[class], wide, wide, bytes,
+                           bytes % 7, stuck);
+                check_read(level(l)->read_i32[class], narrow, wide, bytes,
+                           bytes % 7, stuck);
+            }
+        }
+    }
+}
+
 static void copies_of_all_levels_write_the_row_and_nothing_else(void **state)
 {
     (void)state;
@@ -236,6 +292,7 @@ static void all_levels_add_to_the_same_bits(void **state)
     char *from = lines(BYTES + 64);
     char *want = lines(BYTES + 64);
     char *got = lines(BYTES + 64);
+    char *alone = lines(BYTES + 64) + 1;
 
     (void)state;
     for (int t = 0; t < WF_DTYPE_COUNT; t++) {
@@ -246,15 +303,19 @@ static void all_levels_add_to_the_same_bits(void **state)
                 fill_numbers(from + 1, (weft_dtype)t, BYTES, n);
                 fill_numbers(got, (weft_dtype)t, BYTES + 48, n + 1);
                 memcpy(want, got, BYTES + 48);
+                memcpy(alone, got, BYTES + 48);
                 level(0)->add[t](want + size, from + 1, n);
                 level(l)->add[t](got + size, from + 1, n);
+                level(l)->sum[t](alone + size, from + 1, n);
                 assert_memory_equal(got, want, BYTES + 48);
+                assert_memory_equal(alone, want, BYTES + 48);
             }
         }
     }
     free(from);
     free(want);
     free(got);
+    free(alone - 1);
 }
 
 static void ids_are_counted_by_what_they_are(void **state)
@@ -290,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(copies_of_all_levels_write_the_row_and_nothing_else),
+        cmocka_unit_test(reads_of_all_levels_stop_where_somebody_writes),
         cmocka_unit_test(sizes_have_their_classes),
         cmocka_unit_test(every_half_survives_f32),
         cmocka_unit_test(halves_are_rounded_alike_on_all_levels),
