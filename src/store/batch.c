@@ -21,12 +21,11 @@
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Read a row under its lock, without changing it: any writer of this rank may
- * be named as its holder, since nothing has to be put back. */
+/* Read a row under its lock, without changing it. */
 static weft_status read_locked(wf_slots *slots, const wf_place *place, char *to)
 {
     uint64_t word = 0;
-    weft_status st = wf_place_lock(slots, place, 0, &word);
+    weft_status st = wf_place_lock(slots, place, WF_WRITER_ANY, &word);
 
     if (st == WEFT_OK) {
         memcpy(to, wf_place_row(place), place->class->length * slots->element);
@@ -176,7 +175,7 @@ static weft_status read_found(wf_slots *slots, uint64_t key, char *to,
             return WEFT_OK;
         }
         place = wf_place_of(slots, key, found & ~WF_KEY_HERE);
-        st = wf_place_lock(slots, &place, 0, word);
+        st = wf_place_lock(slots, &place, WF_WRITER_ANY, word);
         if (st != WEFT_OK) {
             return st;
         }

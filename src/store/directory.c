@@ -45,29 +45,45 @@ uint32_t wf_slots_count(const wf_slots *slots)
 
 /* --- slots ---------------------------------------------------------------- */
 
+/* Make a free slot empty. Whoever still reads the row that was here has to find
+ * another version; whoever still has it locked has to find that its key is gone
+ * first. */
+static weft_status slot_clear(wf_slots *slots, const wf_place *place)
+{
+    uint64_t word = 0;
+    weft_status st = wf_place_lock(slots, place, WF_WRITER_ANY, &word);
+
+    if (st == WEFT_OK) {
+        /* The row changes after the word. */
+        atomic_thread_fence(memory_order_release);
+        memset(wf_place_row(place), 0, place->class->bytes);
+        wf_place_unlock(place, word & ~WF_WORD_FLAGS);
+    }
+    return st;
+}
+
 /* One that dies in here has lost a slot at most, until wf_slots_recover. */
 uint32_t wf_slot_take(wf_slots *slots, uint64_t key)
 {
     const wf_class *class = wf_class_of(slots, key);
     wf_free_slots *list = free_of(slots, class);
-    uint32_t first = atomic_load(&list->given);
+    uint32_t given = atomic_load(&list->given);
     uint32_t fresh = atomic_load(&list->fresh);
-    uint32_t slot;
-    wf_place place;
+    uint32_t slot = class->first + (given != 0 ? given - 1 : fresh);
+    wf_place place = wf_place_of(slots, key, slot);
 
-    if (first != 0) {
-        slot = class->first + first - 1;
-        atomic_store(&list->given, atomic_load(&slots->key_of[slot]));
-    } else if (fresh < class->slots) {
-        slot = class->first + fresh;
-        atomic_store(&list->fresh, fresh + 1);
-    } else {
+    if (given == 0 && fresh == class->slots) {
         return NONE;
     }
-    place = (wf_place){class, wf_slot_at(class, slot), key, slot};
+    if (slot_clear(slots, &place) != WEFT_OK) {
+        return NONE;
+    }
+    if (given != 0) {
+        atomic_store(&list->given, atomic_load(&slots->key_of[slot]));
+    } else {
+        atomic_store(&list->fresh, fresh + 1);
+    }
     atomic_store(&slots->key_of[slot], (uint32_t)key);
-    memset(wf_place_row(&place), 0, class->bytes);
-    atomic_fetch_and(wf_place_word(&place), ~WF_WORD_FLAGS);
     return slot;
 }
 

@@ -243,8 +243,11 @@ void wf_slot_unlock(wf_slots *slots, uint32_t slot, uint32_t writer)
 void wf_slot_unlock_as_it_was(wf_slots *slots, uint32_t slot, uint32_t writer)
 {
     wf_place place = wf_place_at(slots, slot);
+    wf_undo *undo = wf_undo_of(slots, wf_writer_bits(slots, writer));
 
-    (void)writer;
+    /* The version stays, so that the next lock would find its row saved, with
+     * flags that have changed since. */
+    atomic_store_explicit(&undo->token, WF_UNDO_NONE, memory_order_release);
     wf_place_release(&place, atomic_load_explicit(wf_place_word(&place),
                                                   memory_order_relaxed));
 }

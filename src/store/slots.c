@@ -273,7 +273,7 @@ static void undo_clear(wf_slots *slots)
     for (uint32_t i = 0; i < WF_WRITERS; i++) {
         wf_undo *undo = wf_undo_of(slots, wf_writer_bits(slots, i));
 
-        atomic_store(&undo->token, UINT64_MAX);
+        atomic_store(&undo->token, WF_UNDO_NONE);
     }
 }
 

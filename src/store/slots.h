@@ -104,7 +104,8 @@ void wf_directory_put(wf_slots *slots, uint64_t key, uint32_t word);
 void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
                         uint32_t word);
 
-/* A free slot for a row of this key, zeroed; UINT32_MAX if there is none. */
+/* A free slot for a row of this key, zeroed; UINT32_MAX if there is none (or if
+ * a stopped rank, that had come for the row of another key, holds it). */
 uint32_t wf_slot_take(wf_slots *slots, uint64_t key);
 void wf_slot_give(wf_slots *slots, uint64_t key, uint32_t slot);
 /* For a server that takes over from one that died: slots that neither the

@@ -66,6 +66,9 @@ typedef struct wf_slots_shared {
     alignas(64) wf_free_slots free[]; /* of each class */
 } wf_slots_shared;
 
+/* No row has been saved. */
+#define WF_UNDO_NONE UINT64_MAX
+
 /* Where a writer saves rows. It alone writes it. */
 typedef struct wf_undo {
     alignas(64) _Atomic uint64_t token; /* slot << 32 | low half of version */
@@ -153,9 +156,13 @@ static inline wf_place wf_place_of(const wf_slots *slots, uint64_t key,
 static inline wf_place wf_place_at(const wf_slots *slots, uint32_t slot)
 {
     const wf_class *class = slots->classes;
+    uint32_t n = slots->count;
 
-    while (slot - class->first >= class->slots) {
-        class ++;
+    while (n > 1) {
+        uint32_t half = n / 2;
+
+        class += class[half].first <= slot ? half : 0;
+        n -= half;
     }
     return (wf_place){class, wf_slot_at(class, slot), 0, slot};
 }
@@ -188,6 +195,10 @@ static inline uint64_t wf_undo_token(uint32_t slot, uint64_t word)
 {
     return (uint64_t)slot << 32 | (uint32_t)(word / WF_WORD_VERSION);
 }
+
+/* A thread that only reads, or writes to a slot that no key has, may lock as
+ * any writer of its rank: it saves nothing, and nothing is put back. */
+#define WF_WRITER_ANY 0u
 
 /* Wait for a row that somebody writes, and take it; `*word` is the word as the
  * caller has it now. In lock.c. */
