@@ -2,6 +2,7 @@
 #include "args.h"
 
 #include <math.h>
+#include <string.h>
 
 static int args_wrong_count(const wfp_signature *s, Py_ssize_t given)
 {
@@ -138,4 +139,16 @@ int wfp_args_seconds(PyObject *object, const char *name, double *out)
     }
     *out = value;
     return 0;
+}
+
+int wfp_args_type(const char *name, weft_dtype *out)
+{
+#define NAME(word, number, bytes, text, ...)                                   \
+    if (strcmp(name, text) == 0) {                                             \
+        *out = WEFT_##word;                                                    \
+        return 0;                                                              \
+    }
+    WEFT_DTYPE_TABLE(NAME)
+#undef NAME
+    return wfp_invalid("'%s' is not a type of weft", name);
 }

@@ -27,4 +27,7 @@ int wfp_args_u64(PyObject *object, const char *name, uint64_t *out);
 /* Seconds; None is 0, anything else must be more than that. */
 int wfp_args_seconds(PyObject *object, const char *name, double *out);
 
+/* The number of one of the library's types, such as "f32". */
+int wfp_args_type(const char *name, weft_dtype *out);
+
 #endif

@@ -166,7 +166,8 @@ PyMODINIT_FUNC PyInit__core(void)
         wfp_status_setup,  wfp_op_setup,     wfp_lazy_setup,
         wfp_array_setup,   wfp_world_setup,  wfp_comm_setup,
         wfp_request_setup, wfp_memory_setup, wfp_message_setup,
-        wfp_window_setup,  wfp_region_setup,
+        wfp_window_setup,  wfp_region_setup, wfp_store_setup,
+        wfp_worker_setup,
     };
     static PyMethodDef *const functions[] = {
         wfp_op_functions,
@@ -176,6 +177,7 @@ PyMODINIT_FUNC PyInit__core(void)
         wfp_region_share_functions,
         wfp_region_rows_functions,
         wfp_update_functions,
+        wfp_store_create_functions,
     };
     PyObject *module = PyModule_Create(&core_module);
 

@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions of the module that make regions or find them. weft._create gives
  * them their arguments. */
-#include <string.h>
 #include <weft/file.h>
 
 #include "args.h"
 #include "region.h"
-
-/* The number of one of the library's types, such as "f32". */
-static int create_type(const char *name, weft_dtype *out)
-{
-#define NAME(word, number, bytes, text, ...)                                   \
-    if (strcmp(name, text) == 0) {                                             \
-        *out = WEFT_##word;                                                    \
-        return 0;                                                              \
-    }
-    WEFT_DTYPE_TABLE(NAME)
-#undef NAME
-    return wfp_invalid("'%s' is not a type of weft", name);
-}
 
 static int create_shape(PyObject *tuple, uint32_t *dims, uint64_t *shape)
 {
@@ -150,7 +136,7 @@ static PyObject *region_create(PyObject *module, PyObject *args,
             &counts[2], &pages, &o->numa, &o->aligned, &timeout, &counts[3])) {
         return NULL;
     }
-    if (wfp_comm_check(call.comm) < 0 || create_type(type, &call.type) < 0 ||
+    if (wfp_comm_check(call.comm) < 0 || wfp_args_type(type, &call.type) < 0 ||
         create_shape(shape, &call.dims, call.shape) < 0 ||
         wfp_args_u64(counts[0], "run", &o->run) < 0 ||
         wfp_args_u64(counts[1], "max_rows", &o->max_rows) < 0 ||
@@ -202,7 +188,7 @@ static PyObject *region_open_new(PyObject *module, PyObject *args)
         return NULL;
     }
     call.path = PyBytes_AsString(path);
-    if (create_type(type, &call.type) == 0 &&
+    if (wfp_args_type(type, &call.type) == 0 &&
         create_shape(shape, &call.dims, call.shape) == 0) {
         made = create_run(&call, create_open_new);
     }

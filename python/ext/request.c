@@ -35,7 +35,7 @@ PyObject *wfp_request_started(wfp_operation *operation, weft_status status)
     self->operation = operation;
     self->callbacks = NULL;
     self->watched = false;
-    self->called = false;
+    self->called = operation->request == NULL;
     PyObject_GC_Track(self);
     return (PyObject *)self;
 }
@@ -81,6 +81,10 @@ static int request_wait_over(wfp_operation *operation, double seconds,
     double end = request_now() + seconds;
     double slice = slice_seconds;
 
+    if (operation->request == NULL) {
+        *status = WEFT_OK;
+        return 1;
+    }
     for (;;) {
         int done = 1;
 
@@ -150,6 +154,9 @@ static PyObject *request_poll(PyObject *self, bool raises)
 
     if (operation == NULL) {
         return NULL;
+    }
+    if (operation->request == NULL) {
+        return Py_NewRef(Py_True);
     }
     operation->comm->world->busy++;
     Py_BEGIN_ALLOW_THREADS

@@ -11,7 +11,7 @@
 #include "comm.h"
 
 typedef struct wfp_operation {
-    weft_request *request;
+    weft_request *request; /* NULL: it was over, and settled, at once */
     wfp_comm *comm;   /* a reference, so that it is not closed underneath */
     const char *name; /* "allreduce" */
     wfp_call call;

@@ -15,8 +15,7 @@ int wfp_side_open(wfp_side *side, PyObject *object, unsigned access)
     return 0;
 }
 
-/* What the elements of the argument are called; a new reference. */
-static PyObject *side_type_name(PyObject *given)
+PyObject *wfp_side_type_name(PyObject *given)
 {
     PyObject *first = PyList_Check(given) || PyTuple_Check(given)
                           ? PySequence_GetItem(given, 0)
@@ -44,8 +43,8 @@ int wfp_side_same_type(const wfp_side *a, const wfp_side *b)
     if (a->dtype == b->dtype && a->item == b->item) {
         return 0;
     }
-    one = side_type_name(a->given);
-    other = side_type_name(b->given);
+    one = wfp_side_type_name(a->given);
+    other = wfp_side_type_name(b->given);
     if (one != NULL && other != NULL) {
         wfp_fail(WEFT_ERR_INVALID, "%s has elements of type %S, but %s has %S",
                  a->name, one, b->name, other);
@@ -57,7 +56,7 @@ int wfp_side_same_type(const wfp_side *a, const wfp_side *b)
 
 int wfp_side_not_reducible(const wfp_side *side)
 {
-    PyObject *dtype = side_type_name(side->given);
+    PyObject *dtype = wfp_side_type_name(side->given);
 
     if (dtype != NULL) {
         PyErr_Format(PyExc_TypeError,

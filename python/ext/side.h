@@ -46,6 +46,9 @@ int wfp_side_open_parts(wfp_side *side, PyObject *object, PyObject *counts,
 /* Divide evenly what has no parts yet. */
 int wfp_side_divide(wfp_side *side, uint32_t ranks);
 
+/* What the elements of an argument are called; a new reference. */
+PyObject *wfp_side_type_name(PyObject *given);
+
 /* Do both have the same elements? */
 int wfp_side_same_type(const wfp_side *a, const wfp_side *b);
 

@@ -2,8 +2,9 @@
 /* Sparse optimizers: arrays become the descriptions of <weft/update.h>.
  * weft.optim has made the arrays plain before, and gives each rank's own part
  * as memory of this process. */
+#include "update.h"
+
 #include <string.h>
-#include <weft/update.h>
 
 #include "args.h"
 #include "region_grid.h"
@@ -125,7 +126,7 @@ static int update_read_kind(const char *name, weft_optimizer *kind)
     return -1;
 }
 
-static int update_read_rule(PyObject *tuple, weft_update *rule)
+int wfp_update_read_rule(PyObject *tuple, weft_update *rule)
 {
     const char *name;
     unsigned long long step = 0;
@@ -193,7 +194,7 @@ static PyObject *rows_update(PyObject *module, PyObject *const *args,
         update_open_states(&call, args[1]) == 0 &&
         update_open_rows(&call.grads, args[3], "grads", false, &grads) == 0 &&
         update_open_ids(&call.ids, args[2], &call.grads, false, &ids) == 0 &&
-        update_read_rule(args[4], &call.rule) == 0 &&
+        wfp_update_read_rule(args[4], &call.rule) == 0 &&
         update_set_stream(&call.ids, args[5], &call.options) == 0) {
         weft_status status = update_run(&call, &ids, &grads);
 

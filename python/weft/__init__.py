@@ -7,8 +7,9 @@
     world.comm.allreduce(tensor)           # in place, on every rank
     world.comm.broadcast(array, root=0)    # torch or NumPy
     table = weft.empty((10_000_000, 512))  # one tensor, seen by all ranks
+    store = weft.Store(10_000_000, 512)    # rows by keys, each where it is used
 
-The guides are docs/guide/python.md and docs/guide/regions.md.
+The guides are docs/guide/python.md, docs/guide/regions.md and docs/guide/store.md.
 """
 
 import importlib
@@ -57,6 +58,7 @@ from weft._job import dump, finalize, init, rank, size, world
 from weft._region import Region, region
 from weft._rows import check_rows, gather, scatter, scatter_add
 from weft._share import Shared, attach, share
+from weft._store import Store
 
 __version__ = version()
 
@@ -92,6 +94,7 @@ __all__ = [
     "Region",
     "Request",
     "Shared",
+    "Store",
     "SystemError",
     "TimeoutError",
     "TruncatedError",

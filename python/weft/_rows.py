@@ -137,19 +137,19 @@ def _worded(x: Any) -> Any:
     return x.view("u8") if dates else x
 
 
-def _ids(ids: Any) -> Any:
+def _ids(ids: Any, name: str = "ids") -> Any:
     """Contiguous int32 or int64."""
     library = _elements.library_of(ids)
     if library is None:
-        return _listed_ids(ids)
+        return _listed_ids(ids, name)
     if library == "torch":
-        return _tensor_ids(sys.modules["torch"], ids)
+        return _tensor_ids(sys.modules["torch"], ids, name)
     import numpy
 
     if ids.dtype.kind not in "iu":
-        raise TypeError(f"ids are of type {ids.dtype}; they must be integers")
+        raise TypeError(f"{name} are of type {ids.dtype}; they must be integers")
     if ids.dtype == numpy.uint64 and ids.size and ids.max() > numpy.iinfo(numpy.int64).max:
-        raise InvalidError("an id does not fit in 63 bits")
+        raise InvalidError(f"one of {name} does not fit in 63 bits")
     native = ids.dtype.isnative and ids.dtype.str[1:] in ("i4", "i8")
     return numpy.ascontiguousarray(ids if native else ids.astype(numpy.int64)).reshape(ids.shape)
 
@@ -160,35 +160,37 @@ def numbers(ids: Any) -> Any:
     return _tensor_ids(torch, torch.as_tensor(ids))
 
 
-def _tensor_ids(torch: Any, ids: Any) -> Any:
+def _tensor_ids(torch: Any, ids: Any, name: str = "ids") -> Any:
     ids = _arrays._plain_tensor(torch, ids)
     if ids.dtype not in (torch.int32, torch.int64):
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise TypeError(f"ids are of type {ids.dtype}; they must be integers")
+            raise TypeError(f"{name} are of type {ids.dtype}; they must be integers")
         wide = ids.dtype == torch.uint64
         ids = ids.view(torch.int64) if wide else ids.to(torch.int64)
         if wide and bool((ids < 0).any()):
-            raise InvalidError("an id does not fit in 63 bits")
+            raise InvalidError(f"one of {name} does not fit in 63 bits")
     return ids.contiguous()
 
 
-def _listed_ids(ids: Any) -> Any:
+def _listed_ids(ids: Any, name: str = "ids") -> Any:
     """Numbers in a list, a range, or by themselves."""
     torch = sys.modules.get("torch")
     if torch is not None:
-        found = _converted(torch.as_tensor, ids)
-        return _tensor_ids(torch, found if found.numel() else found.to(torch.int64))
+        found = _converted(torch.as_tensor, ids, name)
+        return _tensor_ids(torch, found if found.numel() else found.to(torch.int64), name)
     import numpy
 
-    array = _converted(numpy.asarray, ids)
-    return _ids(array if array.size else array.astype(numpy.int64))
+    array = _converted(numpy.asarray, ids, name)
+    return _ids(array if array.size else array.astype(numpy.int64), name)
 
 
-def _converted(convert: Callable[[Any], Any], ids: Any) -> Any:
+def _converted(convert: Callable[[Any], Any], ids: Any, name: str) -> Any:
     try:
         return convert(ids)
     except (RuntimeError, TypeError, ValueError) as error:
-        raise TypeError(f"ids must be whole numbers of at most 63 bits, not {ids!r:.60}") from error
+        raise TypeError(
+            f"{name} must be whole numbers of at most 63 bits, not {ids!r:.60}"
+        ) from error
 
 
 def _row_source(rows: Any, lead: int) -> Any:

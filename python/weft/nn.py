@@ -11,16 +11,19 @@ Backward only collects row numbers and the gradients of these rows; the
 optimizers of weft.optim send them to the ranks that own the rows. So
 `model.parameters()` has the dense parameters, for torch.optim and
 DistributedDataParallel, and `weft.optim.SGD(model)` finds the tables.
+
+    emb = weft.nn.StoreEmbedding(10_000_000, 128, optimizer=weft.optim.Adagrad(lr=0.1))
+    for batch in weft.nn.IntentLoader(loader, emb, lambda batch: batch.ids):
+        emb(batch.ids).sum().backward()
+
+trains asynchronously: the rows are in a weft.Store, and backward pushes gradients to it.
 """
 
-import contextlib
-import functools
 import os
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from weft import _agree, _create, _missing, _rows
+from weft import _agree, _create, _missing, _modules, _rows
 
 try:
     import torch
@@ -34,21 +37,9 @@ from weft._cache import Cache
 from weft._core import Comm, InvalidError
 from weft._dealing import Dealing
 from weft._region import Region, whole_region
+from weft._store_embedding import IntentLoader, StoreEmbedding
 
 Init = Callable[[torch.Tensor], Any]
-
-
-def _not_compiled(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    """Like torch.compiler.disable, but without importing the compiler, which takes seconds."""
-    disabled = torch._disable_dynamo(method)
-
-    @functools.wraps(method)
-    def either(*args: Any, **kwargs: Any) -> torch.Tensor:
-        compiles = "torch._dynamo" in sys.modules
-        return (disabled if compiles else method)(*args, **kwargs)
-
-    either._torchdynamo_disable = True  # type: ignore[attr-defined]  # torch reports the graph break here
-    return either
 
 
 class Table(torch.nn.Module):
@@ -64,7 +55,7 @@ class Table(torch.nn.Module):
             raise InvalidError("this process is not a rank of the table")
         self.rows = rows
         self.comm: Comm = rows.comm
-        self.padding_idx = _padding(padding_idx, rows.shape[0])
+        self.padding_idx = _modules.padding(padding_idx, rows.shape[0])
         self.frozen = frozen
         self.average = False
         self.cache: Cache | None = None
@@ -227,7 +218,7 @@ class Embedding(Table):
         Table.__init__(made, whole_region(table), padding_idx, freeze)
         return made
 
-    @_not_compiled
+    @_modules.not_compiled
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
         """The rows `ids`, of shape ids.shape + (embedding_dim,). A negative id is a zero row."""
         return self.look_up(_rows.numbers(ids))
@@ -285,7 +276,7 @@ class EmbeddingBag(Table):
         if mode not in ("sum", "mean", "max"):
             raise InvalidError(f"mode is {mode!r}; it must be 'sum', 'mean' or 'max'")
 
-    @_not_compiled
+    @_modules.not_compiled
     def forward(
         self,
         ids: torch.Tensor,
@@ -387,14 +378,6 @@ def settle(rows: Region) -> None:
         torch.cuda.current_stream(rows.device).synchronize()
 
 
-def _padding(padding_idx: int | None, rows: int) -> int | None:
-    if padding_idx is None:
-        return None
-    if not -rows <= padding_idx < rows:
-        raise InvalidError(f"padding_idx {padding_idx} is out of range ({rows} rows)")
-    return padding_idx % rows
-
-
 def _made(who: str, rows: int, width: int, dtype: Any, more: dict[str, Any]) -> Region:
     for name in ("max_norm", "norm_type", "scale_grad_by_freq", "sparse"):
         if name in more:
@@ -407,14 +390,13 @@ def _made(who: str, rows: int, width: int, dtype: Any, more: dict[str, Any]) -> 
 
 def _fill(table: Table, init: Init) -> None:
     """Initialize the rows of this rank. Ranks with the same seed must not get equal rows."""
-    seed = torch.randint(1 << 40, (1,))
-    table.comm.broadcast(seed)
-    _agree.together(table.comm, lambda: _fill_own(table, init, int(seed)))
+    seed = _modules.shared_seed(table.comm)
+    _agree.together(table.comm, lambda: _fill_own(table, init, seed))
 
 
 def _fill_own(table: Table, init: Init, seed: int) -> None:
     rows = table.rows
-    with _own_random_numbers(seed + rows.rank, rows.device), torch.no_grad():
+    with _modules.own_random_numbers(seed + rows.rank, rows.device), torch.no_grad():
         for part in rows.locals:
             if part.numel():
                 init(part)
@@ -425,12 +407,12 @@ def _fill_own(table: Table, init: Init, seed: int) -> None:
     settle(rows)
 
 
-@contextlib.contextmanager
-def _own_random_numbers(seed: int, device: str) -> Iterator[None]:
-    devices = [] if device == "cpu" else [device]
-    with torch.random.fork_rng(devices):
-        torch.manual_seed(seed)
-        yield
-
-
-__all__ = ["Embedding", "EmbeddingBag", "Table", "clip_grad_norm_", "tables"]
+__all__ = [
+    "Embedding",
+    "EmbeddingBag",
+    "IntentLoader",
+    "StoreEmbedding",
+    "Table",
+    "clip_grad_norm_",
+    "tables",
+]

@@ -37,13 +37,15 @@ def test_the_module_and_its_stub_have_the_same_names():
     tree = ast.parse(STUB.read_text())
     assert visible(stub_members(tree.body)) == visible(vars(_core))
     in_python = (
-        "Region Shared attach check_rows dump empty finalize from_file full gather init "
+        "Region Shared Store attach check_rows dump empty finalize from_file full gather init "
         "new_file rank region scatter scatter_add share size table verify_file world zeros"
     )
     assert visible(weft.__all__) - visible(stub_members(tree.body)) == set(in_python.split())
 
 
-@pytest.mark.parametrize("name", ["Comm", "Request", "World", "Op", "RegionHandle"])
+@pytest.mark.parametrize(
+    "name", ["Comm", "Request", "World", "Op", "RegionHandle", "StoreHandle", "WorkerHandle"]
+)
 def test_a_class_and_its_stub_have_the_same_members_and_parameters(name):
     tree = ast.parse(STUB.read_text())
     stub = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)

@@ -4,6 +4,9 @@
 A step is torch's own on the rows that any rank has touched, with the gradients
 of equal rows summed over all ranks first, or averaged (`average=True`); other rows
 keep weights and state. torch.amp.GradScaler takes them like any other optimizer.
+
+Without tables, as in weft.optim.Adagrad(lr=0.1), one describes what a weft.Store does
+with gradients that are pushed to it.
 """
 
 import math
@@ -17,7 +20,7 @@ try:
 except ModuleNotFoundError as error:
     raise _missing.torch("weft.optim", error) from None
 
-from weft.optim._optimizer import SparseOptimizer, State
+from weft.optim._optimizer import Rule, SparseOptimizer, State, numbers
 
 __all__ = [
     "SGD",
@@ -38,7 +41,7 @@ class SGD(SparseOptimizer):
 
     def __init__(
         self,
-        tables: Any,
+        tables: Any = None,
         lr: float = 1e-3,
         weight_decay: float = 0.0,
         *,
@@ -59,7 +62,7 @@ class Adagrad(SparseOptimizer):
 
     def __init__(
         self,
-        tables: Any,
+        tables: Any = None,
         lr: float = 1e-2,
         lr_decay: float = 0.0,
         *,
@@ -85,6 +88,12 @@ class Adagrad(SparseOptimizer):
         lr = group["lr"] / (1 + (step - 1) * group["lr_decay"])
         return {"lr": lr, "weight_decay": group["weight_decay"], "eps": group["eps"]}
 
+    def rule_of_rows(self) -> Rule:
+        for name in ("lr_decay", "initial_accumulator_value"):
+            if self.defaults[name]:
+                raise InvalidError(f"{name} is {self.defaults[name]}; a store has none but 0")
+        return super().rule_of_rows()
+
 
 class RowWiseAdagrad(Adagrad):
     """Adagrad with one number of state per row: the mean of its squared gradients."""
@@ -101,7 +110,7 @@ class RMSprop(SparseOptimizer):
 
     def __init__(
         self,
-        tables: Any,
+        tables: Any = None,
         lr: float = 1e-2,
         alpha: float = 0.99,
         eps: float = 1e-8,
@@ -131,7 +140,7 @@ class Adam(SparseOptimizer):
 
     def __init__(
         self,
-        tables: Any,
+        tables: Any = None,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -158,6 +167,11 @@ class Adam(SparseOptimizer):
             "decoupled": self.decoupled,
         }
 
+    def rule_of_rows(self) -> Rule:
+        """Each row counts its own steps, so it is that of LazyAdam."""
+        rule = {**self.rule(self.defaults, 1), "eps": self.defaults["eps"]}
+        return numbers(LazyAdam.kind, rule, 0)
+
 
 class AdamW(Adam):
     """torch.optim.AdamW: weight_decay is not part of the gradient."""
@@ -167,7 +181,7 @@ class AdamW(Adam):
 
     def __init__(
         self,
-        tables: Any,
+        tables: Any = None,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -194,7 +208,7 @@ class LazyAdam(Adam):
 
     def __init__(
         self,
-        tables: Any,
+        tables: Any = None,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -205,6 +219,27 @@ class LazyAdam(Adam):
     ) -> None:
         self.decoupled = adam_w
         super().__init__(tables, lr, betas, eps, weight_decay, average=average)
+
+
+def described(optimizer: Any) -> SparseOptimizer:
+    """The optimizer that an argument of weft.Store means."""
+    kinds: dict[str, type[SparseOptimizer]] = {}
+    for name in __all__:
+        found = globals()[name]
+        if found is not SparseOptimizer:
+            kinds.setdefault(found.kind, found)
+            kinds.setdefault(name.lower(), found)
+    options = dict(optimizer) if isinstance(optimizer, dict) else {}
+    kind = options.pop("kind", None) if isinstance(optimizer, dict) else optimizer
+    if isinstance(kind, str):
+        if kind not in kinds:
+            raise InvalidError(f"there is no optimizer {kind!r}; there are {', '.join(kinds)}")
+        kind = kinds[kind]
+    if isinstance(kind, type) and issubclass(kind, SparseOptimizer):
+        return kind(**options)
+    if not isinstance(kind, SparseOptimizer):
+        raise InvalidError(f"optimizer is {optimizer!r}; it must be one of weft.optim, or a name")
+    return kind
 
 
 def _not_negative(**numbers: float) -> None:

@@ -8,33 +8,11 @@
 So sums do not depend on timing, and each rank sends a row at most once.
 """
 
-from typing import NamedTuple
-
 import torch
 
-from weft import _core
 from weft._dealing import Dealing
+from weft._gradients import Gradients, sum_equal
 from weft.nn import Table
-
-
-class Gradients(NamedTuple):
-    """Distinct row numbers in ascending order, and the sum of gradients of each, in float32."""
-
-    ids: torch.Tensor
-    sums: torch.Tensor
-
-
-def sum_equal(ids: torch.Tensor, grads: torch.Tensor, rows: int) -> Gradients:
-    """Sum the gradients of equal ids; negative ids are ignored."""
-    if grads.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        grads = grads.to(torch.float32)
-    ids, grads = ids.contiguous(), grads.contiguous()
-    distinct = torch.empty_like(ids)
-    sums = torch.empty(grads.shape, dtype=torch.float32, device=grads.device)
-    count = torch.zeros(1, dtype=torch.int64, device=ids.device)
-    _core.rows_unique(ids, grads, rows, distinct, sums, count, 0)
-    found = int(count)
-    return Gradients(distinct[:found], sums[:found])
 
 
 def of_this_rank(table: Table) -> Gradients:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of the optimizers of tables."""
 
+import collections
 import functools
 import json
 import os
@@ -31,13 +32,18 @@ class State(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
+# What C takes a step by: kind, decoupled, lr, weight_decay, eps, alpha, beta1, beta2, step.
+Rule = tuple[str, int, float, float, float, float, float, float, int]
+
+
 class SparseOptimizer(torch.optim.Optimizer):
     """A torch optimizer for tables of weft.nn, which updates the rows that were touched.
 
     `tables` is a module that contains tables, or a list of tables and modules, or of
     groups: {"params": [table], "lr": 0.1}. The constructor and step() are collective:
     every rank calls them, also without gradients. Gradients are summed over ranks, or
-    averaged with `average`, as in DistributedDataParallel.
+    averaged with `average`, as in DistributedDataParallel. Without `tables` it only
+    describes what a weft.Store does with gradients.
     """
 
     kind: str  # weft_optimizer_name of <weft/update.h>
@@ -47,6 +53,11 @@ class SparseOptimizer(torch.optim.Optimizer):
         self._average = average
         self._table_of: dict[torch.Tensor, Table] = {}
         self._dealings: dict[torch.Tensor, Dealing] = {}
+        if tables is None:
+            self.defaults = defaults
+            self.param_groups: list[dict[str, Any]] = []
+            self.state: collections.defaultdict[torch.Tensor, Any] = collections.defaultdict(dict)
+            return
         groups = _groups(tables)
         if not any(group["params"] for group in groups):
             raise InvalidError(
@@ -102,11 +113,17 @@ class SparseOptimizer(torch.optim.Optimizer):
         """Return the numbers of one step, by their names in weft_update."""
         raise NotImplementedError
 
+    def rule_of_rows(self) -> Rule:
+        """The step that a weft.Store takes on a row for each gradient pushed to it."""
+        return numbers(self.kind, self.rule(self.defaults, 1), 0)
+
     # A step.
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the rows whose gradients any rank has collected. Collective."""
+        if not self._table_of:
+            raise InvalidError("this optimizer has no tables: it describes a step of a weft.Store")
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -143,13 +160,7 @@ class SparseOptimizer(torch.optim.Optimizer):
     def _update(
         self, handle: torch.Tensor, found: _exchange.Gradients, rule: dict[str, float]
     ) -> None:
-        numbers = (
-            self.kind,
-            int(rule.get("decoupled", 0)),
-            *(float(rule.get(name, 0.0)) for name in ("lr", "weight_decay", "eps")),
-            *(float(rule.get(name, 0.0)) for name in ("alpha", "beta1", "beta2")),
-            self.state[handle]["step"],
-        )
+        step = numbers(self.kind, rule, self.state[handle]["step"])
         rows = self._table_of[handle].rows
         weights = rows.locals
         states = [self.state[handle][state.name].locals for state in self.states]
@@ -159,7 +170,7 @@ class SparseOptimizer(torch.optim.Optimizer):
                 tuple(state[piece.part] for state in states),
                 piece.rows.to(rows.device),
                 found.sums[piece.begin : piece.end].to(rows.device),
-                numbers,
+                step,
                 0,
             )
 
@@ -277,6 +288,16 @@ def _replace(path: pathlib.Path, text: str) -> None:
     except OSError:
         part.unlink(missing_ok=True)
         raise
+
+
+def numbers(kind: str, rule: dict[str, float], step: int) -> Rule:
+    """A step as C takes it."""
+    lr, weight_decay, eps, alpha, beta1, beta2 = (
+        float(rule.get(name, 0.0))
+        for name in ("lr", "weight_decay", "eps", "alpha", "beta1", "beta2")
+    )
+    decoupled = int(rule.get("decoupled", 0))
+    return (kind, decoupled, lr, weight_decay, eps, alpha, beta1, beta2, step)
 
 
 def _groups(given: Any) -> list[dict[str, Any]]:
