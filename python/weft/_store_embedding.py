@@ -157,6 +157,9 @@ class StoreEmbedding(torch.nn.Module):
         return text if self.lr is None else f"{text}, lr={self.lr}"
 
 
+_Worker = Worker | StoreEmbedding
+
+
 class _LookUp(torch.autograd.Function):
     """Rows of a store, whose gradients are pushed to it."""
 
@@ -176,28 +179,32 @@ class _LookUp(torch.autograd.Function):
 
 
 class IntentLoader:
-    """The batches of `loader`, whose keys the store is told of `ahead` batches early.
+    """The batches of `loader`, whose keys are announced to the store `ahead` batches early.
 
     By the time a batch is used its rows are on this host. Each batch is a tick of the
-    worker's clock, which is advanced when the next one is asked for.
+    worker's clock, which is advanced when the next batch is asked for.
 
-    worker:  a weft.Store, a worker of one, or a StoreEmbedding
-    keys_of: gives the keys of a batch, or a tuple of several arrays of keys
+    worker:  a weft.Store, a worker of one, or a StoreEmbedding; or a list of them
+    keys_of: gives the keys of a batch; of a list of workers, a tuple with those for each
     """
 
     def __init__(
         self,
         loader: Iterable[Any],
-        worker: Worker | StoreEmbedding,
+        worker: _Worker | list[_Worker],
         keys_of: Callable[[Any], Any],
         ahead: int = 20,
     ) -> None:
         if ahead < 0:
             raise InvalidError(f"ahead is {ahead}; it must not be negative")
         self.loader = loader
-        self.worker = worker.worker if isinstance(worker, StoreEmbedding) else worker
-        self.keys_of = keys_of
         self.ahead = ahead
+        self._several = isinstance(worker, list)
+        self._keys_of = keys_of
+        self._workers = [
+            each.worker if isinstance(each, StoreEmbedding) else each
+            for each in (worker if isinstance(worker, list) else [worker])
+        ]
 
     def __len__(self) -> int:
         if not isinstance(self.loader, Sized):
@@ -205,30 +212,34 @@ class IntentLoader:
         return len(self.loader)
 
     def __iter__(self) -> Iterator[Any]:
-        waiting: collections.deque[Any] = collections.deque()
-        clock = self.worker.current_clock
+        announced: collections.deque[Any] = collections.deque()
         try:
             for batch in self.loader:
-                self._announce(batch, clock + len(waiting))
-                waiting.append(batch)
-                if len(waiting) > self.ahead:
-                    yield waiting[0]
-                    waiting.popleft()
-                    clock = self.worker.advance_clock()
-            while waiting:
-                yield waiting[0]
-                waiting.popleft()
-                clock = self.worker.advance_clock()
+                self._announce(batch, len(announced))
+                announced.append(batch)
+                if len(announced) > self.ahead:
+                    yield announced[0]
+                    self._advance(announced)
+            while announced:
+                yield announced[0]
+                self._advance(announced)
         finally:
-            # Of a loop that was left early: these batches are used no more.
-            for _ in waiting:
-                self.worker.advance_clock()
+            # A loop that was left early: the clocks pass the batches that will not be used.
+            while announced:
+                self._advance(announced)
 
-    def _announce(self, batch: Any, clock: int) -> None:
-        found = self.keys_of(batch)
-        for keys in found if isinstance(found, tuple) else (found,):
+    def _announce(self, batch: Any, ticks: int) -> None:
+        """The batch will be used when the clocks have been advanced `ticks` times."""
+        found = self._keys_of(batch)
+        for worker, keys in zip(self._workers, found if self._several else (found,), strict=True):
+            clock = worker.current_clock + ticks
             on_host = keys.cpu() if isinstance(keys, torch.Tensor) else keys
-            self.worker.intent(on_host, clock, clock + 1)
+            worker.intent(on_host, clock, clock + 1)
+
+    def _advance(self, announced: collections.deque[Any]) -> None:
+        announced.popleft()
+        for worker in self._workers:
+            worker.advance_clock()
 
 
 def _check_training(lr: float | None, has_optimizer: bool) -> None:

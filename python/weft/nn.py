@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from weft import _agree, _create, _missing, _modules, _rows
+from weft import _agree, _create, _missing, _rows
 
 try:
     import torch
@@ -33,6 +33,7 @@ except ModuleNotFoundError as error:
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
 
+from weft import _modules
 from weft._cache import Cache
 from weft._core import Comm, InvalidError
 from weft._dealing import Dealing

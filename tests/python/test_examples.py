@@ -110,6 +110,22 @@ def test_a_recommender_learns_in_shared_tables(size):
     assert f"{size} ranks, tables of" in text
 
 
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_recommender_learns_in_stores(size):
+    pytest.importorskip("torch")
+    text = on_ranks(size, "store.py", "--steps", 40)
+    losses = [float(line.split()[-1]) for line in text.splitlines() if line.startswith("step")]
+    assert losses[-1] < 0.5 * losses[0]
+    assert f"{size} ranks, 100% of all rows" in text
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_program_for_adapm_loses_no_push(size):
+    pytest.importorskip("torch")
+    text = on_ranks(size, "adapm.py", "--steps", 30)
+    assert text.splitlines() == [f"each worker has pushed 600 rows, and sees {1200 * size}"] * 2
+
+
 def test_the_c_program_compiles_and_adds_up_its_ranks(tmp_path):
     compiler = shutil.which("cc")
     if compiler is None:

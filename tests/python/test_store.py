@@ -429,11 +429,23 @@ def test_a_forked_child_is_told(alone):
     assert worker.pull([1]).tolist() == [[1, 1]]
 
 
+def test_hashed_keys_are_any_numbers(alone):
+    store = weft.Store(4, 2, hashed=True, dtype="int64")
+    far = np.array([10**18, -5, 7, 10**18])
+    store.push(far, np.arange(8))
+    assert store.pull(far).tolist() == [[6, 8], [2, 3], [4, 5], [6, 8]]
+    assert store.pull(torch.tensor([-5])).tolist() == [[2, 3]]
+    store.pull(np.array([1]))
+    with pytest.raises(weft.NoMemError, match="key 2 at position 1 is new"):
+        store.push(np.array([1, 2]), np.ones(4, "i8"))
+    with pytest.raises(weft.InvalidError, match="init"):
+        weft.Store(4, 2, hashed=True, init=1)
+
+
 # Several ranks.
 
 
-def every_rank_pushes(dtype):
-    comm = weft.init(timeout=60).comm
+def all_see_all_pushes(comm, dtype):
     asked = []
 
     def first(keys):
@@ -465,13 +477,7 @@ def every_rank_pushes(dtype):
     store.finalize()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
-def test_all_ranks_see_all_pushes(dtype):
-    ranks.run(2, every_rank_pushes, dtype)
-
-
-def one_rank_differs():
-    comm = weft.init(timeout=60).comm
+def one_rank_fails(comm):
     with pytest.raises(weft.MismatchError, match="rank 1"):
         weft.Store(100 + comm.rank, 4)
     here = ZeroDivisionError if comm.rank == 1 else weft.SystemError
@@ -481,12 +487,7 @@ def one_rank_differs():
         assert store.pull([99]).tolist() == [[comm.size] * 4]
 
 
-def test_what_one_rank_cannot_do_is_told_to_all():
-    ranks.run(2, one_rank_differs)
-
-
-def waits_in_a_barrier():
-    comm = weft.init(timeout=60).comm
+def one_thread_waits_in_a_barrier(comm):
     store = weft.Store(10, 2)
     if comm.rank == 0:
         thread = threading.Thread(target=store.barrier)
@@ -501,5 +502,13 @@ def waits_in_a_barrier():
     store.finalize()
 
 
-def test_a_barrier_stops_one_thread_only():
-    ranks.run(2, waits_in_a_barrier)
+def two_ranks():
+    comm = weft.init(timeout=60).comm
+    all_see_all_pushes(comm, "float32")
+    all_see_all_pushes(comm, "int64")
+    one_rank_fails(comm)
+    one_thread_waits_in_a_barrier(comm)
+
+
+def test_ranks_see_each_others_pushes_and_failures():
+    ranks.run(2, two_ranks)

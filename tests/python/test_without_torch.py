@@ -28,6 +28,9 @@ try:
 except ModuleNotFoundError as error:
     assert "weft.nn needs torch" in str(error)
 assert weft.init("alone").comm.size == 1
+import numpy, weft.compat.adapm
+store = weft.Store(5, 2, init=lambda keys: numpy.stack([keys, -keys], 1))
+assert store.pull([3]).tolist() == [[3, -3]]
 print("well")
 """
 
