@@ -461,16 +461,10 @@ void weft_store_destroy(weft_store *store)
 
 weft_status wf_store_check(weft_store *store)
 {
-    const wf_host *host = store->comm->world->host;
-
     if (atomic_load_explicit(&store->closed, memory_order_relaxed)) {
         return wf_fail(WEFT_ERR_CLOSED, "the store was destroyed");
     }
-    return atomic_load_explicit(&host->orphan, memory_order_relaxed)
-               ? wf_fail(WEFT_ERR_CLOSED,
-                         "this process was forked from a rank and cannot use "
-                         "its store")
-               : WEFT_OK;
+    return wf_slots_here(store->slots);
 }
 
 void weft_store_describe(const weft_store *store, weft_store_info *out)
