@@ -109,9 +109,9 @@ void rig_check_distinct(const int64_t *keys, uint64_t n)
     }
 }
 
-wf_random rig_random(uint64_t seed)
+wf_generator rig_random(uint64_t seed)
 {
-    wf_random r;
+    wf_generator r;
 
     wf_random_seed(&r, seed, 0, 0);
     return r;

@@ -46,7 +46,7 @@ void rig_refuses(rig *r, int64_t id, uint64_t n, const char *says);
 /* Keys of the store, none twice. */
 void rig_check_distinct(const int64_t *keys, uint64_t n);
 
-wf_random rig_random(uint64_t seed);
+wf_generator rig_random(uint64_t seed);
 wf_draw rig_draw(const weft_sample_options *options, uint64_t keys);
 
 /* The share of each of `n` keys; if WEIGHTED some that differ, some of them 0.

@@ -13,7 +13,7 @@ enum { CELLS = 256, DRAWS = 100000 };
  * `n` digits to the base `span`. */
 static void count_orders(const wf_draw *draw, uint64_t n, uint64_t *counts)
 {
-    wf_random r = rig_random(n);
+    wf_generator r = rig_random(n);
     int64_t keys[8];
 
     memset(counts, 0, CELLS * sizeof(*counts));
@@ -94,7 +94,7 @@ static void each_order_of_distinct_keys_has_its_probability(void **state)
 
 static void check_distinct(const wf_draw *draw, uint64_t n, uint64_t seed)
 {
-    wf_random r = rig_random(seed);
+    wf_generator r = rig_random(seed);
     wf_keymap seen;
     int64_t *keys = wf_alloc(n * sizeof(*keys));
 
@@ -248,7 +248,7 @@ static void any_failed_allocation_is_told_of(void **state)
     (void)state;
     do {
         wf_draw draw;
-        wf_random r = rig_random(1);
+        wf_generator r = rig_random(1);
         int64_t keys[4];
 
         wf_alloc_fail_nth(++nth);
