@@ -442,6 +442,78 @@ def test_hashed_keys_are_any_numbers(alone):
         weft.Store(4, 2, hashed=True, init=1)
 
 
+@pytest.mark.parametrize("scheme", ["naive", "preloc", "pool", "local"])
+def test_samples_have_the_rows_of_their_keys(alone, scheme):
+    store = weft.Store(100, 2, init=lambda keys: torch.stack([keys, -keys], 1), seed=3)
+    store.enable_sampling(scheme, "log-uniform", min=10, max=60)
+    sample = store.prepare_sample(30, 0)
+    assert sample >= 1
+    for like, n in (("torch", 10), ("numpy", 12), (None, 8)):
+        keys, rows = store.pull_sample(sample, n, like=like)
+        keys, rows = torch.as_tensor(keys), torch.as_tensor(rows)
+        assert keys.shape == (n,) and ((keys >= 10) & (keys < 60)).all()
+        assert torch.equal(rows, torch.stack([keys, -keys], 1).float())
+    with pytest.raises(weft.InvalidError, match="30 that were prepared"):
+        store.pull_sample(sample, 1)
+
+
+def test_a_seed_repeats_its_samples(alone):
+    drawn = []
+    for seed in (3, 3, 4):
+        store = weft.Store(10_000, 2, seed=seed)
+        store.enable_sampling("naive")
+        drawn.append(store.pull_sample(store.prepare_sample(20, 0), 20)[0].tolist())
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_samples_follow_weights_and_functions(alone):
+    for weights in (torch.eye(10)[7], np.eye(10)[7], [0.0] * 7 + [1.0] + [0.0] * 2):
+        store = weft.Store(10, 2)
+        store.enable_sampling("naive", "weighted", weights=weights)
+        assert store.pull_sample(store.prepare_sample(5, 0), 5)[0].tolist() == [7] * 5
+    store = weft.Store(10, 2)
+    drawn = iter(range(10))
+    store.enable_sampling("naive", lambda: next(drawn))
+    assert store.pull_sample(store.prepare_sample(6, 0), 6)[0].tolist() == list(range(6))
+    with pytest.raises(StopIteration):
+        store.prepare_sample(6, 0)
+    out = np.zeros((3, 2), "f4")
+    other = weft.Store(10, [2] * 10)
+    other.enable_sampling("naive")
+    sample = other.prepare_sample(3, 0)
+    assert other.pull_sample(sample, 3, out)[1] is out
+    with pytest.raises(weft.InvalidError, match="needs out"):
+        other.pull_sample(other.prepare_sample(3, 0), 3)
+
+
+def test_a_wrong_sample_is_named(alone):
+    store = weft.Store(10, 2)
+    for text, bad in (
+        ("sampl", lambda: store.prepare_sample(3, 0)),
+        ("scheme is 'best'", lambda: store.enable_sampling("best")),
+        ("distribution is 'zipf'", lambda: store.enable_sampling("naive", "zipf")),
+        ("weights", lambda: store.enable_sampling("naive", "weighted")),
+        ("10 keys", lambda: store.enable_sampling("naive", "weighted", weights=[1.0, 2.0])),
+        ("has 10 keys", lambda: store.enable_sampling("naive", max=11)),
+        ("-1", lambda: store.enable_sampling("naive", min=-1)),
+        ("5", lambda: store.enable_sampling("naive", min=5, max=3)),
+    ):
+        with pytest.raises(weft.InvalidError, match=text):
+            bad()
+    store.enable_sampling("naive", with_replacement=False)
+    sample = store.prepare_sample(10, 0)
+    for text, bad in (
+        ("11 distinct samples", lambda: store.prepare_sample(11, 0)),
+        ("n is -1", lambda: store.prepare_sample(-1, 0)),
+        ("sample 7", lambda: store.pull_sample(7, 1)),
+        ("sample 7", lambda: store.finish_sample(7)),
+        ("before", lambda: store.enable_sampling("naive")),
+    ):
+        with pytest.raises(weft.InvalidError, match=text):
+            bad()
+    assert sorted(store.pull_sample(sample, 10)[0].tolist()) == list(range(10))
+
+
 # Several ranks.
 
 

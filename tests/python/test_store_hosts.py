@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""weft.Store over several hosts, which are ranks with a WEFT_NODE of their own."""
+
+import itertools
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+import ranks
+import weft
+
+torch = pytest.importorskip("torch")
+
+KEYS = 60
+
+
+def join():
+    os.environ["WEFT_NODE"] = os.environ["WEFT_RANK"]
+    return weft.init(timeout=60).comm
+
+
+def settle(store):
+    """Afterwards all pushes of all ranks are seen everywhere."""
+    store.wait_all()
+    for _ in range(2):
+        store.wait_sync()
+        store.barrier()
+
+
+def keys_elsewhere(store):
+    """Keys that are not on this host."""
+    return [k for k in range(KEYS) if store.pull_if_local([k]) is None]
+
+
+def operations_on_keys_elsewhere(comm):
+    store = weft.Store(KEYS, 3, dtype="int64", init=lambda keys: keys[:, None].expand(-1, 3))
+    assert (store.hosts, store.host) == (comm.size, comm.rank)
+    far = keys_elsewhere(store)
+    assert 0 < len(far) < KEYS
+    keys = torch.tensor(far)
+    assert torch.equal(store.pull(keys), keys[:, None].expand(-1, 3))
+    store.barrier()
+    requests = []
+    ones = torch.ones(len(far), 3, dtype=torch.int64)
+    for _ in range(20):
+        requests.append(store.push(keys, ones, async_=True))
+        requests.append(store.pull(keys, async_=True))
+        ones.fill_(1)
+    seen = [store.wait(request) for request in requests][1::2]
+    assert all((later >= earlier + 1).all() for earlier, later in itertools.pairwise(seen))
+    out = np.zeros((3, len(far)), "i8").T  # not contiguous: written when it is over
+    store.pull(np.array(far), out, async_=True).wait()
+    assert (out >= 20).all()
+    with pytest.raises(weft.InvalidError, match=f"key {KEYS}"):
+        store.pull([far[0], KEYS], async_=True)
+    settle(store)
+    total = int(store.pull(range(KEYS))[:, 0].sum())
+    assert total == KEYS * (KEYS - 1) // 2 + 20 * KEYS * (comm.size - 1)
+    found = store.stats()
+    assert found["local_share"] < 1 and found["pulls"] > found["local_pulls"]
+    store.finalize()
+
+
+def keys_come_to_where_they_are_wanted(comm):
+    store = weft.Store(KEYS, 2, init=1, cache=2 * KEYS)
+    far = keys_elsewhere(store)
+    store.barrier()
+    mine = np.array(far[comm.rank :: comm.size])  # some of them others may want, too
+    store.localize(mine)
+    assert store.pull_if_local(mine) is not None
+    store.barrier()
+    shared = torch.arange(10)
+    store.wait(store.localize(shared, async_=True))
+    for _ in range(50):
+        store.push(shared, torch.ones(10, 2))
+    settle(store)
+    assert (store.pull(shared) == 1 + 50 * comm.size).all()
+    store.barrier()
+    if comm.rank == 1:
+        store.set(shared, torch.zeros(10, 2))
+    settle(store)
+    assert not store.pull(shared).any()
+    found = torch.tensor([float(store.stats()[name]) for name in ("moved_in", "copied_in")])
+    comm.allreduce(found)
+    assert (found > 0).all(), found
+    store.finalize()
+
+
+def threads_with_workers(comm):
+    store = weft.Store(KEYS, 2, dtype="int64")
+    failures = []
+
+    def run():
+        try:
+            kv = store.worker()
+            for step in range(40):
+                keys = (np.arange(12) * 7 + step) % KEYS
+                kv.intent(keys, step + 1, step + 3)
+                kv.push(keys, np.ones((12, 2), "i8"), async_=step % 3 != 0)
+                rows = kv.pull(keys)
+                assert (rows[:, 0] == rows[:, 1]).all() and (rows > 0).all()
+                kv.advance_clock()
+            kv.wait_all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    settle(store)
+    assert int(store.pull(range(KEYS))[:, 0].sum()) == 2 * 40 * 12 * comm.size
+    store.finalize()
+
+
+def embeddings_and_their_loader(comm):
+    torch.manual_seed(comm.rank)
+    emb = weft.nn.StoreEmbedding(KEYS, 4, optimizer=weft.optim.Adagrad(lr=0.3))
+    wanted = torch.linspace(-1, 1, KEYS)[:, None].expand(-1, 4)
+    data = [torch.randint(KEYS, (16,)) for _ in range(150)]
+    for ids in weft.nn.IntentLoader(data, emb, lambda ids: ids, ahead=8):
+        (emb(ids) - wanted[ids]).square().sum().backward()
+    emb.wait()
+    settle(emb.worker)
+    with torch.no_grad():
+        assert (emb(torch.arange(KEYS)) - wanted).square().mean() < 0.05
+    emb.worker.finalize()
+
+
+def samples_of_each_scheme(comm):
+    for scheme in ("naive", "preloc", "pool", "local"):
+        store = weft.Store(KEYS, 2, init=lambda keys: torch.stack([keys, -keys], 1))
+        store.enable_sampling(scheme, "uniform", min=5, max=50)
+        for step in range(5):
+            sample = store.prepare_sample(30, step)
+            asked = store.pull_sample(sample, 20, async_=True)
+            for keys, rows in (store.wait(asked), store.pull_sample(sample, 10)):
+                assert ((keys >= 5) & (keys < 50)).all()
+                assert torch.equal(rows, torch.stack([keys, -keys], 1).float())
+            store.advance_clock()
+        store.finalize()
+
+
+def timestamps_of_adapm(comm):
+    from weft.compat import adapm
+
+    adapm.setup(KEYS, 1)
+    server = adapm.Server(2)
+    kv = adapm.Worker(0, server)
+    keys = torch.arange(KEYS)
+    stamps = [kv.push(keys, torch.ones(KEYS, 2), True) for _ in range(5)]
+    values = torch.zeros(KEYS, 2)
+    stamps.append(kv.pull(keys, values, True))
+    under_way = [stamp for stamp in stamps if stamp >= 0]  # those that were not over at once
+    assert under_way == list(range(len(under_way)))
+    kv.wait(stamps[-1])
+    kv.wait(stamps[-1])  # it is over
+    assert (values >= 5).all()
+    kv.intent(keys, kv.current_clock(), sys.maxsize)
+    kv.waitall()
+    for _ in range(2):
+        kv.wait_sync()
+        kv.barrier()
+    kv.pull(keys, values)
+    assert (values == 5 * comm.size).all()
+    kv.finalize()
+    server.shutdown()
+
+
+def on_hosts():
+    comm = join()
+    for body in (
+        operations_on_keys_elsewhere,
+        keys_come_to_where_they_are_wanted,
+        threads_with_workers,
+        embeddings_and_their_loader,
+        samples_of_each_scheme,
+        timestamps_of_adapm,
+    ):
+        print(body.__name__, flush=True)
+        body(comm)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_hosts_share_a_store(size):
+    ranks.run(size, on_hosts)
