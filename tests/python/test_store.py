@@ -514,6 +514,59 @@ def test_a_wrong_sample_is_named(alone):
     assert sorted(store.pull_sample(sample, 10)[0].tolist()) == list(range(10))
 
 
+def test_rows_and_the_optimizers_state_are_saved(alone, tmp_path):
+    grads = torch.randn(10, 3)
+    store = weft.Store(10, 3, optimizer="adagrad", init=1)
+    store.push(range(10), grads)
+    store.save(tmp_path / "rows.weft")
+    other = weft.Store(10, 3, optimizer="adagrad")
+    other.load(str(tmp_path / "rows.weft"))
+    for _ in range(2):
+        assert torch.equal(store.pull(range(10)), other.pull(range(10)))
+        store.push(range(10), grads)
+        other.push(range(10), grads)
+    for wrong in (
+        weft.Store(11, 3, optimizer="adagrad"),
+        weft.Store(10, 4, optimizer="adagrad"),
+        weft.Store(10, 3, optimizer="sgd"),
+        weft.Store(10, 3, dtype="float64"),
+    ):
+        with pytest.raises(weft.InvalidError):
+            wrong.load(tmp_path / "rows.weft")
+        assert not wrong.pull(range(10)).any()
+    with pytest.raises(weft.Error, match="missing"):
+        store.load(tmp_path / "missing.weft")
+    with pytest.raises(weft.Error, match="nowhere"):
+        store.save(tmp_path / "nowhere" / "rows.weft")
+
+
+def test_a_store_grows_and_shrinks(alone):
+    store = weft.Store(10, 2, max_keys=20, init=1)
+    store.resize(15)
+    assert store.num_keys == 15 and store.pull([9, 14]).tolist() == [[1, 1], [0, 0]]
+    store.set([12], torch.ones(2))
+    store.resize(5)
+    with pytest.raises(weft.InvalidError, match="key 5"):
+        store.pull([5])
+    store.resize(20)
+    assert store.pull(range(20)).sum() == 10
+    for bad in (21, -1):
+        with pytest.raises(weft.InvalidError):
+            store.resize(bad)
+    with pytest.raises(weft.Error, match="length"):
+        weft.Store(2, [1, 2]).resize(1)
+
+
+def test_what_happens_to_keys_can_be_traced(alone, tmp_path):
+    store = weft.Store(10, 2)
+    store.trace([3, 4], tmp_path / "trace.txt")
+    store.intent([3], 0)
+    store.trace([], tmp_path / "trace.txt")
+    assert (tmp_path / "trace.txt").exists()
+    with pytest.raises(weft.InvalidError, match="key 10"):
+        store.trace([10], tmp_path / "trace.txt")
+
+
 # Several ranks.
 
 
@@ -574,13 +627,24 @@ def one_thread_waits_in_a_barrier(comm):
     store.finalize()
 
 
-def two_ranks():
+def loads_what_fewer_ranks_saved(path):
+    store = weft.Store(10, 3, init=1)
+    store.load(path)
+    store.barrier()
+    assert store.pull(range(10))[:, 1].tolist() == list(range(10))
+    store.finalize()
+
+
+def two_ranks(path):
     comm = weft.init(timeout=60).comm
+    loads_what_fewer_ranks_saved(path)
     all_see_all_pushes(comm, "float32")
     all_see_all_pushes(comm, "int64")
     one_rank_fails(comm)
     one_thread_waits_in_a_barrier(comm)
 
 
-def test_ranks_see_each_others_pushes_and_failures():
-    ranks.run(2, two_ranks)
+def test_ranks_see_each_others_pushes_and_failures(alone, tmp_path):
+    path = str(tmp_path / "rows.weft")
+    weft.Store(10, 3, init=lambda keys: keys[:, None].expand(-1, 3)).save(path)
+    ranks.run(2, two_ranks, path)
