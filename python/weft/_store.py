@@ -14,6 +14,7 @@ import contextlib
 import operator
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -82,6 +83,7 @@ class Worker:
         self._handle = whole.worker()
         self._pending: collections.deque[Request] = collections.deque()
         self._failure: Error | None = None
+        self._lock = threading.Lock()  # of the two
 
     # Access.
 
@@ -141,9 +143,10 @@ class Worker:
     def _started(self, request: Request) -> Request:
         """Keep what is under way for wait_all, and forget what is over."""
         if not request.done:
-            while self._pending and self._pending[0].done:
-                self._end(self._pending.popleft())
-            self._pending.append(request)
+            with self._lock:
+                while self._pending and self._pending[0].done:
+                    self._end(self._pending.popleft())
+                self._pending.append(request)
         return request
 
     def _end(self, request: Request) -> None:
@@ -162,9 +165,12 @@ class Worker:
 
     def wait_all(self) -> None:
         """Wait for all asynchronous operations of this worker; raises the first error of one."""
-        while self._pending:
-            self._end(self._pending.popleft())
-        failure, self._failure = self._failure, None
+        with self._lock:
+            pending, self._pending = self._pending, collections.deque()
+        for request in pending:
+            self._end(request)
+        with self._lock:
+            failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 

@@ -46,7 +46,11 @@ CALLS = {
     "save": lambda comm, rows, folder: rows.save(f"{folder}/other"),
     "load": lambda comm, rows, folder: rows.load(f"{folder}/saved"),
     "file": lambda comm, rows, folder: weft.from_file(f"{folder}/saved", mmap=True, like="numpy"),
+    "new store": lambda comm, rows, folder: weft.Store(5, 2, comm=comm),
+    "barrier of a store": lambda comm, rows, folder: stores[0].barrier(),
+    "save a store": lambda comm, rows, folder: stores[0].save(f"{folder}/other"),
 }
+stores = []
 
 
 def joined(job, name, folder, rank):
@@ -55,6 +59,7 @@ def joined(job, name, folder, rank):
     beside = comm.dup()
     rows = table(comm)
     rows.save(f"{folder}/saved")
+    stores.append(weft.Store(30, 2, comm=comm))
     call(comm, beside, rows, name, folder) if rank == 0 else interrupt(comm, beside)
 
 

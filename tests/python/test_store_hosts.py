@@ -188,3 +188,32 @@ def on_hosts():
 @pytest.mark.parametrize("size", [2, 3])
 def test_hosts_share_a_store(size):
     ranks.run(size, on_hosts)
+
+
+def outlives_another_host():
+    comm = join()
+    store = weft.Store(KEYS, 2, init=1)
+    here = [k for k in range(KEYS) if store.pull_if_local([k]) is not None]
+    far = keys_elsewhere(store)
+    store.barrier()
+    print("ready", flush=True)
+    if comm.rank == 1:
+        threading.Event().wait()  # until it is killed
+    with pytest.raises(weft.PeerError, match="rank 1"):
+        while True:
+            store.pull(far)
+    with pytest.raises(weft.PeerError, match="rank 1"):
+        store.push(far, torch.ones(len(far), 2))
+    store.push(here, torch.ones(len(here), 2))
+    assert (store.pull(here) == 2).all()
+    with pytest.raises(weft.PeerError, match="rank 1"):
+        store.finalize()
+    assert store.closed
+
+
+def test_a_host_that_is_gone_is_named_and_other_rows_stay():
+    with ranks.Job(2, outlives_another_host) as job:
+        job[0].line("ready")
+        job[1].line("ready")
+        job.kill(1)
+        job.finish(expected={1: -9})

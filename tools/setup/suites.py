@@ -30,7 +30,7 @@ ASAN_SETTINGS = (
 # Some of everything that is done in C and C++ for Python, in a few minutes.
 ASAN_TESTS = (
     *("test_arrays.py", "test_memory.py", "test_messages.py", "test_requests.py"),
-    *("test_interrupt.py", "test_region_rows.py", "test_region_share.py"),
+    *("test_interrupt.py", "test_region_rows.py", "test_region_share.py", "test_store.py"),
 )
 ASAN_SHIM_TESTS = (
     *("tests/torch/test_features.py", "tests/torch/test_groups.py"),

@@ -13,14 +13,16 @@ import socket
 from weft import _boot, _core, _job
 from weft._core import InvalidError, World
 
-_seats: list[socket.socket] = []  # held as long as the process lives
+# By the name of the job: the rank taken, and how often this process was in the job. One
+# that ends may form again, and must not be taken for that of before; all ranks count alike.
+_seats: dict[str, tuple[int, socket.socket]] = {}
+_formed: dict[str, int] = {}
 
 
 def join() -> World:
     """Join the job: that of the launcher, else that of DMLC_NUM_SERVER, else alone."""
     size = os.environ.get("DMLC_NUM_SERVER")
-    joined = _job._world
-    if joined is not None or size is None or _core.launcher()[0] != "alone":
+    if _job._world is not None or size is None or _core.launcher()[0] != "alone":
         return _job.init()
     if not size.isdecimal() or int(size) < 1:
         raise InvalidError(f"DMLC_NUM_SERVER is {size!r}; it must be the number of servers")
@@ -28,10 +30,13 @@ def join() -> World:
         return _job.init("alone")
     uri, port = (os.environ.get(f"DMLC_PS_ROOT_{word}", "") for word in ("URI", "PORT"))
     name = f"adapm:{os.getuid()}:{uri}:{port}"
-    return _job.init(_boot.Named(name, _take_seat(name, int(size)), int(size)))
+    if name not in _seats:
+        _seats[name] = _take_seat(name, int(size))
+    _formed[name] = _formed.get(name, 0) + 1
+    return _job.init(_boot.Named(f"{name}#{_formed[name]}", _seats[name][0], int(size)))
 
 
-def _take_seat(name: str, size: int) -> int:
+def _take_seat(name: str, size: int) -> tuple[int, socket.socket]:
     for rank in range(size):
         seat = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
@@ -39,9 +44,18 @@ def _take_seat(name: str, size: int) -> int:
         except OSError:
             seat.close()
             continue
-        _seats.append(seat)
-        return rank
+        return rank, seat
     raise InvalidError(
         f"all {size} ranks of DMLC_NUM_SERVER are taken on this host: another job has the same "
         "DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT, or more servers were started"
     )
+
+
+def _forget_in_child() -> None:
+    for _, seat in _seats.values():
+        seat.close()
+    _seats.clear()
+    _formed.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
