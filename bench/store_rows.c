@@ -3,22 +3,30 @@
  * without any lock.
  *
  *     store_rows [keys floats batch]...
+ *     store_rows hot
  *
  * One thread, random keys. For each size, million keys a second: a loop over a
  * flat array, weft_rows_gather of it by one thread, and the store without and
  * with a directory; then the same for adding. The last columns are the store's
- * share of the loop. All take turns, and medians are shown. */
+ * share of the loop. All take turns, and medians are shown.
+ * With "hot": two threads that push to and pull from the same hundred keys, as
+ * a part of what they do with a hundred each. */
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <weft/weft.h>
 
+#include "base/time.h"
 #include "store/slots.h"
 
 #define ROUNDS 15
 #define PICKED (1u << 18)
 #define ROUND_KEYS 100000u
+#define HOT 100
+#define HOT_ROUNDS 500
 
 enum { LOOP, GATHER, DIRECT, FOUND, ADD, PUSH, PUSH_FOUND, KINDS };
 static const char *const names[KINDS] = {
@@ -39,6 +47,12 @@ static void die(const char *what)
 {
     fprintf(stderr, "%s: %s\n", what, weft_error_detail());
     exit(1);
+}
+
+static uint64_t next(uint64_t *seed)
+{
+    *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+    return *seed >> 33;
 }
 
 static void *need(size_t bytes)
@@ -226,8 +240,7 @@ static void bench(weft_world *world, uint64_t keys, uint64_t length,
 
     s.picked = need(PICKED * sizeof(*s.picked));
     for (uint64_t i = 0; i < PICKED; i++) {
-        seed = seed * 6364136223846793005ull + 1442695040888963407ull;
-        s.picked[i] = (int64_t)((seed >> 33) % keys);
+        s.picked[i] = (int64_t)(next(&seed) % keys);
     }
     s.absent = need(batch * sizeof(*s.absent));
     s.flat = need(keys * length * sizeof(float));
@@ -243,6 +256,106 @@ static void bench(weft_world *world, uint64_t keys, uint64_t length,
     free(s.values);
 }
 
+/* --- two at once -----------------------------------------------------------
+ */
+
+typedef struct pair {
+    setup s;        /* with the thread's own values */
+    int way;        /* DIRECT, or LOOP: without locks, so that sums are lost */
+    uint64_t first; /* its keys begin here */
+    uint32_t writer;
+    pthread_barrier_t *begin;
+    double speed;
+} pair;
+
+/* Push to and pull from a hundred keys, over and over, in any order. */
+static void *pair_run(void *ctx)
+{
+    pair *p = ctx;
+    int64_t keys[HOT];
+    wf_batch batch = {.keys = {keys, WEFT_I64, HOT, WEFT_HOST},
+                      .values = (char *)p->s.values};
+    uint64_t seed = p->writer + 1;
+    uint64_t begin;
+
+    pthread_barrier_wait(p->begin);
+    begin = wf_now_ns();
+    for (int i = 0; i < HOT_ROUNDS; i++) {
+        for (int k = 0; k < HOT; k++) {
+            keys[k] = (int64_t)(p->first + next(&seed) % HOT);
+        }
+        if (p->way == LOOP) {
+            loop_add(&p->s, keys);
+            loop_gather(&p->s, keys);
+        } else if (wf_slots_push(p->s.slots[0], &batch, p->writer) != WEFT_OK ||
+                   wf_slots_pull(p->s.slots[0], &batch) != WEFT_OK) {
+            die("store");
+        }
+    }
+    p->speed = 2.0 * HOT * HOT_ROUNDS * 1e3 / (double)(wf_now_ns() - begin);
+    return NULL;
+}
+
+/* Each on a core of its own, or they would take turns. */
+static void pin(pthread_t thread, int core)
+{
+    cpu_set_t cores;
+
+    CPU_ZERO(&cores);
+    CPU_SET(core, &cores);
+    pthread_setaffinity_np(thread, sizeof(cores), &cores);
+}
+
+static double run_pair(const setup *s, int way, uint64_t apart)
+{
+    pthread_barrier_t begin;
+    pthread_t thread;
+    pair p[2];
+
+    pthread_barrier_init(&begin, NULL, 2);
+    for (uint32_t i = 0; i < 2; i++) {
+        p[i] = (pair){.s = *s,
+                      .way = way,
+                      .first = i * apart,
+                      .writer = i,
+                      .begin = &begin};
+        p[i].s.values = need(HOT * s->length * sizeof(float));
+    }
+    if (pthread_create(&thread, NULL, pair_run, &p[1]) != 0) {
+        die("thread");
+    }
+    pin(pthread_self(), 0);
+    pin(thread, 1);
+    pair_run(&p[0]);
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&begin);
+    free(p[0].s.values);
+    free(p[1].s.values);
+    return p[0].speed + p[1].speed;
+}
+
+static void bench_hot(weft_world *world, uint64_t length)
+{
+    setup s = {.keys = 2 * HOT, .length = length, .batch = HOT};
+    double speed[4][ROUNDS]; /* loop and store; same keys and others */
+
+    s.flat = need(s.keys * length * sizeof(float));
+    s.slots[0] = make(world, &s, true);
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int k = 0; k < 4; k++) {
+            speed[k][i] = run_pair(&s, k < 2 ? LOOP : DIRECT, k % 2 * HOT);
+        }
+    }
+    printf("two threads, %d keys of %llu f32: store %.2f of %.2f: %.2f; loop "
+           "without locks %.2f of %.2f: %.2f\n",
+           HOT, (unsigned long long)length, median(speed[2], NULL),
+           median(speed[3], NULL), median(speed[2], speed[3]),
+           median(speed[0], NULL), median(speed[1], NULL),
+           median(speed[0], speed[1]));
+    wf_slots_destroy(s.slots[0]);
+    free(s.flat);
+}
+
 int main(int argc, char **argv)
 {
     static const uint64_t usual[][3] = {
@@ -253,6 +366,12 @@ int main(int argc, char **argv)
 
     if (weft_world_create(NULL, &world) != WEFT_OK) {
         die("world");
+    }
+    if (argc == 2 && strcmp(argv[1], "hot") == 0) {
+        bench_hot(world, 16);
+        bench_hot(world, 128);
+        weft_world_destroy(world);
+        return 0;
     }
     printf("%8s %5s %5s ", "keys", "f32", "batch");
     for (int kind = 0; kind < KINDS; kind++) {

@@ -245,7 +245,8 @@ WF_INLINE uint64_t read_rows(const wf_pick *given, const void *ids, char *dense,
     size_t whole = bytes + sizeof(uint64_t);
     size_t asked = whole <= 3 * LINE ? whole : given->asked;
 
-    for (uint64_t i = at + 1; i < end && i < at + pick.ahead; i++) {
+    /* Whoever goes on behind a row that was in the way has asked before. */
+    for (uint64_t i = 1; at == 0 && i < end && i < pick.ahead; i++) {
         ask((const char *)row_of(&pick, id_of(&pick, wide, i)), asked, false);
     }
     for (uint64_t i = at; i < end; i++) {
