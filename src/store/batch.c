@@ -18,6 +18,9 @@
 #define BLOCK 64u
 #define TRIES 8u
 #define LINE 64u
+/* Rows that are asked for before they are written to: more did not help, and
+ * takes rows away from others that write to the same ones. */
+#define WRITE_AHEAD 4u
 
 /* --- reading -------------------------------------------------------------- */
 
@@ -294,6 +297,16 @@ static void row_step(wf_write *write, const wf_class *class, char *row,
     }
 }
 
+static inline void ask_line(const char *at)
+{
+#if defined(__x86_64__)
+    /* In order to write it; a no-op on processors that cannot. */
+    __asm__ volatile("prefetchw %0" : : "m"(*at));
+#else
+    __builtin_prefetch(at, 1, 3);
+#endif
+}
+
 /* The row is locked and saved. */
 static inline void row_write(const wf_slots *slots, wf_write *write,
                              const wf_place *place, const char *values)
@@ -332,8 +345,10 @@ static inline weft_status write_direct(wf_slots *slots, wf_write *write,
     wf_place place = {class, class->base + key * class->pitch, key,
                       (uint32_t)key};
     uint64_t word = 0;
-    weft_status st = wf_place_lock(slots, &place, write->writer, &word);
+    weft_status st;
 
+    ask_line(place.at); /* if another rank took it meanwhile */
+    st = wf_place_lock(slots, &place, write->writer, &word);
     if (st == WEFT_OK) {
         wf_place_save(slots, &place, word);
         row_write(slots, write, &place, values);
@@ -356,6 +371,7 @@ static weft_status write_found(wf_slots *slots, wf_write *write, uint64_t key,
             return WEFT_OK;
         }
         place = wf_place_of(slots, key, found & ~WF_KEY_HERE);
+        ask_line(place.at);
         st = wf_place_lock(slots, &place, write->writer, &word);
         if (st != WEFT_OK) {
             return st;
@@ -391,16 +407,6 @@ static inline weft_status write_one(wf_slots *slots, wf_write *write,
 
 /* --- asking for rows ahead of their turn ---------------------------------- */
 
-static inline void ask_line(const char *at)
-{
-#if defined(__x86_64__)
-    /* In order to write it; a no-op on processors that cannot. */
-    __asm__ volatile("prefetchw %0" : : "m"(*at));
-#else
-    __builtin_prefetch(at, 1, 3);
-#endif
-}
-
 static inline void ask_row(const wf_class *class, uint32_t slot)
 {
     const char *at = wf_slot_at(class, slot);
@@ -426,18 +432,18 @@ static inline void ask_key(const wf_slots *slots, uint64_t key)
 }
 
 static inline void ask_ahead(const wf_slots *slots, const weft_ids *keys,
-                             uint64_t i, size_t ahead)
+                             uint64_t i)
 {
-    if (!slots->direct && i + 2 * ahead < keys->n) {
-        uint64_t key = (uint64_t)wf_id_at(keys, i + 2 * ahead);
+    if (!slots->direct && i + 4 * WRITE_AHEAD < keys->n) {
+        uint64_t key = (uint64_t)wf_id_at(keys, i + 4 * WRITE_AHEAD);
 
         __builtin_prefetch(&slots->directory[key]);
         if (slots->class_of != NULL) {
             __builtin_prefetch(&slots->class_of[key]);
         }
     }
-    if (i + ahead < keys->n) {
-        ask_key(slots, (uint64_t)wf_id_at(keys, i + ahead));
+    if (i + WRITE_AHEAD < keys->n) {
+        ask_key(slots, (uint64_t)wf_id_at(keys, i + WRITE_AHEAD));
     }
 }
 
@@ -445,17 +451,16 @@ weft_status wf_slots_write_all(wf_slots *slots, wf_batch *batch,
                                wf_write *write)
 {
     const char *values = batch->values;
-    size_t ahead = slots->classes[0].pick.ahead;
     uint64_t n = batch->keys.n;
     weft_status st = WEFT_OK;
 
-    for (uint64_t i = 1; i < n && i < ahead; i++) {
+    for (uint64_t i = 1; i < n && i < WRITE_AHEAD; i++) {
         ask_key(slots, (uint64_t)wf_id_at(&batch->keys, i));
     }
     for (uint64_t i = 0; st == WEFT_OK && i < n; i++) {
         uint64_t key = (uint64_t)wf_id_at(&batch->keys, i);
 
-        ask_ahead(slots, &batch->keys, i, ahead);
+        ask_ahead(slots, &batch->keys, i);
         st = write_one(slots, write, key, values);
         values += wf_class_of(slots, key)->length * write->element;
         if (!write->here) {
