@@ -215,7 +215,7 @@ typedef enum weft_sample_scheme {
     WEFT_SAMPLE_NAIVE = 0,
     /** As NAIVE, with an intent for the keys. */
     WEFT_SAMPLE_PRELOC = 1,
-    /** Draw from a pool of `pool` keys of this host, which is drawn anew after
+    /** Draw from a pool of `pool` keys of this rank, which is drawn anew after
      * each key of it was used `reuse` times; with an intent. */
     WEFT_SAMPLE_POOL = 2,
     /** Draw when pulling, and take the next key that is on this host: never
@@ -236,10 +236,12 @@ typedef struct weft_sample_options {
     weft_sample_scheme scheme;
     weft_distribution distribution;
     int64_t min; /* keys from here */
-    int64_t max; /* to below this; 0: all. Of hashed stores: what is drawn */
-    int32_t distinct;      /* no key twice in one sample */
-    const double *weights; /* WEIGHTED: max - min of them; copied */
-    /** GIVEN: a key. Called by one thread at a time for each worker. */
+    int64_t max; /* to below this; 0: all. Hashed stores need it, but GIVEN */
+    int32_t distinct; /* no key twice in one sample */
+    /** WEIGHTED: max - min of them; copied. A weight of 0 is never drawn. */
+    const double *weights;
+    /** GIVEN: a key. Called by one thread at a time for each worker; with POOL
+     * under a lock, so that it must not use the store. */
     int64_t (*draw)(void *ctx);
     void *ctx;
     uint64_t pool;  /* POOL: keys; 0: 250 */

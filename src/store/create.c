@@ -242,7 +242,7 @@ static void store_free(weft_store *store)
 {
     wf_hosts_close(store);
     wf_trace_close(store);
-    wf_sampler_destroy(store->sampler);
+    wf_sampler_destroy(atomic_load(&store->sampler));
     weft_comm_destroy(store->alone);
     wf_slots_destroy(store->slots);
     wf_hash_destroy(store->hash);

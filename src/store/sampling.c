@@ -1,76 +1,70 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public calls of sampling; sample.h draws the keys. */
-#include "base/options.h"
-#include "store/hosts/hosts.h"
+/* Sampling: what samples need of a store, and the public calls. */
+#include "base/status.h"
+#include "store/sample.h"
+#include "store/store.h"
 
-/* --- what samples ask the store ------------------------------------------- */
+/* A key may leave between its choice and its pull, so that LOCAL chooses again;
+ * after so many times it waits for the key. */
+#define CHOICES 16
 
-static weft_status sample_intent(void *worker, const int64_t *keys, uint64_t n,
-                                 int64_t start, int64_t end)
+static weft_status env_intent(void *worker, const int64_t *keys, uint64_t n,
+                              int64_t start, int64_t end)
 {
-    weft_ids ids = {.at = keys, .type = WEFT_I64, .n = n};
-
-    return weft_store_intent(worker, &ids, start, end);
+    return weft_store_intent(worker, &(weft_ids){keys, WEFT_I64, n, WEFT_HOST},
+                             start, end);
 }
 
-static bool sample_here(void *ctx, int64_t first, int64_t last, int64_t *out)
+/* With one host all keys are here, hashed ones that are new included. Several
+ * hosts have no hashed keys. */
+static bool env_here(void *worker, int64_t first, int64_t last, int64_t *out)
 {
-    const weft_worker *worker = ctx;
-    const weft_store *store = worker->store;
+    const weft_store *store = ((weft_worker *)worker)->store;
 
-    if (store->remote == NULL) {
-        *out = first;
-        return true;
-    }
-    for (int64_t key = first; key <= last; key++) {
-        if ((wf_directory_get(store->slots, (uint64_t)key) & WF_KEY_HERE) !=
-            0) {
-            *out = key;
-            return true;
+    while (store->remote != NULL &&
+           !(wf_directory_get(store->slots, (uint64_t)first) & WF_KEY_HERE)) {
+        if (first++ == last) {
+            return false;
         }
     }
-    return false;
+    *out = first;
+    return true;
 }
 
-static uint64_t sample_keys(void *ctx)
+static uint64_t env_keys(void *worker)
 {
-    const weft_worker *worker = ctx;
-
-    return worker->store->options.keys;
+    return ((weft_worker *)worker)->store->options.keys;
 }
 
-static const wf_sample_env env = {
-    .intent = sample_intent, .here = sample_here, .keys = sample_keys};
-
-/* --- calls ---------------------------------------------------------------- */
+static const wf_sample_env sample_env = {env_intent, env_here, env_keys};
 
 weft_status weft_store_sampling(weft_store *store,
                                 const weft_sample_options *options)
 {
-    weft_sample_options o;
     wf_sampler_store about;
+    wf_sampler *made = NULL;
+    wf_sampler *none = NULL;
     weft_status st;
 
-    if (store == NULL) {
-        return wf_fail(WEFT_ERR_INVALID, "store is NULL");
-    }
-    st = wf_store_check(store);
-    if (st == WEFT_OK) {
-        st = wf_options_read(options, "weft_sample_options", &o, sizeof(o));
-    }
-    if (st == WEFT_OK && store->sampler != NULL) {
-        st = wf_fail(WEFT_ERR_INVALID,
-                     "sampling of this store was set up before");
-    }
-    if (st != WEFT_OK) {
-        return st;
+    if (store == NULL || options == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "store or options is NULL");
     }
     about = (wf_sampler_store){.keys = store->options.keys,
                                .hashed = store->hash != NULL,
                                .seed = store->options.seed,
                                .rank = store->comm->rank,
-                               .env = &env};
-    return wf_sampler_create(&o, &about, &store->sampler);
+                               .env = &sample_env};
+    st = wf_store_check(store);
+    if (st == WEFT_OK) {
+        st = wf_sampler_create(options, &about, &made);
+    }
+    if (st == WEFT_OK &&
+        !atomic_compare_exchange_strong(&store->sampler, &none, made)) {
+        wf_sampler_destroy(made);
+        st = wf_fail(WEFT_ERR_INVALID,
+                     "this store has been told how to sample before");
+    }
+    return st;
 }
 
 weft_status weft_sample_prepare(weft_worker *worker, uint64_t n, int64_t start,
@@ -82,65 +76,89 @@ weft_status weft_sample_prepare(weft_worker *worker, uint64_t n, int64_t start,
         st = wf_store_check_window("prepare_sample", start, end);
     }
     return st == WEFT_OK
-               ? wf_sample_prepare(&worker->samples, worker->store->sampler, n,
+               ? wf_sample_prepare(&worker->samples,
+                                   atomic_load(&worker->store->sampler), n,
                                    start, end, id)
                : st;
 }
 
-/* LOCAL may have lost a key to another host between drawing and reading it;
- * then others are drawn. */
-static weft_status pull_local(weft_worker *worker, int64_t id,
-                              const weft_pairs *pairs)
+/* The keys are written, so that what they are is checked before. */
+static weft_status check_room(const weft_ids *keys)
 {
-    int64_t *keys = (int64_t *)(uintptr_t)pairs->keys.at;
-    weft_status st;
-    int local = 0;
+    if (keys->type != WEFT_I64 || keys->place != WEFT_HOST) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "sample_pull: keys must be i64 in host memory");
+    }
+    if ((keys->n > 0 && keys->at == NULL) ||
+        (uintptr_t)keys->at % sizeof(int64_t) != 0) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "sample_pull: keys is NULL, or not aligned to 8 bytes");
+    }
+    return WEFT_OK;
+}
 
-    do {
-        st = wf_sample_next(&worker->samples, id, pairs->keys.n, keys);
+static weft_status pull_anywhere(weft_worker *worker, int64_t id,
+                                 const weft_pairs *pairs,
+                                 weft_request **request)
+{
+    weft_status st = wf_sample_next(&worker->samples, id, pairs->keys.n,
+                                    (int64_t *)(uintptr_t)pairs->keys.at);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    st = weft_store_pull(worker, pairs, request);
+    if (st != WEFT_OK) {
+        wf_sample_undo(&worker->samples, id);
+    }
+    return st;
+}
+
+static weft_status pull_here(weft_worker *worker, int64_t id,
+                             const weft_pairs *pairs)
+{
+    for (int i = 0; i < CHOICES; i++) {
+        int local = 0;
+        weft_status st = wf_sample_next(&worker->samples, id, pairs->keys.n,
+                                        (int64_t *)(uintptr_t)pairs->keys.at);
+
         if (st != WEFT_OK) {
             return st;
         }
         st = weft_store_pull_local(worker, pairs, &local);
-        if (st != WEFT_OK || !local) {
-            wf_sample_undo(&worker->samples, id);
+        if (st == WEFT_OK && local) {
+            return WEFT_OK;
         }
-    } while (st == WEFT_OK && !local);
-    return st;
+        wf_sample_undo(&worker->samples, id);
+        if (st != WEFT_OK) {
+            return st;
+        }
+    }
+    return pull_anywhere(worker, id, pairs, NULL);
 }
 
 weft_status weft_sample_pull(weft_worker *worker, int64_t id,
                              const weft_pairs *pairs, weft_request **request)
 {
-    int64_t *keys = (int64_t *)(uintptr_t)pairs->keys.at;
+    const wf_sampler *sampler = atomic_load(&worker->store->sampler);
     weft_status st = wf_store_check(worker->store);
 
     if (request != NULL) {
         *request = NULL;
     }
-    if (st == WEFT_OK && pairs->keys.type != WEFT_I64) {
-        st = wf_fail(WEFT_ERR_INVALID, "pull_sample: keys must be i64");
+    if (st == WEFT_OK) {
+        st = check_room(&pairs->keys);
     }
     if (st != WEFT_OK) {
         return st;
     }
-    if (worker->store->remote != NULL && worker->store->sampler != NULL &&
-        wf_sampler_scheme(worker->store->sampler) == WEFT_SAMPLE_LOCAL) {
-        return pull_local(worker, id, pairs);
+    if (sampler == NULL || wf_sampler_scheme(sampler) != WEFT_SAMPLE_LOCAL) {
+        return pull_anywhere(worker, id, pairs, request);
     }
-    st = wf_sample_next(&worker->samples, id, pairs->keys.n, keys);
-    if (st == WEFT_OK) {
-        st = weft_store_pull(worker, pairs, request);
-        if (st != WEFT_OK) {
-            wf_sample_undo(&worker->samples, id);
-        }
-    }
-    return st;
+    return pull_here(worker, id, pairs);
 }
 
 weft_status weft_sample_finish(weft_worker *worker, int64_t id)
 {
-    weft_status st = wf_store_check(worker->store);
-
-    return st == WEFT_OK ? wf_sample_finish(&worker->samples, id) : st;
+    return wf_sample_finish(&worker->samples, id);
 }

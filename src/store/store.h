@@ -56,8 +56,8 @@ struct weft_store {
     wf_slots *slots;
     struct wf_store_hosts *remote; /* NULL: there is one host */
     wf_hash *hash;                 /* NULL: keys are not hashed */
-    wf_sampler *sampler;      /* NULL: weft_store_sampling was not called */
-    _Atomic uint32_t workers; /* that were made */
+    wf_sampler *_Atomic sampler; /* NULL: weft_store_sampling was not called */
+    _Atomic uint32_t workers;    /* that were made */
     /* Workers share the writers of their rank. */
     pthread_mutex_t writer[WF_WRITERS];
     wf_store_counts counts;
