@@ -79,7 +79,9 @@ enum {
     /* Somebody localizes it: it is moved here whoever wants it, where keys are
      * only moved. */
     WF_KEY_MUST = 8,
-    WF_KEY_REFRESH = 16, /* of a copy: ask in the next round in any case */
+    /* Of a copy: ask for the row in the next round in any case, since what was
+     * sent, or what the owner sent, may be lost. */
+    WF_KEY_REFRESH = 16,
     /* Of a copy: the owner has heard that this host does not want it any more,
      * and may give it away. Pushes that came late are still to be sent. */
     WF_KEY_LEAVING = 32,
@@ -167,7 +169,7 @@ typedef enum wf_message_kind {
      * accord because others have changed it. */
     WF_MSG_GRANT,
     /* From a new owner, when the row has landed, to the owner before it (with
-     * WF_MSG_CONFIRM) and to the home. */
+     * WF_MSG_CONFIRM) and to the home; if that host is gone, to all. */
     WF_MSG_NEWS,
     /* The answer to a NEWS with WF_MSG_CONFIRM: the row that was kept is
      * forgotten. */
@@ -231,9 +233,10 @@ typedef struct wf_message {
 } wf_message;
 _Static_assert(sizeof(wf_message) == 56, "layout");
 
-/* The head of an OP that a worker of `host` sends; the host to send it to. An
- * operation on a copy that the owner must order (set, and push with an
- * optimizer) goes to the own server: `word` is of a key that is here. */
+/* The head of an OP that a worker of `host` sends; the host to send it to, or
+ * if that host is gone the own one. An operation on a copy that the owner must
+ * order (set, and push with an optimizer) goes to the own server: `word` is of
+ * a key that is here. */
 uint32_t wf_protocol_op(wf_message *m, uint64_t key, wf_op_kind op,
                         uint32_t host, uint32_t word);
 
@@ -257,6 +260,7 @@ typedef enum wf_happened {
 typedef struct wf_protocol_env {
     void *ctx;
     uint32_t host;
+    uint32_t hosts; /* at most WF_HOSTS_MAX */
     weft_techniques techniques;
     bool optimizer; /* pushes are ordered by the owner, as sets are */
     wf_hosts gone;  /* hosts without a living rank */
@@ -342,7 +346,13 @@ bool wf_protocol_tick(const wf_protocol_env *env, wf_key_state *k, bool force);
  * the caller has just done so, and what was parked and packed is lost. For all
  * keys that have a record, and those that are owned away from their home. No
  * worker's operations are answered for it: the store fails or repeats those
- * that are under way. */
+ * that are under way.
+ *
+ * To be called twice (and so is the handling of operations that are under way
+ * to be done twice): when this host hears of the death, which a message from
+ * the next rank says too, and when all hosts have heard of it. Between the two
+ * a message may have gone through a host that had not heard of it, to the rank
+ * that was dead. */
 void wf_protocol_server_died(const wf_protocol_env *env, wf_key_state *k,
                              uint32_t host);
 

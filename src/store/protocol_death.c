@@ -16,6 +16,10 @@ static void exchange_again(const wf_protocol_env *env, wf_key_state *k)
         env->happened(env->ctx, k, WF_LOST);
     }
     env->unpack(env->ctx, k, WEFT_ERR_PEER);
+    /* A copy shows what it has sent; if that is lost, only a row tells. */
+    if (!WF_MISTAKE(WF_REPEATS_AS_CURRENT)) {
+        wf_key_mark(k, WF_KEY_REFRESH);
+    }
     wf_protocol_ask(env, k);
 }
 
@@ -35,8 +39,8 @@ static void owner_tells_again(const wf_protocol_env *env, wf_key_state *k,
     if (wf_key_is(k, WF_KEY_UNSETTLED) && (self || k->before == host)) {
         wf_protocol_tell(env, k, k->before, WF_MSG_CONFIRM);
     }
-    if (home != env->host && (self || home == host)) {
-        wf_protocol_tell(env, k, home, 0);
+    if (self || home == host) {
+        wf_protocol_tell_home(env, k);
     }
 }
 
@@ -98,6 +102,9 @@ void wf_protocol_host_died(const wf_protocol_env *env, wf_key_state *k,
             wf_key_clear(k, WF_KEY_UNSETTLED);
         }
         env->save(env->ctx, k);
+        if (env->home(env->ctx, k->key) == host) {
+            wf_protocol_tell_home(env, k);
+        }
         wf_protocol_resume(env, k);
     } else if (k->role == WF_COPY && k->owner == host) {
         owner_gone(env, k);

@@ -8,44 +8,6 @@
  * ignored: the GRANT comes behind it and is newer. */
 #include "store/protocol_parts.h"
 
-void wf_protocol_ask(const wf_protocol_env *env, wf_key_state *k)
-{
-    wf_message m = wf_message_new(env, k, WF_MSG_SYNC);
-    bool copy = k->role == WF_COPY;
-    bool difference = copy && env->differs(env->ctx, k);
-    bool ops = copy && env->pack(env->ctx, &m);
-    bool wants = wf_key_is(k, WF_KEY_WANTED) && k->slot != WF_NO_SLOT;
-
-    k->serial = (uint16_t)(k->serial == UINT16_MAX ? 1 : k->serial + 1);
-    m.serial = k->serial;
-    m.version = k->version;
-    m.copy_epoch = k->epoch;
-    m.flags = (uint16_t)((wants ? WF_MSG_WANTS : 0) |
-                         (wf_key_is(k, WF_KEY_MUST) ? WF_MSG_MUST : 0) |
-                         (copy ? WF_MSG_HAS_COPY : 0) |
-                         (difference ? WF_MSG_DIFFERENCE : 0) |
-                         (ops ? WF_MSG_OPS : 0));
-    wf_key_clear(k, WF_KEY_CARRIED | WF_KEY_REFRESH);
-    wf_key_mark(k, WF_KEY_ASKED | (difference || ops ? WF_KEY_CARRIED : 0));
-    /* Before the difference is taken: a successor must know of it. */
-    env->save(env->ctx, k);
-    if (difference) {
-        env->put_difference(env->ctx, k, &m);
-    }
-    wf_protocol_route(env, k, &m);
-}
-
-bool wf_protocol_ask_for_row(const wf_protocol_env *env, wf_key_state *k)
-{
-    k->slot = env->reserve(env->ctx, k->key);
-    if (k->slot == WF_NO_SLOT) {
-        env->happened(env->ctx, k, WF_REFUSED);
-        return false;
-    }
-    wf_protocol_ask(env, k);
-    return true;
-}
-
 static void exchange_over(wf_key_state *k)
 {
     wf_key_clear(k, WF_KEY_ASKED | WF_KEY_CARRIED);
@@ -64,6 +26,84 @@ static void drop(const wf_protocol_env *env, wf_key_state *k)
     }
 }
 
+/* Nobody has the key any more. */
+static void grant_gone(const wf_protocol_env *env, wf_key_state *k)
+{
+    wf_message m;
+
+    exchange_over(k);
+    if (k->role == WF_COPY) {
+        env->happened(env->ctx, k, WF_LOST);
+    }
+    drop(env, k);
+    env->unpack(env->ctx, k, WEFT_ERR_PEER);
+    for (unsigned n = env->parked(env->ctx, k->key); n > 0; n--) {
+        if (!env->unpark(env->ctx, k->key, &m)) {
+            break;
+        }
+        if (m.kind == WF_MSG_OP) {
+            env->answer(env->ctx, k, &m, WEFT_ERR_PEER);
+        } else {
+            wf_protocol_forward(env, k, &m);
+        }
+    }
+}
+
+void wf_protocol_ask(const wf_protocol_env *env, wf_key_state *k)
+{
+    wf_message m = wf_message_new(env, k, WF_MSG_SYNC);
+    bool copy = k->role == WF_COPY;
+    bool difference = copy && env->differs(env->ctx, k);
+    bool ops = copy && env->pack(env->ctx, &m);
+    bool wants = wf_key_is(k, WF_KEY_WANTED) && k->slot != WF_NO_SLOT;
+    bool current = copy && !wf_key_is(k, WF_KEY_REFRESH);
+
+    k->serial = (uint16_t)(k->serial == UINT16_MAX ? 1 : k->serial + 1);
+    m.serial = k->serial;
+    m.version = k->version;
+    m.copy_epoch = k->epoch;
+    m.flags = (uint16_t)((wants ? WF_MSG_WANTS : 0) |
+                         (wf_key_is(k, WF_KEY_MUST) ? WF_MSG_MUST : 0) |
+                         (current ? WF_MSG_HAS_COPY : 0) |
+                         (difference ? WF_MSG_DIFFERENCE : 0) |
+                         (ops ? WF_MSG_OPS : 0));
+    wf_key_clear(k, WF_KEY_CARRIED | WF_KEY_REFRESH);
+    wf_key_mark(k, WF_KEY_ASKED | (difference || ops ? WF_KEY_CARRIED : 0));
+    /* Before the difference is taken: a successor must know of it. */
+    env->save(env->ctx, k);
+    if (difference) {
+        env->put_difference(env->ctx, k, &m);
+    }
+    if (!wf_protocol_route(env, k, &m)) {
+        grant_gone(env, k);
+    }
+}
+
+bool wf_protocol_ask_for_row(const wf_protocol_env *env, wf_key_state *k)
+{
+    k->slot = env->reserve(env->ctx, k->key);
+    if (k->slot == WF_NO_SLOT) {
+        env->happened(env->ctx, k, WF_REFUSED);
+        return false;
+    }
+    wf_protocol_ask(env, k);
+    return true;
+}
+
+/* Drop a copy or a reserved slot, and tell the owner so if it may count on a
+ * copy here. */
+static void drop_and_tell(const wf_protocol_env *env, wf_key_state *k)
+{
+    bool again = wf_key_is(k, WF_KEY_REFRESH);
+
+    drop(env, k);
+    if (again) {
+        wf_protocol_ask(env, k);
+    } else {
+        wf_protocol_resume(env, k);
+    }
+}
+
 /* The owner does not count on this copy any more. What was pushed to it since
  * the SYNC must go to the owner before it is dropped. */
 static void leave(const wf_protocol_env *env, wf_key_state *k)
@@ -79,8 +119,8 @@ static void leave(const wf_protocol_env *env, wf_key_state *k)
         wf_protocol_ask(env, k);
         return;
     }
-    drop(env, k);
     env->happened(env->ctx, k, WF_EXPIRED);
+    drop_and_tell(env, k);
 }
 
 static void grant_none(const wf_protocol_env *env, wf_key_state *k,
@@ -89,8 +129,7 @@ static void grant_none(const wf_protocol_env *env, wf_key_state *k,
     exchange_over(k);
     wf_key_learn(k, m->owner, m->epoch);
     if (k->role == WF_ABSENT) {
-        drop(env, k);
-        wf_protocol_resume(env, k);
+        drop_and_tell(env, k);
         return;
     }
     wf_key_mark(k, WF_KEY_LEAVING);
@@ -131,7 +170,17 @@ static void grant_unasked(const wf_protocol_env *env, wf_key_state *k,
     bool asked =
         wf_key_is(k, WF_KEY_ASKED) && !WF_MISTAKE(WF_REFRESH_WHILE_ASKED);
 
-    if (asked || m->grant != WF_GRANT_COPY) {
+    if (k->role == WF_ABSENT) {
+        wf_key_learn(k, m->owner, m->epoch);
+    }
+    if (m->grant != WF_GRANT_COPY) {
+        return;
+    }
+    if (asked) {
+        /* An exchange that was given up has overtaken the one under way, and
+         * may have left the owner with a wrong idea. */
+        wf_key_mark(k, m->serial != 0 ? WF_KEY_REFRESH : 0);
+        env->save(env->ctx, k);
         return;
     }
     if (k->role == WF_COPY && k->epoch == m->epoch) {
@@ -140,31 +189,10 @@ static void grant_unasked(const wf_protocol_env *env, wf_key_state *k,
             env->land_copy(env->ctx, k, m, false);
             env->save(env->ctx, k);
         }
-    } else if (k->role == WF_ABSENT && !wf_key_is(k, WF_KEY_WANTED)) {
+    } else if (k->role == WF_ABSENT && !(wf_key_is(k, WF_KEY_WANTED) &&
+                                         wf_protocol_ask_for_row(env, k))) {
         /* The owner counts on a copy that is not here: say so. */
         wf_protocol_ask(env, k);
-    }
-}
-
-static void grant_gone(const wf_protocol_env *env, wf_key_state *k)
-{
-    wf_message m;
-
-    exchange_over(k);
-    if (k->role == WF_COPY) {
-        env->happened(env->ctx, k, WF_LOST);
-    }
-    drop(env, k);
-    env->unpack(env->ctx, k, WEFT_ERR_PEER);
-    for (unsigned n = env->parked(env->ctx, k->key); n > 0; n--) {
-        if (!env->unpark(env->ctx, k->key, &m)) {
-            break;
-        }
-        if (m.kind == WF_MSG_OP) {
-            env->answer(env->ctx, k, &m, WEFT_ERR_PEER);
-        } else {
-            wf_protocol_forward(env, k, &m);
-        }
     }
 }
 
@@ -195,7 +223,9 @@ static void become_owner(const wf_protocol_env *env, wf_key_state *k,
     k->version = env->version(env->ctx, k);
     exchange_over(k);
     wf_key_clear(k, WF_KEY_LEAVING | WF_KEY_REFRESH | WF_KEY_MUST);
-    wf_key_mark(k, WF_KEY_UNSETTLED);
+    if (!wf_hosts_has(&env->gone, k->before)) {
+        wf_key_mark(k, WF_KEY_UNSETTLED);
+    }
     env->save(env->ctx, k);
     env->happened(env->ctx, k, WF_MOVED_IN);
 }
@@ -222,8 +252,8 @@ static void grant_own(const wf_protocol_env *env, wf_key_state *k,
     }
     become_owner(env, k, m);
     wf_protocol_tell(env, k, k->before, WF_MSG_CONFIRM);
-    if (home != k->before && home != env->host) {
-        wf_protocol_tell(env, k, home, 0);
+    if (home != k->before || wf_hosts_has(&env->gone, home)) {
+        wf_protocol_tell_home(env, k);
     }
     if (m->serial == k->serial) {
         env->unpack(env->ctx, k, WEFT_OK);

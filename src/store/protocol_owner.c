@@ -17,6 +17,23 @@ void wf_protocol_tell(const wf_protocol_env *env, const wf_key_state *k,
     }
 }
 
+void wf_protocol_tell_home(const wf_protocol_env *env, const wf_key_state *k)
+{
+    uint32_t home = env->home(env->ctx, k->key);
+
+    if (!wf_hosts_has(&env->gone, home)) {
+        if (home != env->host) {
+            wf_protocol_tell(env, k, home, 0);
+        }
+        return;
+    }
+    for (uint32_t host = 0; host < env->hosts; host++) {
+        if (host != env->host) {
+            wf_protocol_tell(env, k, host, 0);
+        }
+    }
+}
+
 static wf_grant decide(const wf_protocol_env *env, const wf_key_state *k,
                        const wf_message *m)
 {
@@ -66,7 +83,7 @@ void wf_protocol_refresh(const wf_protocol_env *env, wf_key_state *k)
     }
     k->behind = (wf_hosts){{0}};
     env->save(env->ctx, k);
-    for (uint32_t host = 0; host < WF_HOSTS_MAX; host++) {
+    for (uint32_t host = 0; host < env->hosts; host++) {
         if (wf_hosts_has(&behind, host)) {
             m = wf_message_new(env, k, WF_MSG_GRANT);
             m.grant = WF_GRANT_COPY;
@@ -175,6 +192,10 @@ void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
         sync_own(env, k, m);
         return;
     }
+    if (wf_hosts_has(&env->gone, m->origin)) {
+        env->merge(env->ctx, k, m);
+        return;
+    }
     grant = decide(env, k, m);
     if (grant == WF_GRANT_OWN && wf_key_is(k, WF_KEY_UNSETTLED) &&
         !WF_MISTAKE(WF_MOVES_ON_UNSETTLED)) {
@@ -195,7 +216,6 @@ void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
 
 void wf_protocol_take_back(const wf_protocol_env *env, wf_key_state *k)
 {
-    uint32_t home = env->home(env->ctx, k->key);
     uint32_t slot = k->slot;
 
     k->slot = k->kept;
@@ -211,9 +231,7 @@ void wf_protocol_take_back(const wf_protocol_env *env, wf_key_state *k)
     if (slot != WF_NO_SLOT) {
         env->release(env->ctx, k->key, slot);
     }
-    if (home != env->host) {
-        wf_protocol_tell(env, k, home, 0);
-    }
+    wf_protocol_tell_home(env, k);
     env->unpack(env->ctx, k, WEFT_ERR_PEER);
     wf_protocol_resume(env, k);
 }

@@ -21,7 +21,7 @@ typedef enum wf_mistake {
     WF_DROPS_UNSENT_PUSHES,
     WF_MOVES_ON_UNSETTLED,
     WF_LANDS_TWICE,
-    WF_RESENDS_AS_NEW,
+    WF_REPEATS_AS_CURRENT,
     WF_OWN_MISTAKES /* of the explorer's env and workers, from here on */
 } wf_mistake;
 extern int wf_mistake_made;
@@ -72,8 +72,8 @@ void wf_protocol_park(const wf_protocol_env *env, const wf_key_state *k,
 void wf_protocol_resume(const wf_protocol_env *env, wf_key_state *k);
 
 /* Send an OP or SYNC to the owner that is known, or to the home; one that is
- * forwarded was counted as a hop. */
-void wf_protocol_route(const wf_protocol_env *env, const wf_key_state *k,
+ * forwarded was counted as a hop. False if both are gone. */
+bool wf_protocol_route(const wf_protocol_env *env, const wf_key_state *k,
                        wf_message *m);
 /* Of a key that is owned elsewhere: park it, or send it on. */
 void wf_protocol_forward(const wf_protocol_env *env, const wf_key_state *k,
@@ -98,6 +98,8 @@ void wf_protocol_refresh(const wf_protocol_env *env, wf_key_state *k);
 /* Tell a host that this one is the owner. */
 void wf_protocol_tell(const wf_protocol_env *env, const wf_key_state *k,
                       uint32_t host, unsigned flags);
+/* Tell the home; all hosts if there is none any more. */
+void wf_protocol_tell_home(const wf_protocol_env *env, const wf_key_state *k);
 /* Become the owner again, of the row that is kept. */
 void wf_protocol_take_back(const wf_protocol_env *env, wf_key_state *k);
 

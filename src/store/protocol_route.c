@@ -109,24 +109,7 @@ uint32_t wf_protocol_op(wf_message *m, uint64_t key, wf_op_kind op,
     return wf_word_owner(word);
 }
 
-/* Nobody has the key any more. */
-static void route_to_nobody(const wf_protocol_env *env, const wf_key_state *k,
-                            const wf_message *m)
-{
-    wf_message grant = wf_message_new(env, k, WF_MSG_GRANT);
-
-    if (m->kind == WF_MSG_OP) {
-        env->answer(env->ctx, k, m, WEFT_ERR_PEER);
-        return;
-    }
-    grant.grant = WF_GRANT_GONE;
-    grant.serial = m->serial;
-    if (m->origin != env->host) {
-        env->send(env->ctx, m->origin, &grant);
-    }
-}
-
-void wf_protocol_route(const wf_protocol_env *env, const wf_key_state *k,
+bool wf_protocol_route(const wf_protocol_env *env, const wf_key_state *k,
                        wf_message *m)
 {
     uint32_t home = env->home(env->ctx, k->key);
@@ -149,7 +132,25 @@ void wf_protocol_route(const wf_protocol_env *env, const wf_key_state *k,
         m->flags &= (uint16_t)~WF_MSG_MARKED;
         env->send(env->ctx, home, m);
     } else {
-        route_to_nobody(env, k, m);
+        return false;
+    }
+    return true;
+}
+
+/* Nobody has the key any more. */
+static void route_to_nobody(const wf_protocol_env *env, const wf_key_state *k,
+                            const wf_message *m)
+{
+    wf_message grant = wf_message_new(env, k, WF_MSG_GRANT);
+
+    if (m->kind == WF_MSG_OP) {
+        env->answer(env->ctx, k, m, WEFT_ERR_PEER);
+        return;
+    }
+    grant.grant = WF_GRANT_GONE;
+    grant.serial = m->serial;
+    if (m->origin != env->host) {
+        env->send(env->ctx, m->origin, &grant);
     }
 }
 
@@ -168,5 +169,7 @@ void wf_protocol_forward(const wf_protocol_env *env, const wf_key_state *k,
     }
     next.hops = (uint8_t)(next.hops + (next.hops < UINT8_MAX));
     env->happened(env->ctx, k, WF_FORWARDED);
-    wf_protocol_route(env, k, &next);
+    if (!wf_protocol_route(env, k, &next)) {
+        route_to_nobody(env, k, m);
+    }
 }

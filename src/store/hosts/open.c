@@ -52,7 +52,7 @@ static weft_status allocate(wf_store_hosts *h)
         return wf_fail_nomem("a store over %u hosts", store->hosts);
     }
     for (uint64_t i = 0; i < workers; i++) {
-        wf_window_init(&h->view[i].window);
+        wf_window_init(&h->view[i].window, 0);
     }
     return WEFT_OK;
 }

@@ -124,7 +124,7 @@ static void look_at_worker(wf_store_hosts *h, uint32_t worker)
     if (v->later == NULL && v->due == NULL) {
         return;
     }
-    ahead = wf_window_ahead(&v->window, clock);
+    ahead = wf_window_round(&v->window, clock);
     if (h->store->options.eager != 0 || ahead > WEFT_CLOCK_MAX - clock) {
         begin_due(h, v, clock, WEFT_CLOCK_MAX);
     } else {

@@ -560,6 +560,7 @@ void wf_serve_init(wf_store_hosts *h)
     wf_waiting_init(&h->limbo);
     h->env = (wf_protocol_env){.ctx = h,
                                .host = store->number,
+                               .hosts = store->hosts,
                                .techniques = store->options.techniques,
                                .optimizer = store->optimizes,
                                .home = env_home,

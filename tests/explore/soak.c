@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The explorer with more room, for as long as asked, or one plan:
+ *
+ *     soak [seconds]
+ *     soak "0:I 1:IUE" [techniques [rounds [deaths [deaths of hosts [room]]]]]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "plans.h"
+
+static const struct {
+    unsigned length;
+    chosen like;
+} bounds[] = {
+    {5, {.techniques = "012", .rounds = 1, .room = 2}},
+    {4, {.techniques = "012", .rounds = 2, .room = 2}},
+    {4, {.techniques = "012", .rounds = 2, .room = 1, .optimizer = true}},
+    {3, {.techniques = "012", .rounds = 1, .deaths = 1, .room = 2}},
+    {3, {.techniques = "012", .rounds = 1, .host_deaths = 1, .room = 2}},
+    {5, {.techniques = "012", .rounds = 2, .room = 2}},
+    {4, {.techniques = "012", .rounds = 1, .host_deaths = 1, .room = 2}},
+};
+
+static int one_plan(int argc, char **argv)
+{
+    unsigned given[5] = {0, 1, 0, 0, 2};
+    char techniques[2] = "0";
+    walk_stats stats = {0};
+    chosen c;
+
+    for (int i = 2; i < argc && i < 7; i++) {
+        given[i - 2] = (unsigned)atoi(argv[i]);
+    }
+    techniques[0] = (char)('0' + given[0] % 3);
+    c = (chosen){argv[1],  techniques, given[1], given[2],
+                 given[3], given[4],   false};
+    if (!plans_chosen(&c, 1, &stats)) {
+        return 1;
+    }
+    plans_print(argv[1], &stats);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    double seconds = argc > 1 ? atof(argv[1]) : 60;
+    time_t end = time(NULL) + (time_t)seconds;
+
+    if (argc > 1 && strchr(argv[1], ':') != NULL) {
+        return one_plan(argc, argv);
+    }
+    for (unsigned i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+        walk_stats stats = {0};
+        if (!plans_all(&bounds[i].like, bounds[i].length, &stats)) {
+            return 1;
+        }
+        plans_print("larger bound", &stats);
+        if (time(NULL) >= end) {
+            break;
+        }
+    }
+    return 0;
+}
