@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/hash.h"
 
+#include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "region/rows/rows.h"
+#include <weft/coll.h>
 
-/* The first row of the entries. */
+/* It lies in front of the keys. */
 typedef struct hash_head {
-    _Atomic uint64_t made; /* dense numbers that were given out */
+    pthread_mutex_t entering; /* robust */
+    _Atomic uint64_t made;    /* dense numbers that were given out */
 } hash_head;
+#define HEAD_KEYS ((sizeof(hash_head) + 7) / 8)
 
 struct wf_hash {
     weft_region *key_region;
@@ -31,6 +37,43 @@ static weft_status array_create(weft_comm *host, uint64_t n, weft_dtype type,
     return weft_region_create(host, 1, shape, type, NULL, out);
 }
 
+static weft_status init_lock(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t robust;
+    int bad;
+
+    pthread_mutexattr_init(&robust);
+    pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
+    bad = pthread_mutex_init(lock, &robust);
+    pthread_mutexattr_destroy(&robust);
+    errno = bad;
+    return bad == 0 ? WEFT_OK : wf_fail_errno("a lock of hashed keys");
+}
+
+static weft_status build(wf_hash *hash, weft_comm *host, uint64_t max_keys,
+                         uint64_t entries)
+{
+    weft_status st =
+        array_create(host, max_keys + HEAD_KEYS, WEFT_I64, &hash->key_region);
+
+    if (st == WEFT_OK) {
+        st = array_create(host, entries, WEFT_I32, &hash->entry_region);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    hash->mask = entries - 1;
+    hash->head = weft_region_base(hash->key_region);
+    hash->key_of =
+        (_Atomic int64_t *)weft_region_base(hash->key_region) + HEAD_KEYS;
+    hash->entry = weft_region_base(hash->entry_region);
+    if (weft_comm_rank(host) == 0) {
+        st = init_lock(&hash->head->entering);
+    }
+    return st == WEFT_OK ? weft_barrier(host) : st;
+}
+
 weft_status wf_hash_create(weft_comm *host, uint64_t keys, uint64_t max_keys,
                            wf_hash **out)
 {
@@ -44,19 +87,12 @@ weft_status wf_hash_create(weft_comm *host, uint64_t keys, uint64_t max_keys,
     if (hash == NULL) {
         return wf_fail_nomem("hashed keys of a store");
     }
-    st = array_create(host, max_keys + 1, WEFT_I64, &hash->key_region);
-    if (st == WEFT_OK) {
-        st = array_create(host, entries, WEFT_I32, &hash->entry_region);
-    }
+    hash->keys = keys;
+    st = build(hash, host, max_keys, entries);
     if (st != WEFT_OK) {
         wf_hash_destroy(hash);
         return st;
     }
-    hash->keys = keys;
-    hash->mask = entries - 1;
-    hash->head = weft_region_base(hash->key_region);
-    hash->key_of = (_Atomic int64_t *)weft_region_base(hash->key_region) + 1;
-    hash->entry = weft_region_base(hash->entry_region);
     *out = hash;
     return WEFT_OK;
 }
@@ -101,70 +137,53 @@ static uint64_t probe(const wf_hash *hash, int64_t key, uint64_t at,
     }
 }
 
-/* A dense number for a new key, one that was left over if there is one. */
-static bool take_number(wf_hash *hash, int64_t *spare, uint64_t *out)
+static weft_status lock(wf_hash *hash)
 {
-    if (*spare >= 0) {
-        *out = (uint64_t)*spare;
-        *spare = -1;
-        return true;
+    int bad = pthread_mutex_lock(&hash->head->entering);
+
+    if (bad == EOWNERDEAD) {
+        bad = pthread_mutex_consistent(&hash->head->entering);
     }
-    *out = atomic_fetch_add(&hash->head->made, 1);
-    if (*out >= hash->keys) {
-        atomic_fetch_sub(&hash->head->made, 1);
-        return false;
-    }
-    return true;
+    errno = bad;
+    return bad == 0 ? WEFT_OK : wf_fail_errno("the lock of hashed keys");
 }
 
-/* Enter a key that was not found at `at`. Another rank may be faster. */
-static int64_t enter(wf_hash *hash, int64_t key, uint64_t at, int64_t *spare)
+/* Enter a key under the lock, unless another rank has; -1: there is no room. */
+static int64_t enter(wf_hash *hash, int64_t key)
 {
-    uint32_t none = 0;
-    uint32_t found = 0;
-    uint64_t number;
+    uint64_t number = atomic_load(&hash->head->made);
+    uint32_t found;
+    uint64_t at = probe(hash, key, mix(key) & hash->mask, &found);
 
-    if (!take_number(hash, spare, &number)) {
-        probe(hash, key, at, &found);
+    if (found != 0) {
         return (int64_t)found - 1;
     }
+    if (number >= hash->keys) {
+        return -1;
+    }
+    atomic_store(&hash->head->made, number + 1);
     atomic_store_explicit(&hash->key_of[number], key, memory_order_relaxed);
-    while (!atomic_compare_exchange_strong_explicit(
-        &hash->entry[at], &none, (uint32_t)number + 1, memory_order_acq_rel,
-        memory_order_acquire)) {
-        none = 0;
-        at = probe(hash, key, at, &found);
-        if (found != 0) {
-            *spare = (int64_t)number;
-            return (int64_t)found - 1;
-        }
-    }
+    atomic_store_explicit(&hash->entry[at], (uint32_t)number + 1,
+                          memory_order_release);
     return (int64_t)number;
-}
-
-/* Give back the last number that was made, if it stands for nothing. */
-static void give_back(wf_hash *hash, int64_t spare)
-{
-    uint64_t last = (uint64_t)spare + 1;
-
-    if (spare >= 0) {
-        atomic_compare_exchange_strong(&hash->head->made, &last, last - 1);
-    }
 }
 
 weft_status wf_hash_enter(wf_hash *hash, const weft_ids *keys, int64_t *dense)
 {
-    int64_t spare = -1;
+    bool locked = false;
     weft_status st = WEFT_OK;
 
     for (uint64_t i = 0; i < keys->n && st == WEFT_OK; i++) {
         int64_t key = wf_id_at(keys, i);
         uint32_t found;
-        uint64_t at = probe(hash, key, mix(key) & hash->mask, &found);
 
-        dense[i] =
-            found != 0 ? (int64_t)found - 1 : enter(hash, key, at, &spare);
-        if (dense[i] < 0) {
+        probe(hash, key, mix(key) & hash->mask, &found);
+        dense[i] = (int64_t)found - 1;
+        if (found == 0 && !locked) {
+            st = lock(hash);
+            locked = st == WEFT_OK;
+        }
+        if (found == 0 && locked && (dense[i] = enter(hash, key)) < 0) {
             st = wf_fail(WEFT_ERR_NOMEM,
                          "key %" PRId64 " at position %" PRIu64
                          " is new, but the store has its %" PRIu64
@@ -172,7 +191,9 @@ weft_status wf_hash_enter(wf_hash *hash, const weft_ids *keys, int64_t *dense)
                          key, i, hash->keys);
         }
     }
-    give_back(hash, spare);
+    if (locked) {
+        pthread_mutex_unlock(&hash->head->entering);
+    }
     return st;
 }
 

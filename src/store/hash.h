@@ -5,9 +5,9 @@
  *   key_of[dense]   the key that it stands for
  *   entry[]         dense + 1, found by the hash of the key; 0: empty
  *
- * A key is entered by one compare-and-exchange after its key_of was written, so
- * that a rank that dies meanwhile leaves nothing half done: at most a dense
- * number that stands for nothing. */
+ * Keys are found without a lock, and entered under one that outlives its holder
+ * (a robust mutex). The entry is stored last: a rank that dies meanwhile leaves
+ * nothing half done, at most a dense number that stands for nothing. */
 #ifndef WF_STORE_HASH_H
 #define WF_STORE_HASH_H
 
