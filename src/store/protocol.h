@@ -6,7 +6,7 @@
  * The caller (a host's server) loads the state of one key, calls the function
  * of the event that happened, and everything that must be done is done through
  * the functions of wf_protocol_env. The store implements those with shared
- * memory and messages, tests/store/explore.c with small integers, and walks all
+ * memory and messages, tests/explore with small integers, and walks all
  * interleavings. docs/design/0013-store.md, "Between hosts", says why it is so.
  *
  *   protocol.c            operations, intents, rounds

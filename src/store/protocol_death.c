@@ -17,9 +17,7 @@ static void exchange_again(const wf_protocol_env *env, wf_key_state *k)
     }
     env->unpack(env->ctx, k, WEFT_ERR_PEER);
     /* A copy shows what it has sent; if that is lost, only a row tells. */
-    if (!WF_MISTAKE(WF_REPEATS_AS_CURRENT)) {
-        wf_key_mark(k, WF_KEY_REFRESH);
-    }
+    wf_key_mark(k, WF_KEY_REFRESH);
     wf_protocol_ask(env, k);
 }
 
@@ -59,7 +57,8 @@ void wf_protocol_server_died(const wf_protocol_env *env, wf_key_state *k,
     bool self = host == env->host;
 
     wf_key_clear(k, WF_KEY_CLOSING);
-    if (k->kept != WF_NO_SLOT && (self || k->owner == host)) {
+    if (k->kept != WF_NO_SLOT && (self || k->owner == host) &&
+        !WF_MISTAKE(WF_KEPT_NOT_SENT_AGAIN)) {
         wf_protocol_grant_kept(env, k, 0);
     }
     if (k->role == WF_OWNER) {

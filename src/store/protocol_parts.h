@@ -21,7 +21,7 @@ typedef enum wf_mistake {
     WF_DROPS_UNSENT_PUSHES,
     WF_MOVES_ON_UNSETTLED,
     WF_LANDS_TWICE,
-    WF_REPEATS_AS_CURRENT,
+    WF_KEPT_NOT_SENT_AGAIN,
     WF_OWN_MISTAKES /* of the explorer's env and workers, from here on */
 } wf_mistake;
 extern int wf_mistake_made;

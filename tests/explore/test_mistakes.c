@@ -27,7 +27,7 @@ static const seeded mistakes[] = {
     {WF_DROPS_UNSENT_PUSHES, "drops late pushes", "0:I 1:IUUE", 2, 0, 0},
     {WF_MOVES_ON_UNSETTLED, "moves on too early", "1:IE 2:I", 1, 0, 1},
     {WF_LANDS_TWICE, "takes a repeated row", "1:IU", 1, 1, 0},
-    {WF_REPEATS_AS_CURRENT, "repeats without the row", "0:I 1:IU", 2, 1, 0},
+    {WF_KEPT_NOT_SENT_AGAIN, "forgets a row it keeps", "1:I", 1, 1, 0},
     {MISTAKE_SENT_STAYS, "sends differences twice", "0:I 1:IUPE", 1, 0, 0},
     {MISTAKE_NO_HELD, "reads an older copy", "0:I 1:IUPE", 1, 0, 0},
 };

@@ -107,7 +107,7 @@ static void what_a_dead_server_leaves_is_taken_over(void **state)
     static const chosen list[] = {
         {"0:I 1:IU", "1", 1, 1, 0, 2, false},
         {"0:I 1:IS", "1", 1, 1, 0, 2, false},
-        {"1:IUE", "012", 1, 1, 0, 2, false},
+        {"1:IUE", "01", 1, 1, 0, 2, false},
         {"1:I 2:I", "0", 1, 1, 0, 2, false},
     };
     walk_stats stats = {0};
