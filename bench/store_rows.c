@@ -214,6 +214,22 @@ static uint64_t all_keys(void *ctx, uint64_t length, uint64_t keys)
     return keys;
 }
 
+/* The first use of a page is no use of a row. */
+static void touch_all(const setup *s, wf_slots *slots)
+{
+    float *row = need(s->length * sizeof(float));
+
+    for (int64_t key = 0; key < (int64_t)s->keys; key++) {
+        wf_batch batch = {.keys = {&key, WEFT_I64, 1, WEFT_HOST},
+                          .values = (char *)row};
+
+        if (wf_slots_push(slots, &batch, 0) != WEFT_OK) {
+            die("store");
+        }
+    }
+    free(row);
+}
+
 static wf_slots *make(weft_world *world, const setup *s, bool direct)
 {
     wf_slots_options options = {.type = WEFT_F32,
@@ -225,6 +241,9 @@ static wf_slots *make(weft_world *world, const setup *s, bool direct)
 
     if (wf_slots_create(weft_world_comm(world), &options, &slots) != WEFT_OK) {
         die("store");
+    }
+    if (direct) {
+        touch_all(s, slots);
     }
     for (uint64_t key = 0; !direct && key < s->keys; key++) {
         wf_directory_put(slots, key, WF_KEY_HERE | wf_slot_take(slots, key));
