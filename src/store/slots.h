@@ -6,7 +6,8 @@
  *   slots.c      making them
  *   directory.c  the directory, slots that are free, copies written to
  *   lock.c       waiting for a row, and repair after a writer's death
- *   batch.c      reading, adding to and setting rows of many keys
+ *   pull.c       reading rows of many keys
+ *   batch.c      adding to and setting rows of many keys
  *   step.c       pushes to rows with an optimizer
  *
  * Any rank of the host and any of its threads reads and writes rows at any
