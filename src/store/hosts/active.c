@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "store/patient.h"
 
 #define NONE UINT32_MAX
 
@@ -34,6 +35,15 @@ wf_waiting *wf_waiting_first(wf_waiting_list *list)
         }
     }
     return w;
+}
+
+void wf_waiting_take(wf_waiting_list *from, wf_waiting_list *to)
+{
+    wf_waiting *w;
+
+    while ((w = wf_waiting_first(from)) != NULL) {
+        wf_waiting_append(to, w);
+    }
 }
 
 void wf_waiting_free(wf_waiting_list *list)
@@ -73,10 +83,11 @@ static bool grow(wf_actives *set)
     wf_actives more = {.room = set->room > 0 ? 2 * set->room : 64,
                        .count = set->count};
 
-    more.at = wf_zalloc(more.room * sizeof(*more.at));
+    more.at = wf_patient_realloc(NULL, more.room * sizeof(*more.at));
     if (more.at == NULL) {
         return false;
     }
+    memset(more.at, 0, more.room * sizeof(*more.at));
     for (uint64_t i = 0; i < set->room; i++) {
         if (set->at[i] != NULL) {
             more.at[find(&more, set->at[i]->key)] = set->at[i];
@@ -97,11 +108,9 @@ wf_active *wf_actives_get(wf_actives *set, uint64_t key)
     if (2 * (set->count + 1) > set->room && !grow(set)) {
         return NULL;
     }
-    a = wf_zalloc(sizeof(*a));
+    a = wf_patient_realloc(NULL, sizeof(*a));
     if (a != NULL) {
-        a->key = key;
-        a->record = WF_NO_RECORD;
-        a->base = NONE;
+        *a = (wf_active){.key = key, .record = WF_NO_RECORD, .base = NONE};
         wf_waiting_init(&a->parked);
         wf_waiting_init(&a->packed);
         set->at[find(set, key)] = a;

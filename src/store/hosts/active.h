@@ -29,6 +29,7 @@ typedef struct wf_active {
     uint32_t base;     /* slot of a copy's base, or WF_NO_SLOT */
     uint32_t flags;    /* of its slot, as they were set last */
     bool again;        /* it is in the list for the next round */
+    uint64_t asked;    /* turn of the rounds in which it was asked for */
     uint64_t fresh_ns; /* a copy: when it was last refreshed */
     wf_waiting_list parked;
     wf_waiting_list packed;
@@ -51,6 +52,8 @@ void wf_waiting_init(wf_waiting_list *list);
 void wf_waiting_append(wf_waiting_list *list, wf_waiting *w);
 /* NULL if there is none. */
 wf_waiting *wf_waiting_first(wf_waiting_list *list);
+/* Append all of `from` to `to`. */
+void wf_waiting_take(wf_waiting_list *from, wf_waiting_list *to);
 void wf_waiting_free(wf_waiting_list *list);
 
 #endif

@@ -19,9 +19,9 @@ static bool fits(const wf_store_hosts *h, const wf_entry *e)
     case WF_MSG_SYNC:
         return e->bytes >= 2 * sizeof(uint64_t);
     case WF_MSG_GRANT:
-        return (e->m.flags & WF_MSG_ROW) == 0 ? e->bytes == 0
-               : e->m.grant == WF_GRANT_OWN   ? e->bytes == whole
-                                              : e->bytes == row;
+        return e->m.grant == WF_GRANT_OWN
+                   ? (e->m.flags & WF_MSG_ROW) != 0 && e->bytes == whole
+                   : e->bytes == ((e->m.flags & WF_MSG_ROW) != 0 ? row : 0);
     case WF_MSG_RETURN:
         return e->bytes == 0 || e->bytes == whole;
     case WF_MSG_NEWS:
@@ -32,15 +32,23 @@ static bool fits(const wf_store_hosts *h, const wf_entry *e)
     }
 }
 
-static bool is_sound(const wf_store_hosts *h, const wf_entry *e)
+static bool is_sound(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
 {
     const weft_store *store = h->store;
 
-    return e->m.key < store->options.keys && e->m.from < store->hosts &&
+    return e->m.key < store->options.keys && e->m.from == h->host_of[from] &&
            e->m.origin < store->hosts && e->m.owner < store->hosts &&
            e->m.op <= WF_OP_HELD && e->m.grant <= WF_GRANT_GONE &&
            (e->m.kind != WF_MSG_OP || e->rank < h->world->host->ranks) &&
            fits(h, e);
+}
+
+/* Has something to be known here first: that a server is dead in whose place
+ * this one, or the sender, now serves? */
+static bool is_early(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
+{
+    return !h->serves ||
+           (e->m.kind != WF_MSG_OP && h->server[h->host_of[from]] != from);
 }
 
 /* A worker of this host localizes a key: that is an intent, too. */
@@ -50,7 +58,22 @@ static void note_intent(wf_store_hosts *h, const wf_entry *e)
 
     if (e->m.kind == WF_MSG_OP && e->m.op == WF_OP_LOCALIZE &&
         e->m.origin == h->store->number && (uint32_t)e->status < workers) {
-        wf_intent_add(h, (uint32_t)e->status, 0, WEFT_CLOCK_MAX, &e->m.key, 1);
+        wf_intent_now(h, (uint32_t)e->status, e->m.key);
+    }
+}
+
+void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e)
+{
+    if (e->m.kind == WF_MSG_ANSWER) {
+        wf_remote_answer(h, e);
+    } else if (!is_sound(h, from, e)) {
+        wf_log(WEFT_LOG_ERROR,
+               "rank %u sent a malformed message of a store; dropped", from);
+    } else if (is_early(h, from, e)) {
+        wf_waiting_keep(&h->early, e, from);
+    } else {
+        wf_serve_entry(h, e);
+        note_intent(h, e);
     }
 }
 
@@ -61,20 +84,7 @@ static void read_entries(wf_store_hosts *h, uint32_t from,
     const wf_entry *e;
 
     while ((e = wf_entry_next(&at, &left)) != NULL) {
-        if (e->m.kind == WF_MSG_ANSWER) {
-            wf_remote_answer(h, e);
-        } else if (!is_sound(h, e)) {
-            wf_log(WEFT_LOG_ERROR,
-                   "rank %u sent a malformed message of a store; dropped",
-                   from);
-        } else if (h->serves) {
-            note_intent(h, e);
-            wf_serve_entry(h, e);
-        } else {
-            /* Somebody takes the server for dead that is not. */
-            wf_out_entry(h, h->server[h->store->number], e,
-                         wf_entry_blob(e)->at, e->bytes);
-        }
+        wf_entry_arrived(h, from, e);
     }
 }
 
@@ -103,6 +113,9 @@ void wf_letter_arrived(weft_store *store, uint32_t from,
 {
     wf_store_hosts *h = store->remote;
 
+    if (h->host_of[from] == UINT32_MAX) {
+        return; /* not a rank of this store */
+    }
     wf_hosts_look(h);
     if (letter->kind == WF_LETTER_ENTRIES) {
         read_entries(h, from, letter, body);

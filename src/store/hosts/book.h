@@ -36,6 +36,8 @@ typedef struct wf_book_head {
     _Atomic uint32_t lost_with;
     _Atomic uint64_t owned; /* keys that this host owns */
     _Atomic uint64_t copies;
+    /* 1 + the key whose base the server is writing; 0: none. */
+    _Atomic uint64_t basing;
     alignas(64) _Atomic uint32_t journal; /* 1 + the record; 0: nothing */
     wf_record written;
     alignas(64) _Atomic uint32_t made; /* records from here on are unused */

@@ -26,8 +26,10 @@ static uint32_t next_server(const wf_store_hosts *h, uint32_t host)
     const weft_comm *comm = h->store->comm;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        if (h->host_of[r] == host && !is_gone(h, comm->member[r])) {
-            return comm->member[r];
+        uint32_t rank = comm->member[r];
+
+        if (h->host_of[rank] == host && !is_gone(h, rank)) {
+            return rank;
         }
     }
     return NOBODY;
@@ -36,27 +38,19 @@ static uint32_t next_server(const wf_store_hosts *h, uint32_t host)
 /* --- keys that a death concerns ------------------------------------------- */
 
 /* All keys that have records, and, after the death of a whole host, those that
- * it owned. Events may remove keys from the set. */
+ * it owned. What is done with a key changes no other one's record. */
 static void tell_keys(wf_store_hosts *h, uint32_t host, bool whole)
 {
     const weft_store *store = h->store;
-    uint64_t n = 0;
-    uint64_t *key = wf_alloc((h->active.count + 1) * sizeof(*key));
+    uint32_t made = atomic_load(&h->book.head->made);
 
-    if (key == NULL) {
-        wf_log(WEFT_LOG_ERROR, "no memory to handle the death of rank %u",
-               h->last_dead);
-        return;
-    }
-    for (uint64_t i = 0; i < h->active.room; i++) {
-        if (h->active.at[i] != NULL) {
-            key[n++] = h->active.at[i]->key;
+    for (uint32_t i = 0; i < made; i++) {
+        const wf_record *r = &h->book.record[i];
+
+        if (r->used != 0) {
+            wf_serve_death(h, r->state.key, host, whole);
         }
     }
-    for (uint64_t i = 0; i < n; i++) {
-        wf_serve_death(h, key[i], host, whole);
-    }
-    wf_free(key);
     for (uint64_t k = 0; whole && k < store->options.keys; k++) {
         uint32_t word = wf_directory_get(store->slots, k);
 
@@ -68,7 +62,7 @@ static void tell_keys(wf_store_hosts *h, uint32_t host, bool whole)
 
 /* --- taking over ---------------------------------------------------------- */
 
-static weft_status list_used(wf_store_hosts *h, uint32_t *used)
+static weft_status adopt_keys(wf_store_hosts *h, uint32_t *used)
 {
     uint32_t made = atomic_load(&h->book.head->made);
     uint32_t slots = wf_slots_count(h->store->slots);
@@ -86,43 +80,111 @@ static weft_status list_used(wf_store_hosts *h, uint32_t *used)
             return wf_fail_nomem("the keys of a store");
         }
         a->record = i;
-        a->base = r->base;
-        a->flags = UINT32_MAX; /* unknown: set again when it is saved */
-        h->asked += (r->state.flags & WF_KEY_ASKED) != 0;
         for (int j = 0; j < 3; j++) {
             if (named[j] < slots) {
                 used[named[j]] = (uint32_t)r->state.key + 1;
             }
         }
         /* The last server may have died between record and word. */
-        wf_directory_put(h->store->slots, r->state.key,
-                         wf_key_word(&r->state, h->store->number));
+        wf_serve_adopt(h, a, &r->state);
     }
     return WEFT_OK;
 }
 
-static void take_over(wf_store_hosts *h)
+/* The last server may have died between a key's change and its counting. */
+static void count_again(wf_store_hosts *h)
+{
+    const weft_store *store = h->store;
+    uint64_t owned = 0;
+    uint64_t copies = 0;
+    wf_key_state k;
+
+    for (uint64_t key = 0; key < store->options.keys; key++) {
+        wf_serve_load(h, key, &k);
+        owned += k.role == WF_OWNER;
+        copies += k.role == WF_COPY;
+    }
+    atomic_store(&h->book.head->owned, owned);
+    atomic_store(&h->book.head->copies, copies);
+}
+
+/* The last server's intents are gone with it. Workers repeat theirs. */
+static void forget_intents(wf_store_hosts *h)
+{
+    uint32_t made = atomic_load(&h->book.head->made);
+
+    for (uint32_t i = 0; i < made; i++) {
+        const wf_record *r = &h->book.record[i];
+
+        if (r->used != 0 && (r->state.flags & WF_KEY_WANTED) != 0) {
+            wf_serve_intent(h, r->state.key, false);
+        }
+    }
+}
+
+static bool take_over(wf_store_hosts *h)
 {
     uint32_t slots = wf_slots_count(h->store->slots);
     uint32_t *used = wf_zalloc((slots + 1ull) * sizeof(*used));
     weft_status st = used != NULL ? wf_book_take_over(&h->book)
                                   : wf_fail_nomem("the slots of a store");
 
+    wf_actives_fini(&h->active);
+    h->asked = h->asked_later = 0;
     if (st == WEFT_OK) {
-        st = list_used(h, used);
+        st = adopt_keys(h, used);
     }
     if (st == WEFT_OK) {
         st = wf_slots_recover(h->store->slots, used);
     }
     wf_free(used);
     if (st != WEFT_OK) {
-        wf_log(WEFT_LOG_ERROR, "this rank cannot serve its host's store: %s",
+        wf_log(WEFT_LOG_ERROR,
+               "this rank cannot serve its host's store yet: %s",
                weft_error_detail());
-        return;
+        return false;
     }
+    wf_serve_mend(h);
+    count_again(h);
     h->serves = true;
     wf_log(WEFT_LOG_INFO, "serves the store of its host in place of rank %u",
            h->last_dead);
+    return true;
+}
+
+/* --- deaths --------------------------------------------------------------- */
+
+/* What came before the death of a server was known here. */
+static void read_early(wf_store_hosts *h)
+{
+    wf_waiting_list early;
+    wf_waiting *w;
+
+    wf_waiting_init(&early);
+    wf_waiting_take(&h->early, &early);
+    while ((w = wf_waiting_first(&early)) != NULL) {
+        wf_entry_arrived(h, (uint32_t)w->entry->m.tag, w->entry);
+        wf_free(w);
+    }
+}
+
+/* This rank is to serve its host from now on. */
+static bool begin_to_serve(wf_store_hosts *h)
+{
+    uint32_t own = h->store->number;
+
+    if (!take_over(h)) {
+        return false;
+    }
+    for (uint32_t host = 0; host < h->store->hosts; host++) {
+        if (h->server[host] == NOBODY) {
+            tell_keys(h, host, true);
+        }
+    }
+    forget_intents(h);
+    wf_intents_serve(h);
+    tell_keys(h, own, false);
+    return true;
 }
 
 static void server_died(wf_store_hosts *h, uint32_t host)
@@ -135,11 +197,24 @@ static void server_died(wf_store_hosts *h, uint32_t host)
     h->deaths++;
     if (next == NOBODY) {
         wf_hosts_add(&h->env.gone, host);
-    } else if (own && next == h->world->host->rank) {
-        take_over(h);
     }
-    if (h->serves) {
+    if (own && next == h->world->host->rank) {
+        begin_to_serve(h);
+    } else if (own) {
+        wf_intents_repeat(h);
+    } else if (h->serves) {
         tell_keys(h, host, next == NOBODY);
+    }
+    read_early(h);
+    wf_out_flush(h);
+}
+
+/* A rank that had no memory to take over tries again. */
+static void serve_at_last(wf_store_hosts *h)
+{
+    if (!h->serves && h->server[h->store->number] == h->world->host->rank &&
+        begin_to_serve(h)) {
+        read_early(h);
         wf_out_flush(h);
     }
 }
@@ -151,6 +226,7 @@ void wf_hosts_look(wf_store_hosts *h)
     bool all = true;
 
     if (alarm == h->alarm) {
+        serve_at_last(h);
         return;
     }
     for (uint32_t host = 0; host < h->store->hosts; host++) {
@@ -167,10 +243,11 @@ void wf_hosts_look(wf_store_hosts *h)
     }
 }
 
-void wf_hosts_name_dead(const wf_store_hosts *h, char *text, size_t room)
+void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
+                   size_t room)
 {
-    const wf_peer *who = &h->world->host->peer[h->last_dead];
+    const wf_peer *who = &h->world->host->peer[rank];
 
-    snprintf(text, room, "rank %u (pid %d on %s) died", h->last_dead, who->pid,
+    snprintf(text, room, "rank %u (pid %d on %s) died", rank, who->pid,
              who->host);
 }

@@ -6,7 +6,8 @@
  *   wire.c       messages in letters, one after the other
  *   serve.c      the server: the protocol's functions done with real rows
  *   arrive.c     letters that come in
- *   round.c      intents and rounds
+ *   intent.c     what workers will use
+ *   round.c      rounds
  *   death.c      servers that die, and taking over
  *   remote.c     a worker's operations on keys of other hosts
  *
@@ -69,6 +70,7 @@ typedef struct wf_outbox {
     size_t bytes;
     size_t room;
     uint32_t count;
+    bool listed; /* in wf_store_hosts.unsent */
 } wf_outbox;
 
 /* --- a worker's operation ------------------------------------------------- */
@@ -96,17 +98,26 @@ typedef struct wf_remote {
 /* --- intents -------------------------------------------------------------- */
 
 typedef struct wf_intent {
-    struct wf_intent *next;
     int64_t start;
     int64_t end;
     uint64_t n;
     uint64_t key[];
 } wf_intent;
 
+/* Intents, the one with the smallest number first: a heap. */
+typedef struct wf_intent_heap {
+    struct wf_intent_place {
+        int64_t order;
+        wf_intent *intent;
+    } * at;
+    uint64_t n;
+    uint64_t room;
+} wf_intent_heap;
+
 /* What the server knows of a worker of its host. */
 typedef struct wf_worker_view {
-    wf_intent *later; /* that are not due */
-    wf_intent *due;   /* and have not ended */
+    wf_intent_heap later; /* that are not due, by their starts */
+    wf_intent_heap due;   /* and have not ended, by their ends */
     wf_window window;
 } wf_worker_view;
 
@@ -125,25 +136,35 @@ struct wf_store_hosts {
     wf_book book;
     uint32_t writer;    /* the server's own */
     uint32_t *server;   /* host -> rank in the job that serves it */
-    uint32_t *host_of;  /* rank of the store -> its host */
+    uint32_t *host_of;  /* rank in the job -> its host; others: UINT32_MAX */
     uint32_t alarm;     /* of the board, when servers were last looked at */
     uint32_t deaths;    /* of servers */
     uint32_t last_dead; /* rank in the job */
     wf_outbox *out;     /* by rank in the job */
+    uint32_t *unsent;   /* ranks whose outbox is not empty */
+    uint32_t unsents;
+    /* Messages of a server, or to one, whose predecessor is not known here to
+     * be dead: what that one sent comes first. */
+    wf_waiting_list early;
 
     /* Operations of this rank's workers that are under way, by token. */
     wf_remote **op;
     uint32_t ops;
     uint32_t next_op;
 
+    wf_worker_view *view; /* by rank of the host and worker */
+    uint64_t intents;     /* in all of these */
+
     /* Of the server. */
     bool serves;
     wf_protocol_env env;
     wf_actives active;
-    wf_worker_view *view;  /* by rank of the host and worker */
-    uint64_t intents;      /* in all of these */
-    uint64_t asked;        /* keys with a SYNC under way */
-    wf_scratch again;      /* keys that the next round looks at */
+    /* Keys with a SYNC under way: those that the round waits for, which were
+     * asked for before it had begun or by it, and later ones. */
+    uint64_t asked;
+    uint64_t asked_later;
+    uint64_t turn;    /* changes when a round begins and when it has begun */
+    wf_scratch again; /* keys that the next round looks at */
     wf_waiting_list limbo; /* messages that were parked, until the event ends */
     wf_scratch row;        /* data of the message that is being written */
     wf_scratch difference; /* of a SYNC that is being written */
@@ -179,8 +200,9 @@ void wf_out_flush(wf_store_hosts *h);
 const wf_entry *wf_entry_next(const unsigned char **at, size_t *left);
 bool wf_scratch_add(wf_scratch *s, const void *data, size_t n);
 
-/* arrive.c */
+/* arrive.c: a letter, or one message of it, that came from a rank of the job */
 wf_letter_fn wf_letter_arrived;
+void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e);
 
 /* serve.c */
 void wf_serve_init(wf_store_hosts *h);
@@ -192,17 +214,39 @@ void wf_serve_entry(wf_store_hosts *h, const wf_entry *e);
 void wf_serve_intent(wf_store_hosts *h, uint64_t key, bool wanted);
 void wf_serve_tick(wf_store_hosts *h, uint64_t key, bool force);
 void wf_serve_death(wf_store_hosts *h, uint64_t key, uint32_t host, bool whole);
+/* Of a server that takes over: what the last one left of this key. */
+void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k);
+/* The last server may have died while it wrote the base of a copy. */
+void wf_serve_mend(wf_store_hosts *h);
+void wf_waiting_keep(wf_waiting_list *list, const wf_entry *e, uint64_t tag);
 
 /* round.c */
 weft_status wf_rounds_start(wf_store_hosts *h);
 void wf_rounds_stop(wf_store_hosts *h);
 void wf_rounds_wake(wf_store_hosts *h);
+
+/* intent.c: a worker of this rank, by its index, will use these keys: the
+ * server is told. */
+weft_status wf_intent_tell(wf_store_hosts *h, uint32_t worker, int64_t start,
+                           int64_t end, const weft_ids *keys);
+/* A worker of this host will. Of a rank that does not serve: one of its own, to
+ * be told to the next server. */
 void wf_intent_add(wf_store_hosts *h, uint32_t worker, int64_t start,
                    int64_t end, const uint64_t *keys, uint64_t n);
+/* As an intent for ever that is acted on at once. */
+void wf_intent_now(wf_store_hosts *h, uint32_t worker, uint64_t key);
+/* Act on those that are due, and end those that are over. */
+void wf_intents_look(wf_store_hosts *h);
+/* This rank has become the server; another one has. */
+void wf_intents_serve(wf_store_hosts *h);
+void wf_intents_repeat(wf_store_hosts *h);
+void wf_intents_fini(wf_store_hosts *h);
 
 /* death.c */
 void wf_hosts_look(wf_store_hosts *h);
-void wf_hosts_name_dead(const wf_store_hosts *h, char *text, size_t room);
+/* "rank 3 (pid 7 on here) died" */
+void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
+                   size_t room);
 
 /* remote.c */
 void wf_remote_answer(wf_store_hosts *h, const wf_entry *e);

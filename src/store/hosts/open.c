@@ -40,15 +40,16 @@ static weft_status settle_keys(weft_store *store)
 static weft_status allocate(wf_store_hosts *h)
 {
     const weft_store *store = h->store;
-    const weft_comm *comm = store->comm;
+    uint32_t ranks = h->world->host->ranks;
     uint64_t workers = (uint64_t)store->host->size * WF_BOOK_WORKERS;
 
     h->server = wf_alloc(store->hosts * sizeof(*h->server));
-    h->host_of = wf_alloc(comm->size * sizeof(*h->host_of));
-    h->out = wf_zalloc(h->world->host->ranks * sizeof(*h->out));
+    h->host_of = wf_alloc(ranks * sizeof(*h->host_of));
+    h->out = wf_zalloc(ranks * sizeof(*h->out));
+    h->unsent = wf_alloc(ranks * sizeof(*h->unsent));
     h->view = wf_zalloc(workers * sizeof(*h->view));
     if (h->server == NULL || h->host_of == NULL || h->out == NULL ||
-        h->view == NULL) {
+        h->unsent == NULL || h->view == NULL) {
         return wf_fail_nomem("a store over %u hosts", store->hosts);
     }
     for (uint64_t i = 0; i < workers; i++) {
@@ -64,6 +65,9 @@ static void find_servers(wf_store_hosts *h)
     const wf_peer *peer = h->world->host->peer;
     uint32_t hosts = 0;
 
+    for (uint32_t r = 0; r < h->world->host->ranks; r++) {
+        h->host_of[r] = UINT32_MAX;
+    }
     for (uint32_t r = 0; r < comm->size; r++) {
         uint32_t before = 0;
 
@@ -72,9 +76,9 @@ static void find_servers(wf_store_hosts *h)
         }
         if (before == r) {
             h->server[hosts] = comm->member[r];
-            h->host_of[r] = hosts++;
+            h->host_of[comm->member[r]] = hosts++;
         } else {
-            h->host_of[r] = h->host_of[before];
+            h->host_of[comm->member[r]] = h->host_of[comm->member[before]];
         }
     }
     h->serves = h->server[h->store->number] == h->world->host->rank;
@@ -105,10 +109,12 @@ static void hosts_free(wf_store_hosts *h)
     uint32_t ranks = h->world->host->ranks;
 
     wf_serve_fini(h);
+    wf_intents_fini(h);
     for (uint32_t r = 0; h->out != NULL && r < ranks; r++) {
         wf_free(h->out[r].at);
     }
     wf_free(h->out);
+    wf_free(h->unsent);
     wf_free(h->server);
     wf_free(h->host_of);
     wf_free(h->view);

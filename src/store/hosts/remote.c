@@ -90,7 +90,7 @@ static void send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
         to = h->server[store->number]; /* it knows better, or tells that not */
     }
     if (to == NOBODY) {
-        wf_hosts_name_dead(h, who, sizeof(who));
+        wf_hosts_name(h, h->last_dead, who, sizeof(who));
         fail(r, WEFT_ERR_PEER, who);
         return;
     }
@@ -150,7 +150,7 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
                  " (a larger `cache` makes room)",
                  kind_name(r->kind), e->m.key);
     } else {
-        wf_hosts_name_dead(h, who, sizeof(who));
+        wf_hosts_name(h, h->last_dead, who, sizeof(who));
         snprintf(text, sizeof(text), "%s: key %" PRIu64 " is gone: %s",
                  kind_name(r->kind), e->m.key, who);
     }
@@ -207,7 +207,7 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
         }
         return;
     }
-    wf_hosts_name_dead(h, who, sizeof(who));
+    wf_hosts_name(h, h->last_dead, who, sizeof(who));
     snprintf(text, sizeof(text),
              "%s of %" PRIu64 " keys: %s; it may or may not have taken place "
              "for %" PRIu64 " of them",
@@ -513,34 +513,32 @@ weft_status wf_remote_intent(weft_worker *worker, const weft_ids *keys,
                              int64_t start, int64_t end)
 {
     wf_store_hosts *h = worker->store->remote;
-    uint64_t *body = wf_alloc((keys->n + 1) * sizeof(*body));
-    wf_letter letter = {.store = h->box.store,
-                        .kind = WF_LETTER_INTENT,
-                        .bytes = (keys->n + 1) * sizeof(*body),
-                        .count = (uint32_t)keys->n,
-                        .token = wf_worker_index(worker),
-                        .extra = (uint64_t)start};
-    weft_status st = WEFT_OK;
+    weft_status st;
 
-    if (body == NULL) {
-        return wf_fail_nomem("an intent of %" PRIu64 " keys", keys->n);
-    }
-    body[0] = (uint64_t)end;
-    for (uint64_t i = 0; i < keys->n; i++) {
-        body[i + 1] = (uint64_t)wf_id_at(keys, i);
-    }
     pthread_mutex_lock(&h->world->drive);
     wf_hosts_look(h);
-    if (h->server[worker->store->number] == h->world->host->rank) {
-        wf_intent_add(h, wf_worker_index(worker), start, end, body + 1,
-                      keys->n);
-    } else {
-        st = wf_letter_send(h->world, h->server[worker->store->number], &letter,
-                            body);
-    }
+    st = wf_intent_tell(h, wf_worker_index(worker), start, end, keys);
     pthread_mutex_unlock(&h->world->drive);
-    wf_free(body);
     return st;
+}
+
+/* What was lost since the worker was last told. */
+static weft_status tell_lost(weft_worker *worker)
+{
+    wf_store_hosts *h = worker->store->remote;
+    uint64_t lost = atomic_load(&h->book.head->lost);
+    uint64_t since = lost - worker->lost_seen;
+    char who[160];
+
+    worker->lost_seen = lost;
+    if (since == 0) {
+        return WEFT_OK;
+    }
+    wf_hosts_name(h, atomic_load(&h->book.head->lost_with) - 1, who,
+                  sizeof(who));
+    return wf_fail(WEFT_ERR_PEER,
+                   "differences of %" PRIu64 " keys may be lost: %s", since,
+                   who);
 }
 
 weft_status wf_remote_sync(weft_worker *worker)
@@ -552,8 +550,6 @@ weft_status wf_remote_sync(weft_worker *worker)
     uint64_t deadline =
         wf_now_ns() + atomic_load(&worker->store->comm->timeout_ns);
     const struct timespec pause = {.tv_nsec = 50000};
-    uint64_t lost = worker->lost_seen;
-    char who[160];
 
     while (wanted < target &&
            !atomic_compare_exchange_weak(&head->wanted, &wanted, target)) {
@@ -570,13 +566,5 @@ weft_status wf_remote_sync(weft_worker *worker)
                            "wait_sync: the rounds of this host do not go on");
         }
     }
-    worker->lost_seen = atomic_load(&head->lost);
-    if (worker->lost_seen != lost) {
-        h->last_dead = atomic_load(&head->lost_with) - 1;
-        wf_hosts_name_dead(h, who, sizeof(who));
-        return wf_fail(WEFT_ERR_PEER,
-                       "differences of %" PRIu64 " keys may be lost: %s",
-                       worker->lost_seen - lost, who);
-    }
-    return WEFT_OK;
+    return tell_lost(worker);
 }

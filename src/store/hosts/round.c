@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Intents and rounds.
+/* Rounds.
  *
  * Each rank has a thread for them, which works only on the host's server; on
  * the others it looks now and then whether the server is alive. A round acts on
  * the intents that are due, ends those that are over, and goes through the keys
- * that were written to. It is over when everything that it asked for has come.
- * While nothing happens rounds become rare, and without intents and copies
- * there are none. */
+ * that were written to. It is over when everything has come that was asked for
+ * by it or before it. While nothing happens rounds become rare, and without
+ * intents and copies there are none. */
 #include <errno.h>
 #include <time.h>
 
@@ -22,137 +22,20 @@
 #define IDLE_ROUNDS 64u
 #define IDLE_NS (10 * WF_MS)
 
-/* --- intents -------------------------------------------------------------- */
-
-void wf_intent_add(wf_store_hosts *h, uint32_t worker, int64_t start,
-                   int64_t end, const uint64_t *keys, uint64_t n)
-{
-    wf_worker_view *v = &h->view[worker];
-    wf_intent *intent = wf_alloc(sizeof(*intent) + n * sizeof(*keys));
-    wf_intent **at = &v->later;
-
-    if (intent == NULL) {
-        wf_log(WEFT_LOG_ERROR, "no memory for an intent of %llu keys",
-               (unsigned long long)n);
-        return;
-    }
-    *intent = (wf_intent){.start = start, .end = end, .n = n};
-    for (uint64_t i = 0; i < n; i++) {
-        intent->key[i] = keys[i];
-    }
-    while (*at != NULL && (*at)->start <= start) {
-        at = &(*at)->next;
-    }
-    intent->next = *at;
-    *at = intent;
-    h->intents++;
-    h->idle = 0;
-    wf_rounds_wake(h);
-}
-
-static void want(wf_store_hosts *h, uint64_t key)
-{
-    wf_active *a = wf_actives_get(&h->active, key);
-
-    if (a == NULL) {
-        return; /* a hint that is not taken */
-    }
-    if (a->intents++ == 0) {
-        wf_trace_event(h->store, key, "intent begins");
-        wf_serve_intent(h, key, true);
-    }
-    wf_serve_tick(h, key, false);
-}
-
-static void unwant(wf_store_hosts *h, uint64_t key)
-{
-    wf_active *a = wf_actives_find(&h->active, key);
-
-    if (a != NULL && a->intents > 0 && --a->intents == 0) {
-        wf_trace_event(h->store, key, "intent ends");
-        wf_serve_intent(h, key, false);
-        wf_serve_tick(h, key, false);
-    }
-}
-
-/* Act on what is due. */
-static void begin_due(wf_store_hosts *h, wf_worker_view *v, int64_t clock,
-                      int64_t horizon)
-{
-    wf_intent *i;
-
-    while ((i = v->later) != NULL && i->start <= horizon) {
-        v->later = i->next;
-        if (i->end <= clock) { /* it has ended already */
-            h->intents--;
-            wf_free(i);
-            continue;
-        }
-        i->next = v->due;
-        v->due = i;
-        for (uint64_t j = 0; j < i->n; j++) {
-            want(h, i->key[j]);
-        }
-    }
-}
-
-static void end_over(wf_store_hosts *h, wf_worker_view *v, int64_t clock)
-{
-    for (wf_intent **at = &v->due; *at != NULL;) {
-        wf_intent *i = *at;
-
-        if (i->end > clock) {
-            at = &i->next;
-            continue;
-        }
-        *at = i->next;
-        for (uint64_t j = 0; j < i->n; j++) {
-            unwant(h, i->key[j]);
-        }
-        h->intents--;
-        wf_free(i);
-    }
-}
-
-static void look_at_worker(wf_store_hosts *h, uint32_t worker)
-{
-    wf_worker_view *v = &h->view[worker];
-    int64_t clock =
-        atomic_load_explicit(&h->book.clock[worker], memory_order_relaxed);
-    int64_t ahead;
-
-    if (v->later == NULL && v->due == NULL) {
-        return;
-    }
-    ahead = wf_window_round(&v->window, clock);
-    if (h->store->options.eager != 0 || ahead > WEFT_CLOCK_MAX - clock) {
-        begin_due(h, v, clock, WEFT_CLOCK_MAX);
-    } else {
-        begin_due(h, v, clock, clock + ahead);
-    }
-    end_over(h, v, clock);
-}
-
 /* --- a round -------------------------------------------------------------- */
 
-/* All keys of the set: a tick may remove its key from it. */
+/* All keys that have records; what is done with one changes no other's. */
 static void tick_all(wf_store_hosts *h)
 {
-    uint64_t n = 0;
-    uint64_t *key = wf_alloc((h->active.count + 1) * sizeof(*key));
+    uint32_t made = atomic_load(&h->book.head->made);
 
-    if (key == NULL) {
-        return; /* in the next round */
-    }
-    for (uint64_t i = 0; i < h->active.room; i++) {
-        if (h->active.at[i] != NULL) {
-            key[n++] = h->active.at[i]->key;
+    for (uint32_t i = 0; i < made; i++) {
+        const wf_record *r = &h->book.record[i];
+
+        if (r->used != 0) {
+            wf_serve_tick(h, r->state.key, true);
         }
     }
-    for (uint64_t i = 0; i < n; i++) {
-        wf_serve_tick(h, key[i], true);
-    }
-    wf_free(key);
 }
 
 /* Those that an event has left something to do with. */
@@ -179,27 +62,37 @@ static void tick_dirty(wf_store_hosts *h)
 
     for (uint32_t s = wf_slots_dirty(slots, 0); s != WF_NO_SLOT;
          s = wf_slots_dirty(slots, s + 1)) {
+        uint64_t key = wf_slot_key(slots, s);
+
         h->idle = 0;
-        wf_serve_tick(h, wf_slot_key(slots, s), false);
+        if (key < h->store->options.keys) {
+            wf_serve_tick(h, key, false);
+        }
     }
+}
+
+/* What is asked for so far is waited for by the round. */
+static void turn(wf_store_hosts *h)
+{
+    h->turn++;
+    h->asked += h->asked_later;
+    h->asked_later = 0;
 }
 
 static void round_begin(wf_store_hosts *h, bool force)
 {
-    uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
-
     h->rounding = true;
     h->idle++;
     atomic_fetch_add(&h->book.head->begun, 1);
     wf_count(&h->store->counts.rounds, 1);
-    for (uint32_t i = 0; i < workers; i++) {
-        look_at_worker(h, i);
-    }
+    turn(h);
+    wf_intents_look(h);
     tick_again(h);
     tick_dirty(h);
     if (force) {
         tick_all(h);
     }
+    turn(h);
     wf_out_flush(h);
 }
 
@@ -229,6 +122,7 @@ static uint64_t step(wf_store_hosts *h)
 
     wf_hosts_look(h);
     if (!h->serves) {
+        wf_intents_look(h);
         return NAP_NS;
     }
     if (h->rounding && h->asked == 0) {
@@ -286,23 +180,11 @@ weft_status wf_rounds_start(wf_store_hosts *h)
 
 void wf_rounds_stop(wf_store_hosts *h)
 {
-    uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
-
     if (h->has_thread) {
         pthread_mutex_lock(&h->world->drive);
         h->stop = true;
         pthread_cond_signal(&h->wake);
         pthread_mutex_unlock(&h->world->drive);
         pthread_join(h->thread, NULL);
-    }
-    for (uint32_t i = 0; h->view != NULL && i < workers; i++) {
-        wf_intent *lists[2] = {h->view[i].later, h->view[i].due};
-
-        for (int l = 0; l < 2; l++) {
-            for (wf_intent *x = lists[l], *next; x != NULL; x = next) {
-                next = x->next;
-                wf_free(x);
-            }
-        }
     }
 }

@@ -11,6 +11,7 @@
 #include "base/time.h"
 #include "store/hosts/arith.h"
 #include "store/hosts/hosts.h"
+#include "store/patient.h"
 #include "store/table.h"
 
 static const wf_entry *entry_of(const wf_message *m)
@@ -60,13 +61,6 @@ static void *lock_row(wf_store_hosts *h, uint64_t key, uint32_t slot)
 
 static void save_record(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
 {
-    if (wf_key_plain(k, h->store->number, wf_home_of(h->store, k->key))) {
-        if (a->record != WF_NO_RECORD) {
-            wf_book_give(&h->book, a->record);
-            a->record = WF_NO_RECORD;
-        }
-        return;
-    }
     if (a->record == WF_NO_RECORD) {
         a->record = wf_book_take(&h->book);
     }
@@ -78,20 +72,25 @@ static void save_record(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
     wf_book_write(&h->book, a->record, k, a->base);
 }
 
+static void set_flags(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
+{
+    a->flags = flags_of(k);
+    lock_row(h, k->key, k->slot);
+    wf_slot_flags(h->store->slots, k->slot, a->flags);
+    wf_slot_unlock_as_it_was(h->store->slots, k->slot, h->writer);
+}
+
 /* Of a key that is or was here: its word, and the flags of its slot. */
 static void save_word(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
 {
     wf_slots *slots = h->store->slots;
     uint32_t before = wf_directory_get(slots, k->key);
     uint32_t after = wf_key_word(k, h->store->number);
-    uint32_t flags = flags_of(k);
     bool was_here = (before & WF_KEY_HERE) != 0;
 
-    if ((after & WF_KEY_HERE) != 0 && (flags != a->flags || after != before)) {
-        lock_row(h, k->key, k->slot);
-        wf_slot_flags(slots, k->slot, flags);
-        wf_slot_unlock_as_it_was(slots, k->slot, h->writer);
-        a->flags = flags;
+    if ((after & WF_KEY_HERE) != 0 &&
+        (flags_of(k) != a->flags || after != before)) {
+        set_flags(h, a, k);
     }
     if (after == before) {
         return;
@@ -120,6 +119,21 @@ static void count_role(wf_store_hosts *h, const wf_key_state *before,
     }
 }
 
+/* Those that are asked for after the round has begun are not of it. */
+static void count_asked(wf_store_hosts *h, wf_active *a,
+                        const wf_key_state *before, const wf_key_state *k)
+{
+    bool was = (before->flags & WF_KEY_ASKED) != 0;
+    bool is = (k->flags & WF_KEY_ASKED) != 0;
+
+    if (is && !was) {
+        a->asked = h->turn;
+        h->asked_later++;
+    } else if (was && !is) {
+        *(a->asked == h->turn ? &h->asked_later : &h->asked) -= 1;
+    }
+}
+
 static void env_save(void *ctx, const wf_key_state *k)
 {
     wf_store_hosts *h = ctx;
@@ -133,11 +147,34 @@ static void env_save(void *ctx, const wf_key_state *k)
     }
     wf_serve_load(h, k->key, &before);
     count_role(h, &before, k);
-    if ((before.flags & WF_KEY_ASKED) != (k->flags & WF_KEY_ASKED)) {
-        h->asked += (k->flags & WF_KEY_ASKED) != 0 ? 1 : -1ull;
+    count_asked(h, a, &before, k);
+    if (!wf_key_plain(k, h->store->number, wf_home_of(h->store, k->key))) {
+        save_record(h, a, k);
+        save_word(h, a, k);
+        return;
     }
-    save_record(h, a, k);
+    /* A word without a record says everything: it must be there first. */
     save_word(h, a, k);
+    if (a->record != WF_NO_RECORD) {
+        wf_book_give(&h->book, a->record);
+        a->record = WF_NO_RECORD;
+    }
+}
+
+void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
+{
+    uint32_t word = wf_key_word(k, h->store->number);
+
+    a->base = h->book.record[a->record].base;
+    if ((k->flags & WF_KEY_ASKED) != 0) {
+        h->asked++;
+    }
+    if ((word & WF_KEY_HERE) != 0) {
+        set_flags(h, a, k);
+    } else {
+        a->flags = UINT32_MAX; /* set again when it is here */
+    }
+    wf_directory_put(h->store->slots, k->key, word);
 }
 
 /* --- messages ------------------------------------------------------------- */
@@ -191,7 +228,8 @@ static wf_waiting *waiting_of(const wf_message *m)
     const wf_entry *from = entry_of(m);
     const wf_blob *blob = blob_of(m);
     uint64_t bytes = blob != NULL ? blob->bytes : 0;
-    wf_waiting *w = wf_alloc(sizeof(*w) + wf_entry_bytes(bytes));
+    wf_waiting *w =
+        wf_patient_realloc(NULL, sizeof(*w) + wf_entry_bytes(bytes));
 
     if (w != NULL) {
         w->entry = (wf_entry *)(void *)(w + 1);
@@ -217,6 +255,20 @@ static wf_message message_of(const wf_entry *e)
     m.tag = (uintptr_t)e;
     m.data = (uintptr_t)&e->bytes;
     return m;
+}
+
+void wf_waiting_keep(wf_waiting_list *list, const wf_entry *e, uint64_t tag)
+{
+    wf_message m = message_of(e);
+    wf_waiting *w = waiting_of(&m);
+
+    if (w == NULL) {
+        wf_log(WEFT_LOG_ERROR, "no memory to keep a message about key %llu",
+               (unsigned long long)e->m.key);
+        return;
+    }
+    w->entry->m.tag = tag;
+    wf_waiting_append(list, w);
 }
 
 static void env_park(void *ctx, const wf_message *m)
@@ -282,9 +334,7 @@ static bool env_pack(void *ctx, wf_message *sync)
             wf_waiting_append(&rest, w);
         }
     }
-    while ((w = wf_waiting_first(&rest)) != NULL) {
-        wf_waiting_append(&a->parked, w);
-    }
+    wf_waiting_take(&rest, &a->parked);
     return h->ops_packed.bytes > 0;
 }
 
@@ -422,11 +472,23 @@ static void env_merge(void *ctx, const wf_key_state *k, const wf_message *sync)
     while ((e = wf_entry_next(&at, &left)) != NULL) {
         wf_message m = message_of(e);
 
-        if (e->m.op != WF_OP_HELD &&
+        if ((e->m.op == WF_OP_PUSH || e->m.op == WF_OP_SET) &&
             e->bytes == wf_store_row_bytes(h->store, k->key)) {
             env_apply(h, k, &m);
         }
     }
+}
+
+/* Rows can be put back if their writer dies, bases cannot: so whoever takes
+ * over is told that one is being written. */
+static void base_begin(wf_store_hosts *h, uint64_t key)
+{
+    atomic_store(&h->book.head->basing, key + 1);
+}
+
+static void base_end(wf_store_hosts *h)
+{
+    atomic_store(&h->book.head->basing, 0);
 }
 
 static bool env_differs(void *ctx, const wf_key_state *k)
@@ -454,10 +516,12 @@ static void env_put_difference(void *ctx, const wf_key_state *k,
     h->difference.bytes = 0;
     if (wf_scratch_add(&h->difference, row, bytes)) {
         wf_arith_subtract(type, h->difference.at, base, n);
+        base_begin(h, k->key);
         wf_arith_add(type, base, h->difference.at, n);
         memcpy(row, base, bytes);
     }
     wf_slot_unlock(h->store->slots, k->slot, h->writer);
+    base_end(h);
 }
 
 static void env_put_row(void *ctx, const wf_key_state *k, uint32_t slot,
@@ -487,6 +551,7 @@ static void land(wf_store_hosts *h, const wf_key_state *k,
     void *base = base_row(h, k->key);
     char *row = lock_row(h, k->key, k->slot);
 
+    base_begin(h, k->key);
     if (!fresh) {
         wf_arith_subtract(type, row, base, n);
         wf_arith_add(type, row, blob->at, n);
@@ -498,6 +563,29 @@ static void land(wf_store_hosts *h, const wf_key_state *k,
         memcpy(row + bytes, blob->at + bytes, blob->bytes - bytes);
     }
     wf_slot_unlock(h->store->slots, k->slot, h->writer);
+    base_end(h);
+}
+
+/* What was pushed since the last SYNC cannot be told from what the base lacks:
+ * it is lost. */
+void wf_serve_mend(wf_store_hosts *h)
+{
+    uint64_t key = atomic_load(&h->book.head->basing) - 1;
+    const wf_active *a;
+    wf_key_state k;
+
+    base_end(h);
+    if (key >= h->store->options.keys) {
+        return;
+    }
+    a = wf_actives_find(&h->active, key);
+    wf_serve_load(h, key, &k);
+    if (a != NULL && a->base != WF_NO_SLOT && k.role == WF_COPY) {
+        memcpy(base_row(h, key), lock_row(h, key, k.slot),
+               wf_store_row_bytes(h->store, key));
+        wf_slot_unlock_as_it_was(h->store->slots, k.slot, h->writer);
+        h->env.happened(h, &k, WF_LOST);
+    }
 }
 
 static void env_land_copy(void *ctx, const wf_key_state *k,
@@ -558,6 +646,7 @@ void wf_serve_init(wf_store_hosts *h)
     weft_store *store = h->store;
 
     wf_waiting_init(&h->limbo);
+    wf_waiting_init(&h->early);
     h->env = (wf_protocol_env){.ctx = h,
                                .host = store->number,
                                .hosts = store->hosts,
@@ -589,6 +678,7 @@ void wf_serve_fini(wf_store_hosts *h)
 {
     wf_actives_fini(&h->active);
     wf_waiting_free(&h->limbo);
+    wf_waiting_free(&h->early);
     wf_free(h->row.at);
     wf_free(h->difference.at);
     wf_free(h->ops_packed.at);

@@ -3,9 +3,9 @@
  * letter when an event is over, or when there is much of it. */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/log.h"
 #include "store/hosts/hosts.h"
+#include "store/patient.h"
 
 #define LETTER_BYTES (64u << 10)
 
@@ -13,7 +13,7 @@ bool wf_scratch_add(wf_scratch *s, const void *data, size_t n)
 {
     if (s->bytes + n > s->room) {
         size_t room = 2 * (s->bytes + n) + 256;
-        unsigned char *more = wf_realloc(s->at, room);
+        unsigned char *more = wf_patient_realloc(s->at, room);
 
         if (more == NULL) {
             return false;
@@ -28,6 +28,18 @@ bool wf_scratch_add(wf_scratch *s, const void *data, size_t n)
     return true;
 }
 
+static weft_status send_patiently(wf_store_hosts *h, uint32_t rank,
+                                  const wf_letter *letter, const void *body)
+{
+    weft_status st = wf_letter_send(h->world, rank, letter, body);
+    unsigned tries = 0;
+
+    while (st == WEFT_ERR_NOMEM && wf_patient_again(&tries)) {
+        st = wf_letter_send(h->world, rank, letter, body);
+    }
+    return st;
+}
+
 static void flush_one(wf_store_hosts *h, uint32_t rank)
 {
     wf_outbox *out = &h->out[rank];
@@ -37,7 +49,7 @@ static void flush_one(wf_store_hosts *h, uint32_t rank)
                         .count = out->count};
 
     if (out->count > 0 &&
-        wf_letter_send(h->world, rank, &letter, out->at) != WEFT_OK) {
+        send_patiently(h, rank, &letter, out->at) != WEFT_OK) {
         /* Its death is noticed by death.c. */
         wf_log(WEFT_LOG_DEBUG, "%u messages to rank %u were not sent: %s",
                out->count, rank, weft_error_detail());
@@ -48,8 +60,11 @@ static void flush_one(wf_store_hosts *h, uint32_t rank)
 
 void wf_out_flush(wf_store_hosts *h)
 {
-    for (uint32_t r = 0; r < h->store->comm->size; r++) {
-        flush_one(h, h->store->comm->member[r]);
+    while (h->unsents > 0) {
+        uint32_t rank = h->unsent[--h->unsents];
+
+        h->out[rank].listed = false;
+        flush_one(h, rank);
     }
 }
 
@@ -61,7 +76,7 @@ static bool out_room(wf_outbox *out, size_t n)
     if (out->bytes + n <= out->room) {
         return true;
     }
-    more = wf_realloc(out->at, room);
+    more = wf_patient_realloc(out->at, room);
     if (more != NULL) {
         out->at = more;
         out->room = room;
@@ -72,10 +87,14 @@ static bool out_room(wf_outbox *out, size_t n)
 void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
                   const void *data, uint64_t bytes)
 {
-    wf_outbox *out = &h->out[rank];
+    wf_outbox *out;
     size_t n = wf_entry_bytes(bytes);
     wf_entry head = *entry;
 
+    if (rank >= h->world->host->ranks || h->host_of[rank] == UINT32_MAX) {
+        return; /* of its host nobody is left */
+    }
+    out = &h->out[rank];
     if (!out_room(out, n)) {
         wf_log(WEFT_LOG_ERROR, "no memory for a message to rank %u", rank);
         return;
@@ -91,6 +110,10 @@ void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
            n - sizeof(head) - bytes);
     out->bytes += n;
     out->count++;
+    if (!out->listed) {
+        out->listed = true;
+        h->unsent[h->unsents++] = rank;
+    }
     if (out->bytes >= LETTER_BYTES) {
         flush_one(h, rank);
     }
