@@ -2,7 +2,9 @@
 /* Pull, push and set: rows of this host in place, those of others by
  * messages. */
 #include "base/alloc.h"
+#include "region/rows/rows.h"
 #include "store/hosts/hosts.h"
+#include "store/keymap.h"
 
 /* A call whose arguments have been checked. */
 typedef struct access {
@@ -128,6 +130,55 @@ weft_status weft_store_pull_local(weft_worker *worker, const weft_pairs *pairs,
     return st;
 }
 
+/* --- writing -------------------------------------------------------------- */
+
+/* Does the key at `at` come again behind it? `last`: where each key is last, or
+ * NULL. */
+static bool comes_again(const weft_ids *keys, uint64_t at,
+                        const wf_keymap *last)
+{
+    int64_t key = wf_id_at(keys, at);
+
+    if (last != NULL) {
+        return (uint64_t)*wf_keymap_find(last, key) != at;
+    }
+    for (uint64_t i = at + 1; i < keys->n; i++) {
+        if (wf_id_at(keys, i) == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of equal keys the last one is set. One that is not here may come here, so
+ * that the last one was set in place, or takes another way: so the others are
+ * not sent. */
+static weft_status drop_overwritten(wf_batch *batch)
+{
+    uint64_t n = batch->keys.n;
+    bool many = n > WF_DENSE_FEW;
+    uint64_t left = 0;
+    wf_keymap last;
+    weft_status st = many ? wf_keymap_init(&last, n) : WEFT_OK;
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    for (uint64_t i = n; many && i > 0; i--) {
+        wf_keymap_add(&last, wf_id_at(&batch->keys, i - 1), (int64_t)i - 1);
+    }
+    for (uint64_t i = 0; i < batch->absents; i++) {
+        if (!comes_again(&batch->keys, batch->absent[i], many ? &last : NULL)) {
+            batch->absent[left++] = batch->absent[i];
+        }
+    }
+    batch->absents = left;
+    if (many) {
+        wf_keymap_fini(&last);
+    }
+    return WEFT_OK;
+}
+
 typedef weft_status change_fn(wf_slots *slots, wf_batch *batch,
                               uint32_t writer);
 
@@ -150,6 +201,9 @@ static weft_status change(weft_worker *worker, wf_op_kind kind, change_fn *how,
         wf_count(&c->pushes, pairs->keys.n);
         wf_count(&c->local_pushes, pairs->keys.n - a.batch.absents);
         wf_count(&c->copy_pushes, a.batch.copies);
+    }
+    if (st == WEFT_OK && a.batch.absents > 0 && kind == WF_OP_SET) {
+        st = drop_overwritten(&a.batch);
     }
     if (st == WEFT_OK && a.batch.absents > 0) {
         st = wf_remote_begin(worker, kind, &a.batch, request);

@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "comm/serve.h"
+#include "store/patient.h"
 
 enum { AM_PIECE = WF_LAYER_MESSAGE(WF_LAYER_STORE, 0) };
 
@@ -16,6 +17,7 @@ typedef struct partial {
     wf_letter letter;
     unsigned char *body; /* NULL: none is begun */
     uint64_t got;
+    uint64_t room; /* of the body: what has come, and as much again */
 } partial;
 
 /* What the store keeps with a world. Under world->drive. */
@@ -75,22 +77,37 @@ static partial *partial_of(weft_world *world, uint32_t from)
     letter_world *own = world_of(world);
 
     if (own->partial == NULL) {
-        own->partial = wf_zalloc(world->host->ranks * sizeof(*own->partial));
+        own->partial = wf_patient_realloc(NULL, world->host->ranks *
+                                                    sizeof(*own->partial));
+        if (own->partial != NULL) {
+            memset(own->partial, 0, world->host->ranks * sizeof(*own->partial));
+        }
     }
     return own->partial != NULL ? &own->partial[from] : NULL;
 }
 
-static void partial_begin(partial *p, uint32_t from, const wf_letter *letter)
+/* Room for n more bytes. Lengths that others say are not believed before so
+ * much has come. */
+static bool partial_room(partial *p, uint64_t n)
+{
+    uint64_t room = wf_least(p->letter.bytes, 2 * (p->got + n));
+    unsigned char *more;
+
+    if (p->got + n <= p->room) {
+        return true;
+    }
+    more = wf_patient_realloc(p->body, room);
+    if (more != NULL) {
+        p->body = more;
+        p->room = room;
+    }
+    return more != NULL;
+}
+
+static void partial_drop(partial *p)
 {
     wf_free(p->body);
-    p->got = 0;
-    p->letter = *letter;
-    p->body = wf_alloc(letter->bytes);
-    if (p->body == NULL) {
-        wf_log(WEFT_LOG_ERROR,
-               "no memory for a letter of %llu bytes from rank %u; dropped",
-               (unsigned long long)letter->bytes, from);
-    }
+    *p = (partial){.body = NULL};
 }
 
 /* One of several pieces. */
@@ -98,25 +115,32 @@ static void gather(weft_world *world, uint32_t from, const wf_letter *piece,
                    const void *payload, size_t n)
 {
     partial *p = partial_of(world, from);
-    unsigned char *body;
+    partial whole;
 
     if (p == NULL) {
         return;
     }
     if (piece->at == 0) {
-        partial_begin(p, from, piece);
+        partial_drop(p);
+        p->letter = *piece;
     }
-    if (p->body == NULL || piece->at != p->got ||
-        piece->bytes != p->letter.bytes) {
+    if (piece->at != p->got || piece->bytes != p->letter.bytes) {
         return; /* its beginning was dropped */
+    }
+    if (!partial_room(p, n)) {
+        wf_log(WEFT_LOG_ERROR,
+               "no memory for a letter of %llu bytes from rank %u; dropped",
+               (unsigned long long)piece->bytes, from);
+        partial_drop(p);
+        return;
     }
     memcpy(p->body + p->got, payload, n);
     p->got += n;
     if (p->got == p->letter.bytes) {
-        body = p->body;
-        p->body = NULL;
-        deliver(world, from, &p->letter, body);
-        wf_free(body);
+        whole = *p;
+        *p = (partial){.body = NULL};
+        deliver(world, from, &whole.letter, whole.body);
+        wf_free(whole.body);
     }
 }
 

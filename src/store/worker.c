@@ -77,7 +77,7 @@ static void finish_operations(weft_worker *worker)
 void weft_worker_destroy(weft_worker *worker)
 {
     if (worker != NULL) {
-        if (worker->store->remote != NULL && worker->remotes != NULL) {
+        if (worker->store->remote != NULL) {
             finish_operations(worker);
         }
         wf_samples_fini(&worker->samples);

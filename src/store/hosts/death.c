@@ -192,7 +192,7 @@ static void server_died(wf_store_hosts *h, uint32_t host)
     uint32_t next = next_server(h, host);
     bool own = host == h->store->number;
 
-    h->last_dead = h->server[host];
+    h->last_dead = h->dead[host] = h->server[host];
     h->server[host] = next;
     h->deaths++;
     if (next == NOBODY) {

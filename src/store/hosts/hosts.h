@@ -95,6 +95,11 @@ typedef struct wf_remote {
     char *text;
 } wf_remote;
 
+typedef struct wf_op_place {
+    wf_remote *op; /* NULL: it is free */
+    uint32_t uses;
+} wf_op_place;
+
 /* --- intents -------------------------------------------------------------- */
 
 typedef struct wf_intent {
@@ -136,6 +141,7 @@ struct wf_store_hosts {
     wf_book book;
     uint32_t writer;    /* the server's own */
     uint32_t *server;   /* host -> rank in the job that serves it */
+    uint32_t *dead;     /* host -> its last server that died; UINT32_MAX */
     uint32_t *host_of;  /* rank in the job -> its host; others: UINT32_MAX */
     uint32_t alarm;     /* of the board, when servers were last looked at */
     uint32_t deaths;    /* of servers */
@@ -148,9 +154,9 @@ struct wf_store_hosts {
     wf_waiting_list early;
 
     /* Operations of this rank's workers that are under way, by token. */
-    wf_remote **op;
+    wf_op_place *op;
     uint32_t ops;
-    uint32_t next_op;
+    uint32_t next_op; /* the first one that is free */
 
     wf_worker_view *view; /* by rank of the host and worker */
     uint64_t intents;     /* in all of these */
@@ -229,6 +235,9 @@ void wf_rounds_wake(wf_store_hosts *h);
  * server is told. */
 weft_status wf_intent_tell(wf_store_hosts *h, uint32_t worker, int64_t start,
                            int64_t end, const weft_ids *keys);
+/* The server knows that the worker has localized them. */
+void wf_intent_remember(wf_store_hosts *h, uint32_t worker,
+                        const weft_ids *keys);
 /* A worker of this host will. Of a rank that does not serve: one of its own, to
  * be told to the next server. */
 void wf_intent_add(wf_store_hosts *h, uint32_t worker, int64_t start,

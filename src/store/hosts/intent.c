@@ -140,19 +140,41 @@ static weft_status intent_send(wf_store_hosts *h, uint32_t worker,
     return st;
 }
 
+static wf_intent *intent_of_ids(int64_t start, int64_t end,
+                                const weft_ids *keys)
+{
+    wf_intent *intent = wf_alloc(sizeof(*intent) + keys->n * sizeof(uint64_t));
+
+    if (intent != NULL) {
+        *intent = (wf_intent){.start = start, .end = end, .n = keys->n};
+        for (uint64_t i = 0; i < keys->n; i++) {
+            intent->key[i] = (uint64_t)wf_id_at(keys, i);
+        }
+    }
+    return intent;
+}
+
+void wf_intent_remember(wf_store_hosts *h, uint32_t worker,
+                        const weft_ids *keys)
+{
+    wf_intent *intent = intent_of_ids(0, WEFT_CLOCK_MAX, keys);
+
+    if (intent != NULL) {
+        keep(h, worker, intent);
+    } else {
+        intent_lost(NULL, keys->n);
+    }
+}
+
 weft_status wf_intent_tell(wf_store_hosts *h, uint32_t worker, int64_t start,
                            int64_t end, const weft_ids *keys)
 {
-    wf_intent *intent = wf_alloc(sizeof(*intent) + keys->n * sizeof(uint64_t));
+    wf_intent *intent = intent_of_ids(start, end, keys);
     weft_status st = WEFT_OK;
 
     if (intent == NULL) {
         return wf_fail_nomem("an intent of %llu keys",
                              (unsigned long long)keys->n);
-    }
-    *intent = (wf_intent){.start = start, .end = end, .n = keys->n};
-    for (uint64_t i = 0; i < keys->n; i++) {
-        intent->key[i] = (uint64_t)wf_id_at(keys, i);
     }
     if (h->server[h->store->number] != h->world->host->rank) {
         st = intent_send(h, worker, intent);

@@ -44,12 +44,13 @@ static weft_status allocate(wf_store_hosts *h)
     uint64_t workers = (uint64_t)store->host->size * WF_BOOK_WORKERS;
 
     h->server = wf_alloc(store->hosts * sizeof(*h->server));
+    h->dead = wf_alloc(store->hosts * sizeof(*h->dead));
     h->host_of = wf_alloc(ranks * sizeof(*h->host_of));
     h->out = wf_zalloc(ranks * sizeof(*h->out));
     h->unsent = wf_alloc(ranks * sizeof(*h->unsent));
     h->view = wf_zalloc(workers * sizeof(*h->view));
-    if (h->server == NULL || h->host_of == NULL || h->out == NULL ||
-        h->unsent == NULL || h->view == NULL) {
+    if (h->server == NULL || h->dead == NULL || h->host_of == NULL ||
+        h->out == NULL || h->unsent == NULL || h->view == NULL) {
         return wf_fail_nomem("a store over %u hosts", store->hosts);
     }
     for (uint64_t i = 0; i < workers; i++) {
@@ -76,6 +77,7 @@ static void find_servers(wf_store_hosts *h)
         }
         if (before == r) {
             h->server[hosts] = comm->member[r];
+            h->dead[hosts] = UINT32_MAX;
             h->host_of[comm->member[r]] = hosts++;
         } else {
             h->host_of[comm->member[r]] = h->host_of[comm->member[before]];
@@ -116,6 +118,7 @@ static void hosts_free(wf_store_hosts *h)
     wf_free(h->out);
     wf_free(h->unsent);
     wf_free(h->server);
+    wf_free(h->dead);
     wf_free(h->host_of);
     wf_free(h->view);
     wf_free(h->op);

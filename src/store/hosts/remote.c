@@ -13,6 +13,7 @@
 #include "base/time.h"
 #include "region/rows/rows.h"
 #include "store/hosts/hosts.h"
+#include "store/keymap.h"
 
 #define NOBODY UINT32_MAX
 
@@ -28,22 +29,44 @@ static const char *kind_name(wf_op_kind kind)
 
 /* --- operations that are under way, by token ------------------------------ */
 
+/* A token is the place of an operation, and how often there was one in it, so
+ * that a late answer is not taken for that of the next. */
+#define PLACE_BITS 20u
+#define PLACES (1u << PLACE_BITS)
+
+static weft_status places_add(wf_store_hosts *h)
+{
+    uint32_t more = h->ops > 0 ? 2 * h->ops : 64;
+    wf_op_place *at;
+
+    if (more > PLACES) {
+        return wf_fail(WEFT_ERR_NOMEM,
+                       "%u operations of this rank are under way: wait for "
+                       "some of them",
+                       h->ops);
+    }
+    at = wf_realloc(h->op, more * sizeof(*at));
+    if (at == NULL) {
+        return wf_fail_nomem("an operation of a store");
+    }
+    memset(at + h->ops, 0, (more - h->ops) * sizeof(*at));
+    h->op = at;
+    h->ops = more;
+    return WEFT_OK;
+}
+
 static weft_status token_take(wf_store_hosts *h, wf_remote *r)
 {
-    if (h->next_op == h->ops) {
-        uint32_t more = h->ops > 0 ? 2 * h->ops : 64;
-        wf_remote **at = wf_realloc(h->op, more * sizeof(wf_remote *));
+    wf_op_place *place;
+    weft_status st = h->next_op == h->ops ? places_add(h) : WEFT_OK;
 
-        if (at == NULL) {
-            return wf_fail_nomem("an operation of a store");
-        }
-        memset(at + h->ops, 0, (more - h->ops) * sizeof(wf_remote *));
-        h->op = at;
-        h->ops = more;
+    if (st != WEFT_OK) {
+        return st;
     }
-    r->token = h->next_op;
-    h->op[r->token] = r;
-    while (h->next_op < h->ops && h->op[h->next_op] != NULL) {
+    place = &h->op[h->next_op];
+    place->op = r;
+    r->token = place->uses++ << PLACE_BITS | h->next_op;
+    while (h->next_op < h->ops && h->op[h->next_op].op != NULL) {
         h->next_op++;
     }
     return WEFT_OK;
@@ -51,10 +74,20 @@ static weft_status token_take(wf_store_hosts *h, wf_remote *r)
 
 static void token_give(wf_store_hosts *h, const wf_remote *r)
 {
-    h->op[r->token] = NULL;
-    if (r->token < h->next_op) {
-        h->next_op = r->token;
+    uint32_t place = r->token % PLACES;
+
+    h->op[place].op = NULL;
+    if (place < h->next_op) {
+        h->next_op = place;
     }
+}
+
+/* The operation of a token, unless it is over. */
+static wf_remote *token_find(const wf_store_hosts *h, uint32_t token)
+{
+    wf_remote *r = token % PLACES < h->ops ? h->op[token % PLACES].op : NULL;
+
+    return r != NULL && r->token == token ? r : NULL;
 }
 
 /* --- sending -------------------------------------------------------------- */
@@ -138,6 +171,12 @@ static bool must_hold(const wf_store_hosts *h, const wf_remote *r,
             wf_word_owner(word) == h->store->number);
 }
 
+/* With whom the keys of a host are gone. */
+static uint32_t dead_of(const wf_store_hosts *h, uint32_t host)
+{
+    return h->dead[host] != NOBODY ? h->dead[host] : h->last_dead;
+}
+
 static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
 {
     weft_status st = wf_status_parse(e->status);
@@ -150,7 +189,7 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
                  " (a larger `cache` makes room)",
                  kind_name(r->kind), e->m.key);
     } else {
-        wf_hosts_name(h, h->last_dead, who, sizeof(who));
+        wf_hosts_name(h, dead_of(h, e->m.owner), who, sizeof(who));
         snprintf(text, sizeof(text), "%s: key %" PRIu64 " is gone: %s",
                  kind_name(r->kind), e->m.key, who);
     }
@@ -159,7 +198,7 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
 
 void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
 {
-    wf_remote *r = e->token < h->ops ? h->op[e->token] : NULL;
+    wf_remote *r = token_find(h, e->token);
 
     if (r == NULL || e->position >= r->n || r->key[e->position] != e->m.key ||
         r->answered[e->position] || e->m.owner >= h->store->hosts) {
@@ -430,6 +469,18 @@ weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
     return st;
 }
 
+/* Another rank serves this host: if it dies, the next one has to be told. */
+static void remember_localized(weft_worker *worker, const weft_ids *keys)
+{
+    wf_store_hosts *h = worker->store->remote;
+
+    pthread_mutex_lock(&h->world->drive);
+    if (!h->serves) {
+        wf_intent_remember(h, wf_worker_index(worker), keys);
+    }
+    pthread_mutex_unlock(&h->world->drive);
+}
+
 weft_status wf_remote_localize(weft_worker *worker, const weft_ids *keys,
                                weft_request **request)
 {
@@ -443,6 +494,7 @@ weft_status wf_remote_localize(weft_worker *worker, const weft_ids *keys,
     for (uint64_t i = 0; i < keys->n; i++) {
         batch.absent[i] = i;
     }
+    remember_localized(worker, keys);
     st = wf_remote_begin(worker, WF_OP_LOCALIZE, &batch, request);
     wf_free(batch.absent);
     return st;
@@ -464,20 +516,54 @@ weft_request *wf_remote_newest(weft_worker *worker)
 
 /* --- program order -------------------------------------------------------- */
 
-static bool names(const wf_remote *r, const weft_ids *keys)
+/* So many pairs of keys are compared one by one. */
+#define FEW_PAIRS 4096u
+
+/* The keys of a call; `map` is used if there are many. */
+typedef struct call_keys {
+    const weft_ids *ids;
+    wf_keymap map;
+    bool mapped;
+} call_keys;
+
+static void named_map(call_keys *keys)
 {
+    if (!keys->mapped && wf_keymap_init(&keys->map, keys->ids->n) == WEFT_OK) {
+        for (uint64_t i = 0; i < keys->ids->n; i++) {
+            wf_keymap_add(&keys->map, wf_id_at(keys->ids, i), 0);
+        }
+        keys->mapped = true;
+    }
+}
+
+static bool named_has(const call_keys *keys, uint64_t key)
+{
+    if (keys->mapped) {
+        return wf_keymap_find(&keys->map, (int64_t)key) != NULL;
+    }
+    for (uint64_t i = 0; i < keys->ids->n; i++) {
+        if ((uint64_t)wf_id_at(keys->ids, i) == key) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool conflicts(const wf_remote *r, call_keys *keys)
+{
+    if (r->left * keys->ids->n > FEW_PAIRS) {
+        named_map(keys);
+    }
     for (uint64_t i = 0; i < r->n; i++) {
-        for (uint64_t j = 0; !r->answered[i] && j < keys->n; j++) {
-            if ((uint64_t)wf_id_at(keys, j) == r->key[i]) {
-                return true;
-            }
+        if (!r->answered[i] && named_has(keys, r->key[i])) {
+            return true;
         }
     }
     return false;
 }
 
 /* An earlier operation of the worker that names one of these keys, retained. */
-static weft_request *find_conflict(weft_worker *worker, const weft_ids *keys)
+static weft_request *find_conflict(weft_worker *worker, call_keys *keys)
 {
     wf_store_hosts *h = worker->store->remote;
     weft_request *found = NULL;
@@ -485,7 +571,7 @@ static weft_request *find_conflict(weft_worker *worker, const weft_ids *keys)
     pthread_mutex_lock(&h->world->drive);
     for (wf_remote *r = worker->remotes; r != NULL && found == NULL;
          r = r->next) {
-        if (names(r, keys)) {
+        if (conflicts(r, keys)) {
             found = r->request;
             atomic_fetch_add(&found->users, 1);
         }
@@ -496,13 +582,17 @@ static weft_request *find_conflict(weft_worker *worker, const weft_ids *keys)
 
 weft_status wf_remote_wait_conflicts(weft_worker *worker, const weft_ids *keys)
 {
+    call_keys named = {.ids = keys};
     weft_request *earlier;
 
     while (atomic_load(&worker->under_way) > 0 &&
-           (earlier = find_conflict(worker, keys)) != NULL) {
+           (earlier = find_conflict(worker, &named)) != NULL) {
         /* Its own failure is told to whoever waits for it. */
         (void)wait_here(worker->store, earlier);
         weft_request_release(earlier);
+    }
+    if (named.mapped) {
+        wf_keymap_fini(&named.map);
     }
     return WEFT_OK;
 }
