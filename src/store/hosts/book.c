@@ -30,12 +30,13 @@ static weft_status share(wf_book *book, weft_comm *host, uint64_t bytes)
     wf_mail_group group = wf_mail_group_of(host);
     uint64_t key =
         wf_mail_key(host->member, host->size, host->id, WF_MAIL_TICKET);
+    char nothing;
     size_t n = 0;
     int fd = -1;
     weft_status st;
 
     if (host->rank != 0) {
-        st = wf_mail_take(&group, 0, key, NULL, &n, &fd);
+        st = wf_mail_take(&group, 0, key, &nothing, &n, &fd);
         return st == WEFT_OK ? wf_segment_attach("a store", fd, bytes, true,
                                                  &book->segment)
                              : st;
