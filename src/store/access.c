@@ -101,7 +101,7 @@ static weft_status pull_apart(weft_worker *worker, access *a, int *local)
     st = wf_slots_pull(store->slots, &a->batch);
     *local = st == WEFT_OK && a->batch.absents == 0;
     if (*local) {
-        memcpy(values, a->batch.values, bytes);
+        wf_copy(values, a->batch.values, bytes);
     }
     wf_free(a->batch.values);
     return st;
