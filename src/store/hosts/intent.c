@@ -277,7 +277,7 @@ static void look_at_worker(wf_store_hosts *h, uint32_t worker)
         return;
     }
     if (h->serves) {
-        int64_t ahead = wf_window_ahead(&v->window, clock);
+        int64_t ahead = wf_window_round(&v->window, clock);
         bool all =
             h->store->options.eager != 0 || ahead > WEFT_CLOCK_MAX - clock;
 
