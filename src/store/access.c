@@ -5,6 +5,7 @@
 #include "region/rows/rows.h"
 #include "store/hosts/hosts.h"
 #include "store/keymap.h"
+#include "transport/msg.h"
 
 /* A call whose arguments have been checked. */
 typedef struct access {
