@@ -101,7 +101,7 @@ int wfp_values_open(wfp_array *values, PyObject *object, const char *name,
     found = wfp_side_type_name(object);
     if (found != NULL) {
         wfp_fail(WEFT_ERR_INVALID,
-                 "%s has elements of type %S, but the store has %s", name,
+                 "the type of %s is %S, but that of the store is %s", name,
                  found, type_name(type));
         Py_DECREF(found);
     }

@@ -136,6 +136,10 @@ class Worker:
             shape: tuple[int, ...] = (self._whole.elements(keys),)
         else:
             shape = (*keys.shape, self._values.length)
+        if library == "torch":  # less to find out than for torch.empty
+            return keys, keys.new_empty(
+                shape, dtype=getattr(sys.modules[library], self._values.name)
+            )
         return keys, self._values.empty(library, shape)
 
     # Requests.

@@ -83,6 +83,9 @@ class StoreEmbedding(torch.nn.Module):
             raise InvalidError("an embedding needs a store of floating rows of one length")
         if not freeze:
             _check_training(lr, values.trained)
+        about = worker._whole.describe()
+        if not about["hashed"]:
+            padding_idx = _modules.padding(padding_idx, about["keys"])
         made = cls.__new__(cls)
         torch.nn.Module.__init__(made)
         made._take(worker, padding_idx, lr, freeze)

@@ -83,7 +83,7 @@ def test_nothing_is_pushed_where_nothing_is_trained(alone):
     store = weft.Store(5, 2, init=1)
     frozen = weft.nn.StoreEmbedding.from_store(store, freeze=True)
     assert not frozen(torch.tensor([1])).requires_grad
-    emb = weft.nn.StoreEmbedding.from_store(store, lr=1.0, padding_idx=3)
+    emb = weft.nn.StoreEmbedding.from_store(store, lr=1.0, padding_idx=-2)
     with torch.no_grad():
         assert not emb(torch.tensor([1])).requires_grad
     emb(torch.tensor([3, 3])).sum().backward()
