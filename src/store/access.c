@@ -102,7 +102,9 @@ static weft_status pull_apart(weft_worker *worker, access *a, int *local)
     st = wf_slots_pull(store->slots, &a->batch);
     *local = st == WEFT_OK && a->batch.absents == 0;
     if (*local) {
-        wf_copy(values, a->batch.values, bytes);
+        if (bytes > 0) {
+            memcpy(values, a->batch.values, bytes);
+        }
     }
     wf_free(a->batch.values);
     return st;

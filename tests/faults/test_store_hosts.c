@@ -1,0 +1,580 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A rank of a store over pretended nodes dies, stops or has no memory. What it
+ * leaves is whole, the others go on or are told, and no push counts twice. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_fault.h"
+
+#define KEYS 12u
+#define LENGTH 3u
+
+/* Words of the board. Of each key, over all ranks: pushes that were begun, that
+ * were done, and those of them that everybody knows. */
+enum {
+    ARRIVED,
+    READY,
+    STRUCK,
+    PID,
+    LOST, /* somebody was told that differences are lost */
+    BEGUN = 8,
+    DONE = BEGUN + KEYS,
+    SYNCED = DONE + KEYS
+};
+
+/* Set before the ranks are forked. */
+static struct {
+    const char *nodes; /* a letter for each rank */
+    unsigned victim;
+    uint64_t seed;
+    weft_techniques techniques;
+} job;
+
+static const char *settings_of(unsigned rank)
+{
+    static _Thread_local char text[64];
+
+    snprintf(text, sizeof(text), "NODE=%c TIMEOUT=60s", job.nodes[rank]);
+    return text;
+}
+
+static void run_doomed(const char *nodes, unsigned victim, wt_body *body)
+{
+    job.nodes = nodes;
+    job.victim = victim;
+    wt_run_job(&(wt_job){.ranks = (unsigned)strlen(nodes),
+                         .settings_of = settings_of,
+                         .body = body,
+                         .doomed = 1u << victim,
+                         .deadline = 60});
+}
+
+static weft_store *make(weft_world *world)
+{
+    weft_store_options o = {.size = sizeof(o),
+                            .keys = KEYS,
+                            .length = LENGTH,
+                            .type = WEFT_I64,
+                            .techniques = job.techniques,
+                            .cache = 3 * KEYS,
+                            .rounds = 5000};
+    weft_store *store = NULL;
+
+    WT_OK(weft_store_create(weft_world_comm(world), &o, &store));
+    return store;
+}
+
+static uint64_t next_random(uint64_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    return *seed;
+}
+
+static bool is_victim(void)
+{
+    return wt_rank() == job.victim;
+}
+
+/* All but the victim meet, for the nth time. */
+static void survivors_meet(unsigned nth)
+{
+    wt_word_add(ARRIVED, 1);
+    wt_word_await(ARRIVED, nth * (wt_ranks() - 1));
+}
+
+/* --- operations that are counted ------------------------------------------ */
+
+static weft_status push_one(weft_worker *worker, int64_t key)
+{
+    int64_t ones[LENGTH] = {1, 1, 1};
+    weft_pairs p = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
+                    .values = ones,
+                    .length = LENGTH};
+    weft_status st;
+
+    atomic_fetch_add(wt_word(BEGUN + (unsigned)key), 1);
+    st = weft_store_push(worker, &p, NULL);
+    if (st == WEFT_OK) {
+        atomic_fetch_add(wt_word(DONE + (unsigned)key), 1);
+    }
+    return st;
+}
+
+static weft_status pull_one(weft_worker *worker, int64_t key, int64_t *value)
+{
+    int64_t row[LENGTH];
+    weft_pairs p = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
+                    .values = row,
+                    .length = LENGTH};
+    weft_status st = weft_store_pull(worker, &p, NULL);
+
+    if (st == WEFT_OK) {
+        WT_CHECK(row[0] == row[1] && row[0] == row[2]);
+        *value = row[0];
+    }
+    return st;
+}
+
+/* An operation may fail because of the victim, and says so. */
+static bool tolerate(weft_status st)
+{
+    if (st != WEFT_OK && (st != WEFT_ERR_PEER ||
+                          !wt_names_rank(weft_error_detail(), job.victim))) {
+        WT_FAIL("%s: %s", weft_status_name(st), weft_error_detail());
+    }
+    return st == WEFT_OK;
+}
+
+static void wish(weft_worker *worker, int64_t key, int64_t length)
+{
+    int64_t clock = weft_worker_clock(worker);
+    weft_ids ids = {.at = &key, .type = WEFT_I64, .n = 1};
+
+    if (!tolerate(weft_store_intent(worker, &ids, clock, clock + length))) {
+        wt_note("intent: %s", weft_error_detail());
+    }
+}
+
+/* One step of somebody who does not mind the victim's death. */
+static void step(weft_worker *worker, uint64_t *seed)
+{
+    uint64_t r = next_random(seed);
+    int64_t key = (int64_t)(r % KEYS);
+    int64_t value;
+
+    switch (r >> 32 & 7) {
+    case 0:
+    case 1:
+        wish(worker, key, 1 + (int64_t)(r >> 40 & 7));
+        break;
+    case 2:
+        (void)tolerate(pull_one(worker, key, &value));
+        break;
+    default:
+        (void)tolerate(push_one(worker, key));
+        break;
+    }
+    weft_worker_advance(worker);
+}
+
+/* --- before and after ----------------------------------------------------- */
+
+/* All ranks push with intents, and everybody knows it. */
+static void begin(weft_store *store, weft_worker *worker, uint64_t *seed)
+{
+    for (unsigned i = 0; i < 60; i++) {
+        step(worker, seed);
+    }
+    WT_OK(weft_store_barrier(store));
+    for (int i = 0; i < 2; i++) {
+        WT_OK(weft_store_wait_sync(worker));
+        WT_OK(weft_store_barrier(store));
+    }
+    if (wt_rank() == 0) {
+        for (unsigned k = 0; k < KEYS; k++) {
+            atomic_store(wt_word(SYNCED + k), atomic_load(wt_word(DONE + k)));
+        }
+    }
+    WT_OK(weft_store_barrier(store));
+}
+
+static void survivors_settle(weft_worker *worker, unsigned nth)
+{
+    survivors_meet(nth);
+    for (unsigned i = 1; i <= 2; i++) {
+        if (!tolerate(weft_store_wait_sync(worker))) {
+            atomic_store(wt_word(LOST), 1);
+        }
+        survivors_meet(nth + i);
+    }
+}
+
+/* No push counts twice; what everybody knew is there; and unless somebody was
+ * told of losses, all that was done is. */
+static void check_rows(weft_worker *worker, bool all)
+{
+    unsigned least = atomic_load(wt_word(LOST)) != 0 ? SYNCED : DONE;
+
+    for (int64_t key = 0; key < (int64_t)KEYS; key++) {
+        int64_t most = atomic_load(wt_word(BEGUN + (unsigned)key));
+        int64_t some = atomic_load(wt_word(least + (unsigned)key));
+        int64_t value = 0;
+
+        if (!tolerate(pull_one(worker, key, &value))) {
+            WT_CHECK(!all);
+            continue;
+        }
+        if (value < some || value > most) {
+            WT_FAIL("key %lld is %lld, of between %lld and %lld pushes (%s)",
+                    (long long)key, (long long)value, (long long)some,
+                    (long long)most, least == DONE ? "done" : "known");
+        }
+    }
+}
+
+/* Leave without a barrier, together. */
+static void leave(weft_store *store, weft_worker *worker, unsigned nth)
+{
+    survivors_meet(nth);
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void die(void)
+{
+    atomic_store(wt_word(STRUCK), 1);
+    kill(getpid(), SIGKILL);
+    pause();
+}
+
+/* --- the death of an idle rank -------------------------------------------- */
+
+static bool all_keys_stay;
+
+static void idle_body(weft_world *world)
+{
+    weft_store *store = make(world);
+    uint64_t seed = 4711 + wt_rank();
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    begin(store, worker, &seed);
+    if (is_victim()) {
+        die();
+    }
+    wt_await_gone(job.victim);
+    check_rows(worker, all_keys_stay);
+    WT_CHECK(atomic_load(wt_word(LOST)) == 0);
+    survivors_meet(1);
+    for (int64_t key = 0; key < (int64_t)KEYS; key++) {
+        /* One that was begun just when the death was noticed may fail. */
+        if (!tolerate(push_one(worker, key)) && all_keys_stay) {
+            WT_OK(push_one(worker, key));
+        }
+    }
+    survivors_settle(worker, 2);
+    check_rows(worker, all_keys_stay);
+    leave(store, worker, 5);
+}
+
+static void after_the_death_of_a_worker_all_keys_are_there(void **state)
+{
+    (void)state;
+    all_keys_stay = true;
+    run_doomed("aabb", 1, idle_body);
+    run_doomed("abb", 2, idle_body);
+}
+
+static void the_next_rank_serves_when_the_server_of_a_host_dies(void **state)
+{
+    (void)state;
+    all_keys_stay = true;
+    run_doomed("aabb", 0, idle_body);
+    run_doomed("abb", 1, idle_body);
+    run_doomed("aaab", 0, idle_body);
+}
+
+static void keys_of_other_hosts_outlive_a_host(void **state)
+{
+    (void)state;
+    all_keys_stay = false;
+    run_doomed("abc", 1, idle_body);
+    run_doomed("aab", 2, idle_body);
+}
+
+/* --- a whole host --------------------------------------------------------- */
+
+/* Key 1 begins on the victim's host, as 4, which is brought to host 0 before;
+ * key 3 begins on host 0, and is brought to the victim's. */
+static void gone_body(weft_world *world)
+{
+    weft_store *store = make(world);
+    int64_t moved = wt_rank() == 0 ? 4 : 3;
+    weft_ids ids = {.at = &moved, .type = WEFT_I64, .n = 1};
+    int64_t value = 0;
+    double since;
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    if (wt_rank() <= 1) {
+        WT_OK(weft_store_localize(worker, &ids, NULL));
+        WT_OK(push_one(worker, moved));
+    }
+    WT_OK(weft_store_barrier(store));
+    if (is_victim()) {
+        die();
+    }
+    wt_await_gone(job.victim);
+    since = wt_now();
+    WT_STATUS(pull_one(worker, 1, &value), WEFT_ERR_PEER);
+    WT_CHECK(wt_names_rank(weft_error_detail(), job.victim));
+    WT_CHECK(strstr(weft_error_detail(), "pid") != NULL);
+    WT_STATUS(push_one(worker, 1), WEFT_ERR_PEER);
+    WT_STATUS(pull_one(worker, 3, &value), WEFT_ERR_PEER);
+    WT_CHECK(wt_now() - since < 3 * wt_death_bound());
+    WT_OK(pull_one(worker, 4, &value));
+    WT_CHECK(value == 1);
+    WT_OK(push_one(worker, 0));
+    WT_OK(push_one(worker, 2));
+    survivors_meet(1);
+    WT_OK(pull_one(worker, 0, &value));
+    WT_CHECK(value == 2);
+    leave(store, worker, 2);
+}
+
+static void keys_that_are_gone_with_their_host_are_told_of(void **state)
+{
+    (void)state;
+    run_doomed("abc", 1, gone_body);
+}
+
+/* --- a death at any time -------------------------------------------------- */
+
+static void *strike_later(void *arg)
+{
+    const struct timespec pause_ns = {.tv_nsec = *(const long *)arg};
+
+    nanosleep(&pause_ns, NULL);
+    die();
+    return NULL;
+}
+
+static void any_time_body(weft_world *world)
+{
+    weft_store *store = make(world);
+    uint64_t seed = job.seed * 1000003 + wt_rank() + 1;
+    long pause_ns = (long)(job.seed * 7919 % 40) * 500000;
+    weft_worker *worker;
+    pthread_t thread;
+
+    WT_OK(weft_worker_create(store, &worker));
+    begin(store, worker, &seed);
+    if (is_victim()) {
+        WT_CHECK(pthread_create(&thread, NULL, strike_later, &pause_ns) == 0);
+        for (;;) {
+            step(worker, &seed);
+        }
+    }
+    while (atomic_load(wt_word(STRUCK)) == 0) {
+        step(worker, &seed);
+    }
+    for (unsigned i = 0; i < 60; i++) {
+        step(worker, &seed);
+    }
+    wt_await_gone(job.victim);
+    for (unsigned i = 0; i < 60; i++) {
+        step(worker, &seed);
+    }
+    survivors_settle(worker, 1);
+    check_rows(worker, false);
+    leave(store, worker, 4);
+}
+
+static void no_push_counts_twice_whenever_a_rank_dies(void **state)
+{
+    static const struct {
+        const char *nodes;
+        unsigned victim;
+    } shape[] = {{"ab", 1},   {"aab", 0}, {"aabb", 0}, {"aabb", 1}, {"abc", 1},
+                 {"aabb", 2}, {"abb", 1}, {"abc", 0},  {"aab", 2}};
+    unsigned seeds = wt_full() ? 1000 : WT_ASAN ? 12 : 30;
+    const char *from = getenv("WT_SEED");
+
+    (void)state;
+    for (unsigned i = 0; i < seeds; i++) {
+        unsigned s = i % (sizeof(shape) / sizeof(shape[0]));
+
+        job.seed = (from != NULL ? (uint64_t)atoi(from) : 1) + i;
+        job.techniques = i % 7 == 5   ? WEFT_REPLICATION_ONLY
+                         : i % 7 == 6 ? WEFT_RELOCATION_ONLY
+                                      : WEFT_TECHNIQUES_ALL;
+        run_doomed(shape[s].nodes, shape[s].victim, any_time_body);
+    }
+    job.techniques = WEFT_TECHNIQUES_ALL;
+}
+
+/* --- a rank that stops for a while ---------------------------------------- */
+
+static void stop_and_go(void)
+{
+    const struct timespec three = {.tv_sec = 3};
+    pid_t pid = (pid_t)atomic_load(wt_word(PID));
+
+    WT_CHECK(kill(pid, SIGSTOP) == 0);
+    nanosleep(&three, NULL);
+    WT_CHECK(kill(pid, SIGCONT) == 0);
+}
+
+static void *push_main(void *arg)
+{
+    weft_worker *worker = arg;
+    uint64_t seed = 31 + wt_rank();
+
+    for (unsigned i = 0; i < 300; i++) {
+        step(worker, &seed);
+    }
+    return NULL;
+}
+
+static void stop_body(weft_world *world)
+{
+    weft_store *store = make(world);
+    unsigned last = wt_ranks() - 1;
+    weft_worker *worker;
+    pthread_t thread;
+
+    WT_OK(weft_worker_create(store, &worker));
+    if (is_victim()) {
+        atomic_store(wt_word(PID), (uint32_t)getpid());
+    }
+    WT_OK(weft_store_barrier(store));
+    WT_CHECK(pthread_create(&thread, NULL, push_main, worker) == 0);
+    if (wt_rank() == last) {
+        stop_and_go();
+    }
+    WT_CHECK(pthread_join(thread, NULL) == 0);
+    WT_OK(weft_store_barrier(store));
+    for (int i = 0; i < 2; i++) {
+        WT_OK(weft_store_wait_sync(worker));
+        WT_OK(weft_store_barrier(store));
+    }
+    for (int64_t key = 0; key < (int64_t)KEYS; key++) {
+        int64_t value;
+
+        WT_OK(pull_one(worker, key, &value));
+        WT_CHECK(value == atomic_load(wt_word(BEGUN + (unsigned)key)));
+    }
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void a_rank_that_stops_for_a_while_costs_nothing_but_time(void **state)
+{
+    (void)state;
+    job.nodes = "aabb";
+    job.victim = 0;
+    wt_run_job(&(wt_job){.ranks = 4,
+                         .settings_of = settings_of,
+                         .body = stop_body,
+                         .deadline = 60});
+}
+
+/* --- no memory ------------------------------------------------------------ */
+
+static void creation_body(weft_world *world)
+{
+    unsigned by = wt_full() ? 1 : 4;
+
+    for (unsigned nth = 1; atomic_load(wt_word(READY)) == 0; nth += by) {
+        weft_store_options o = {.size = sizeof(o),
+                                .keys = KEYS,
+                                .length = LENGTH,
+                                .type = WEFT_I64};
+        weft_store *store = NULL;
+        weft_status st;
+
+        wf_alloc_fail_nth(is_victim() ? nth : 0);
+        st = weft_store_create(weft_world_comm(world), &o, &store);
+        WT_CHECK((st == WEFT_OK) == (store != NULL));
+        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
+        if (is_victim() && wt_starved_left(nth)) {
+            atomic_store(wt_word(READY), 1);
+        }
+        weft_store_destroy(store);
+        wt_meet();
+    }
+}
+
+static void a_store_that_one_rank_has_no_memory_for_is_not_made(void **state)
+{
+    (void)state;
+    job.nodes = "aab";
+    for (job.victim = 0; job.victim < 3; job.victim++) {
+        wt_run_job_both(&(wt_job){
+            .ranks = 3, .settings_of = settings_of, .body = creation_body});
+    }
+}
+
+static void starve_body(weft_world *world)
+{
+    weft_store *store = make(world);
+    uint64_t seed = 17 + wt_rank();
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    for (unsigned i = 0; i < 200; i++) {
+        uint64_t r = next_random(&seed);
+        int64_t key = (int64_t)(r % KEYS);
+        int64_t ones[LENGTH] = {1, 1, 1};
+        weft_pairs p = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
+                        .values = ones,
+                        .length = LENGTH};
+        weft_status st;
+
+        wf_alloc_fail_nth(is_victim() ? 1 + (unsigned)(r >> 8 & 7) : 0);
+        st = r >> 20 & 1 ? weft_store_intent(worker, &p.keys, 0, 3)
+                         : weft_store_push(worker, &p, NULL);
+        wf_alloc_fail_nth(0);
+        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
+        if (st == WEFT_OK && (r >> 20 & 1) == 0) {
+            atomic_fetch_add(wt_word(DONE + (unsigned)key), 1);
+        }
+        if (is_victim()) { /* threads that serve */
+            wf_alloc_fail_others(1 + (unsigned)(r >> 12 & 7), 2);
+        }
+    }
+    wf_alloc_fail_others(0, 0);
+    WT_OK(weft_store_barrier(store));
+    for (int i = 0; i < 2; i++) {
+        WT_OK(weft_store_wait_sync(worker));
+        WT_OK(weft_store_barrier(store));
+    }
+    for (int64_t key = 0; key < (int64_t)KEYS; key++) {
+        int64_t value;
+
+        WT_OK(pull_one(worker, key, &value));
+        WT_CHECK(value == atomic_load(wt_word(DONE + (unsigned)key)));
+    }
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void an_operation_without_memory_fails_or_is_done(void **state)
+{
+    (void)state;
+    job.nodes = "aab";
+    for (job.victim = 0; job.victim < 3; job.victim += 2) {
+        wt_run_job(&(wt_job){.ranks = 3,
+                             .settings_of = settings_of,
+                             .body = starve_body,
+                             .deadline = 60});
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(after_the_death_of_a_worker_all_keys_are_there),
+        cmocka_unit_test(the_next_rank_serves_when_the_server_of_a_host_dies),
+        cmocka_unit_test(keys_of_other_hosts_outlive_a_host),
+        cmocka_unit_test(keys_that_are_gone_with_their_host_are_told_of),
+        cmocka_unit_test(no_push_counts_twice_whenever_a_rank_dies),
+        cmocka_unit_test(a_rank_that_stops_for_a_while_costs_nothing_but_time),
+        cmocka_unit_test(a_store_that_one_rank_has_no_memory_for_is_not_made),
+        cmocka_unit_test(an_operation_without_memory_fails_or_is_done),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
