@@ -225,6 +225,12 @@ static weft_status block_read(wf_slots *slots, wf_batch *batch, uint64_t at,
     block_look(slots, b);
     for (uint64_t i = 0; i < b->n; i++) {
         i = b->class->read_i32(pick, b->id, to, WF_WORD_WRITER, i, b->n);
+        if (i < b->n) {
+            /* It was not copied: its word was locked for a moment. A lock that
+             * is given up without a write leaves the word as it was before, so
+             * that comparing words does not tell. */
+            b->word[i] |= WF_WORD_WRITER;
+        }
     }
     atomic_thread_fence(memory_order_acquire);
     return block_check(slots, batch, at, b, to, pick->bytes);
