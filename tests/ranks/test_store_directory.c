@@ -2,6 +2,7 @@
 /* The rows of a host when keys come and go, are copies, take steps of an
  * optimizer, and when their number changes. */
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -512,6 +513,67 @@ static void the_number_of_keys_changes_and_rows_stay(void **state)
     run_all(resize_body);
 }
 
+/* --- rows that are locked and not written to ------------------------------ */
+
+#define READ_KEYS 64u
+
+typedef struct holder {
+    wf_slots *slots;
+    atomic_bool over;
+} holder;
+
+/* Lock one row after the other and leave it as it was. */
+static void *hold_rows(void *ctx)
+{
+    holder *h = ctx;
+
+    for (uint64_t key = 0; !atomic_load(&h->over);
+         key = (key + 1) % READ_KEYS) {
+        uint32_t slot = wf_directory_get(h->slots, key) & ~WF_KEY_HERE;
+        void *row = NULL;
+
+        WT_OK(wf_slot_lock(h->slots, key, slot, 31, &row));
+        wf_slot_unlock_as_it_was(h->slots, slot, 31);
+    }
+    return NULL;
+}
+
+static void held_body(weft_world *world)
+{
+    wf_slots_options o = {.type = WEFT_I64, .keys = READ_KEYS, .length = 1};
+    holder h = {.slots = make(world, o)};
+    int64_t keys[READ_KEYS];
+    int64_t values[READ_KEYS];
+    uint64_t absent[READ_KEYS];
+    pthread_t thread;
+
+    enter_all(world, h.slots, READ_KEYS);
+    for (unsigned i = 0; i < READ_KEYS; i++) {
+        keys[i] = i;
+    }
+    WT_CHECK(pthread_create(&thread, NULL, hold_rows, &h) == 0);
+    for (unsigned round = 0; round < (WT_TSAN ? 2000 : 400000); round++) {
+        wf_batch batch = batch_of(keys, READ_KEYS, values, absent);
+
+        memset(values, 0xff, sizeof(values));
+        WT_OK(wf_slots_pull(h.slots, &batch));
+        for (unsigned i = 0; i < READ_KEYS; i++) {
+            WT_CHECK(values[i] == 0);
+        }
+    }
+    atomic_store(&h.over, true);
+    pthread_join(thread, NULL);
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    wf_slots_destroy(h.slots);
+}
+
+static void
+a_row_that_somebody_holds_for_a_moment_is_read_all_the_same(void **state)
+{
+    (void)state;
+    wt_run_both(1, NULL, held_body);
+}
+
 static void closed_body(weft_world *world)
 {
     wf_slots_options o = {
@@ -542,6 +604,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_push_is_lost_and_no_row_torn_while_keys_move),
+        cmocka_unit_test(
+            a_row_that_somebody_holds_for_a_moment_is_read_all_the_same),
         cmocka_unit_test(copies_are_told_from_other_rows),
         cmocka_unit_test(steps_have_the_bits_of_rows_update),
         cmocka_unit_test(steps_of_rows_that_are_not_here_are_left_to_others),
