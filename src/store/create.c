@@ -377,21 +377,23 @@ static weft_status build(weft_comm *comm, weft_store *store,
 {
     weft_status st = weft_comm_dup(comm, &store->comm);
 
-    if (st == WEFT_OK) {
-        weft_comm_set_timeout(store->comm, store->options.timeout > 0
-                                               ? store->options.timeout
-                                               : weft_comm_timeout(comm));
-        number_hosts(store);
-        st = weft_comm_split(store->comm, store->number, 0, &store->host);
+    if (st != WEFT_OK) {
+        return st;
     }
+    weft_comm_set_timeout(store->comm, store->options.timeout > 0
+                                           ? store->options.timeout
+                                           : weft_comm_timeout(comm));
+    number_hosts(store);
+    st = weft_comm_split(store->comm, store->number, 0, &store->host);
     if (st == WEFT_OK) {
         st = build_slots(store, options);
-        if (st == WEFT_OK && store->hosts == 1) {
-            st = settle_here(store);
-        }
-        st = wf_region_verdict(NULL, store->comm, st,
-                               wf_now_ns() + store->comm->timeout_ns);
     }
+    if (st == WEFT_OK && store->hosts == 1) {
+        st = settle_here(store);
+    }
+    /* Those of another host may not know that something went wrong. */
+    st = wf_region_verdict(NULL, store->comm, st,
+                           wf_now_ns() + store->comm->timeout_ns);
     if (st == WEFT_OK && store->hosts > 1) {
         st = build_hosts(store);
     }

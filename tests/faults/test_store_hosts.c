@@ -487,7 +487,10 @@ static void creation_body(weft_world *world)
         wf_alloc_fail_nth(is_victim() ? nth : 0);
         st = weft_store_create(weft_world_comm(world), &o, &store);
         WT_CHECK((st == WEFT_OK) == (store != NULL));
-        WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
+        if (st != WEFT_OK && st != WEFT_ERR_NOMEM) {
+            WT_FAIL("allocation %u: %s: %s", nth, weft_status_name(st),
+                    weft_error_detail());
+        }
         if (is_victim() && wt_starved_left(nth)) {
             atomic_store(wt_word(READY), 1);
         }
@@ -576,5 +579,8 @@ int main(void)
         cmocka_unit_test(an_operation_without_memory_fails_or_is_done),
     };
 
+    if (getenv("WT_ONLY") != NULL) {
+        cmocka_set_test_filter(getenv("WT_ONLY"));
+    }
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,7 @@ static bool fits(const wf_store_hosts *h, const wf_entry *e)
     case WF_MSG_RETURN:
         return e->bytes == 0 || e->bytes == whole;
     case WF_MSG_NEWS:
+    case WF_MSG_TOLD:
     case WF_MSG_SETTLED:
         return e->bytes == 0;
     default:
@@ -44,11 +45,12 @@ static bool is_sound(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
 }
 
 /* Has something to be known here first: that a server is dead in whose place
- * this one, or the sender, now serves? */
+ * this one, or the sender, now serves; or who owns a key whose home is gone? */
 static bool is_early(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
 {
     return !h->serves ||
-           (e->m.kind != WF_MSG_OP && h->server[h->host_of[from]] != from);
+           (e->m.kind != WF_MSG_OP && h->server[h->host_of[from]] != from) ||
+           (e->m.kind == WF_MSG_OP && wf_hosts_untold(h, e->m.key));
 }
 
 /* A worker of this host localizes a key: that is an intent, too. */
@@ -71,6 +73,8 @@ void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e)
                "rank %u sent a malformed message of a store; dropped", from);
     } else if (is_early(h, from, e)) {
         wf_waiting_keep(&h->early, e, from);
+    } else if (e->m.kind == WF_MSG_TOLD) {
+        wf_hosts_told(h, e->m.owner, e->m.from);
     } else {
         wf_serve_entry(h, e);
         note_intent(h, e);

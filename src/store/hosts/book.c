@@ -24,26 +24,44 @@ static uint64_t records_at(uint32_t ranks)
                        4096);
 }
 
-/* The first rank of the host makes the memory and sends it to the others. */
-static weft_status share(wf_book *book, weft_comm *host, uint64_t bytes)
+weft_status wf_book_make(wf_book *book, weft_comm *host, uint64_t keys)
+{
+    uint64_t records = records_at(host->size);
+    int fd = -1;
+    weft_status st;
+
+    *book = (wf_book){.segment = {.fd = -1},
+                      .records = (uint32_t)keys,
+                      .populated = records,
+                      .bytes = wf_round_up(records + keys * sizeof(wf_record),
+                                           wf_segment_page())};
+    if (host->rank != 0) {
+        return WEFT_OK;
+    }
+    st = wf_segment_make_fd("a store", book->bytes, false, &fd);
+    if (st == WEFT_OK) {
+        st =
+            wf_segment_attach("a store", fd, book->bytes, true, &book->segment);
+    }
+    return st == WEFT_OK ? wf_segment_populate(&book->segment, 0, records) : st;
+}
+
+/* The first rank of the host sends it to the others. */
+static weft_status share(wf_book *book, weft_comm *host)
 {
     wf_mail_group group = wf_mail_group_of(host);
     uint64_t key =
         wf_mail_key(host->member, host->size, host->id, WF_MAIL_TICKET);
+    weft_status st = WEFT_OK;
     char nothing;
     size_t n = 0;
     int fd = -1;
-    weft_status st;
 
     if (host->rank != 0) {
         st = wf_mail_take(&group, 0, key, &nothing, &n, &fd);
-        return st == WEFT_OK ? wf_segment_attach("a store", fd, bytes, true,
-                                                 &book->segment)
+        return st == WEFT_OK ? wf_segment_attach("a store", fd, book->bytes,
+                                                 true, &book->segment)
                              : st;
-    }
-    st = wf_segment_make_fd("a store", bytes, false, &fd);
-    if (st == WEFT_OK) {
-        st = wf_segment_attach("a store", fd, bytes, true, &book->segment);
     }
     for (uint32_t r = 1; r < host->size && st == WEFT_OK; r++) {
         st = wf_mail_post(&group, r, key, NULL, 0, book->segment.fd);
@@ -51,27 +69,17 @@ static weft_status share(wf_book *book, weft_comm *host, uint64_t bytes)
     return st;
 }
 
-weft_status wf_book_open(wf_book *book, weft_comm *host, uint64_t keys)
+weft_status wf_book_open(wf_book *book, weft_comm *host)
 {
-    uint64_t records = records_at(host->size);
-    uint64_t bytes =
-        wf_round_up(records + keys * sizeof(wf_record), wf_segment_page());
-    weft_status st;
+    weft_status st = share(book, host);
+    char *base = book->segment.base;
 
-    *book = (wf_book){.segment = {.fd = -1}};
-    st = share(book, host, bytes);
-    if (st == WEFT_OK) {
-        st = wf_segment_populate(&book->segment, 0, records);
-    }
     if (st != WEFT_OK) {
         return st;
     }
     book->head = book->segment.base;
-    book->clock =
-        (_Atomic int64_t *)(void *)((char *)book->segment.base + clocks_at());
-    book->record = (wf_record *)(void *)((char *)book->segment.base + records);
-    book->records = (uint32_t)keys;
-    book->populated = records;
+    book->clock = (_Atomic int64_t *)(void *)(base + clocks_at());
+    book->record = (wf_record *)(void *)(base + records_at(host->size));
     for (uint32_t w = 0; w < WF_BOOK_WORKERS; w++) {
         atomic_store(wf_book_clock(book, host->rank, w), WEFT_CLOCK_MAX);
     }

@@ -45,6 +45,7 @@ typedef struct wf_book_head {
 
 typedef struct wf_book {
     wf_segment segment;
+    uint64_t bytes; /* of all of it */
     wf_book_head *head;
     _Atomic int64_t *clock; /* by rank of the host and worker */
     wf_record *record;
@@ -55,8 +56,10 @@ typedef struct wf_book {
     uint32_t room; /* in `free` */
 } wf_book;
 
-/* Collective over the ranks of a host; for up to `keys` records. */
-weft_status wf_book_open(wf_book *book, weft_comm *host, uint64_t keys);
+/* Collective over the ranks of a host: make memory for up to `keys` records,
+ * and, if that went well on all, share it. */
+weft_status wf_book_make(wf_book *book, weft_comm *host, uint64_t keys);
+weft_status wf_book_open(wf_book *book, weft_comm *host);
 void wf_book_close(wf_book *book);
 
 /* For the server. WF_NO_RECORD: no memory. */

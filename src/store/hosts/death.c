@@ -21,6 +21,11 @@ static bool is_silent(const wf_store_hosts *h, uint32_t host)
            h->world->ports.lost[h->server[host]] != WEFT_OK;
 }
 
+bool wf_hosts_dying(const wf_store_hosts *h, uint32_t host)
+{
+    return h->server[host] != NOBODY && is_gone(h, h->server[host]);
+}
+
 static uint32_t next_server(const wf_store_hosts *h, uint32_t host)
 {
     const weft_comm *comm = h->store->comm;
@@ -58,6 +63,52 @@ static void tell_keys(wf_store_hosts *h, uint32_t host, bool whole)
             wf_serve_death(h, k, host, true);
         }
     }
+}
+
+/* --- keys whose home is gone ---------------------------------------------- */
+
+/* Who owns a key that is not at its home only the home knows, beside the owner.
+ * When the home is gone the owner tells all hosts; until all of them have, a
+ * key that nobody seems to have may be somewhere. */
+static void tell_homeless(wf_store_hosts *h, uint32_t gone)
+{
+    uint32_t made = atomic_load(&h->book.head->made);
+    wf_entry told = {.m = {.kind = WF_MSG_TOLD,
+                           .from = (uint16_t)h->store->number,
+                           .owner = (uint16_t)gone}};
+
+    for (uint32_t i = 0; i < made; i++) {
+        const wf_record *r = &h->book.record[i];
+
+        if (r->used != 0 && r->state.role == WF_OWNER &&
+            wf_home_of(h->store, r->state.key) == gone) {
+            wf_serve_announce(h, &r->state);
+        }
+    }
+    for (uint32_t host = 0; host < h->store->hosts; host++) {
+        if (host != h->store->number) {
+            wf_out_entry(h, h->server[host], &told, NULL, 0);
+        }
+    }
+    wf_hosts_add(&h->told[gone], h->store->number);
+}
+
+bool wf_hosts_untold(const wf_store_hosts *h, uint64_t key)
+{
+    uint32_t home = wf_home_of(h->store, key);
+    uint32_t word = wf_directory_get(h->store->slots, key);
+
+    if (!wf_hosts_has(&h->env.gone, home) || (word & WF_KEY_HERE) != 0 ||
+        !wf_hosts_has(&h->env.gone, wf_word_owner(word))) {
+        return false;
+    }
+    for (uint32_t host = 0; host < h->store->hosts; host++) {
+        if (!wf_hosts_has(&h->env.gone, host) &&
+            !wf_hosts_has(&h->told[home], host)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* --- taking over ---------------------------------------------------------- */
@@ -179,6 +230,7 @@ static bool begin_to_serve(wf_store_hosts *h)
     for (uint32_t host = 0; host < h->store->hosts; host++) {
         if (h->server[host] == NOBODY) {
             tell_keys(h, host, true);
+            tell_homeless(h, host);
         }
     }
     forget_intents(h);
@@ -205,6 +257,9 @@ static void server_died(wf_store_hosts *h, uint32_t host)
     } else if (h->serves) {
         tell_keys(h, host, next == NOBODY);
     }
+    if (h->serves && next == NOBODY) {
+        tell_homeless(h, host);
+    }
     read_early(h);
     wf_out_flush(h);
 }
@@ -217,6 +272,12 @@ static void serve_at_last(wf_store_hosts *h)
         read_early(h);
         wf_out_flush(h);
     }
+}
+
+void wf_hosts_told(wf_store_hosts *h, uint32_t host, uint32_t by)
+{
+    wf_hosts_add(&h->told[host], by);
+    read_early(h);
 }
 
 void wf_hosts_look(wf_store_hosts *h)

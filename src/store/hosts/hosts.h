@@ -33,8 +33,11 @@ enum {
     WF_LETTER_INTENT = 2
 };
 
-/* Beside the kinds of the protocol: a worker's operation is done. */
+/* Beside the kinds of the protocol: a worker's operation is done; the sender
+ * has told of all keys it owns whose home was the host `owner`, which is gone.
+ */
 #define WF_MSG_ANSWER 100
+#define WF_MSG_TOLD 101
 
 /* Data of an entry: a row, or what the kind says. `bytes` of them, and then up
  * to 7 more so that the next entry is aligned. */
@@ -149,6 +152,8 @@ struct wf_store_hosts {
     wf_outbox *out;     /* by rank in the job */
     uint32_t *unsent;   /* ranks whose outbox is not empty */
     uint32_t unsents;
+    /* By host that is gone: those that have told of its keys. */
+    wf_hosts *told;
     /* Messages of a server, or to one, whose predecessor is not known here to
      * be dead: what that one sent comes first. */
     wf_waiting_list early;
@@ -222,6 +227,8 @@ void wf_serve_tick(wf_store_hosts *h, uint64_t key, bool force);
 void wf_serve_death(wf_store_hosts *h, uint64_t key, uint32_t host, bool whole);
 /* Of a server that takes over: what the last one left of this key. */
 void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k);
+/* Tell all hosts that this one owns a key whose home is gone. */
+void wf_serve_announce(wf_store_hosts *h, const wf_key_state *k);
 /* The last server may have died while it wrote the base of a copy. */
 void wf_serve_mend(wf_store_hosts *h);
 void wf_waiting_keep(wf_waiting_list *list, const wf_entry *e, uint64_t tag);
@@ -253,6 +260,12 @@ void wf_intents_fini(wf_store_hosts *h);
 
 /* death.c */
 void wf_hosts_look(wf_store_hosts *h);
+/* Is a host's server dead, which is not known yet? */
+bool wf_hosts_dying(const wf_store_hosts *h, uint32_t host);
+/* `by` has told of the keys of a host that is gone. */
+void wf_hosts_told(wf_store_hosts *h, uint32_t host, uint32_t by);
+/* May an owner be known to others of a key whose home is gone? */
+bool wf_hosts_untold(const wf_store_hosts *h, uint64_t key);
 /* "rank 3 (pid 7 on here) died" */
 void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
                    size_t room);

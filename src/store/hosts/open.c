@@ -45,12 +45,14 @@ static weft_status allocate(wf_store_hosts *h)
 
     h->server = wf_alloc(store->hosts * sizeof(*h->server));
     h->dead = wf_alloc(store->hosts * sizeof(*h->dead));
+    h->told = wf_zalloc(store->hosts * sizeof(*h->told));
     h->host_of = wf_alloc(ranks * sizeof(*h->host_of));
     h->out = wf_zalloc(ranks * sizeof(*h->out));
     h->unsent = wf_alloc(ranks * sizeof(*h->unsent));
     h->view = wf_zalloc(workers * sizeof(*h->view));
-    if (h->server == NULL || h->dead == NULL || h->host_of == NULL ||
-        h->out == NULL || h->unsent == NULL || h->view == NULL) {
+    if (h->server == NULL || h->dead == NULL || h->told == NULL ||
+        h->host_of == NULL || h->out == NULL || h->unsent == NULL ||
+        h->view == NULL) {
         return wf_fail_nomem("a store over %u hosts", store->hosts);
     }
     for (uint64_t i = 0; i < workers; i++) {
@@ -119,6 +121,7 @@ static void hosts_free(wf_store_hosts *h)
     wf_free(h->unsent);
     wf_free(h->server);
     wf_free(h->dead);
+    wf_free(h->told);
     wf_free(h->host_of);
     wf_free(h->view);
     wf_free(h->op);
@@ -139,15 +142,23 @@ static weft_status agree_id(weft_store *store, uint64_t *id)
     return st;
 }
 
-static weft_status open_parts(wf_store_hosts *h)
+/* Steps after which all ranks agree, so that nobody waits for one that has
+ * failed. */
+static weft_status open_parts(weft_store *store, wf_store_hosts *h)
 {
-    weft_store *store = h->store;
-    weft_status st = allocate(h);
+    uint64_t deadline = wf_now_ns() + store->comm->timeout_ns;
+    weft_status st =
+        h != NULL ? allocate(h) : wf_fail_nomem("a store over several hosts");
 
     if (st == WEFT_OK) {
         find_servers(h);
         wf_serve_init(h);
-        st = wf_book_open(&h->book, store->host, store->options.max_keys);
+        st = wf_book_make(&h->book, store->host, store->options.max_keys);
+    }
+    st = wf_region_verdict(NULL, store->comm, st, deadline);
+    if (st == WEFT_OK) {
+        st = wf_region_verdict(NULL, store->comm,
+                               wf_book_open(&h->book, store->host), deadline);
     }
     return st;
 }
@@ -157,11 +168,10 @@ weft_status wf_hosts_open(weft_store *store)
     wf_store_hosts *h = hosts_alloc(store);
     uint64_t deadline = wf_now_ns() + store->comm->timeout_ns;
     uint64_t id = 0;
-    weft_status st =
-        h != NULL ? open_parts(h) : wf_fail_nomem("a store over several hosts");
+    weft_status st;
 
     store->remote = h;
-    st = wf_region_verdict(NULL, store->comm, st, deadline);
+    st = open_parts(store, h);
     if (st == WEFT_OK) {
         st = agree_id(store, &id);
     }

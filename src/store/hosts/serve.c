@@ -179,9 +179,8 @@ void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
 
 /* --- messages ------------------------------------------------------------- */
 
-static void env_send(void *ctx, uint32_t to, const wf_message *m)
+static void send_to(wf_store_hosts *h, uint32_t to, const wf_message *m)
 {
-    wf_store_hosts *h = ctx;
     const wf_entry *from = entry_of(m);
     wf_entry e = from != NULL ? *from : (wf_entry){.status = 0};
     const wf_blob *blob = blob_of(m);
@@ -198,10 +197,10 @@ static void env_send(void *ctx, uint32_t to, const wf_message *m)
         wf_scratch_add(&h->row, h->difference.at, parts[0]);
         wf_scratch_add(&h->row, NULL, wf_round_up(parts[0], 8) - parts[0]);
         wf_scratch_add(&h->row, h->ops_packed.at, parts[1]);
-        wf_out_entry(h, h->server[to], &e, h->row.at, h->row.bytes);
+        wf_out_entry(h, to, &e, h->row.at, h->row.bytes);
         return;
     }
-    wf_out_entry(h, h->server[to], &e, blob != NULL ? blob->at : NULL,
+    wf_out_entry(h, to, &e, blob != NULL ? blob->at : NULL,
                  blob != NULL ? blob->bytes : 0);
 }
 
@@ -269,6 +268,29 @@ void wf_waiting_keep(wf_waiting_list *list, const wf_entry *e, uint64_t tag)
     }
     w->entry->m.tag = tag;
     wf_waiting_append(list, w);
+}
+
+/* As if it came from this rank once more, when a death is known. */
+static void keep_early(wf_store_hosts *h, const wf_message *m)
+{
+    wf_waiting *w = waiting_of(m);
+
+    if (w != NULL) {
+        w->entry->m.tag = h->world->host->rank;
+        wf_waiting_append(&h->early, w);
+    }
+}
+
+static void env_send(void *ctx, uint32_t to, const wf_message *m)
+{
+    wf_store_hosts *h = ctx;
+
+    if (m->kind == WF_MSG_OP && wf_hosts_dying(h, to)) {
+        /* The worker may know of the death already, and not repeat it. */
+        keep_early(h, m);
+        return;
+    }
+    send_to(h, h->server[to], m);
 }
 
 static void env_park(void *ctx, const wf_message *m)
@@ -629,11 +651,32 @@ static uint32_t env_home(void *ctx, uint64_t key)
     return wf_home_of(h->store, key);
 }
 
+/* The home of the key is gone: all others are told who owns it. */
+void wf_serve_announce(wf_store_hosts *h, const wf_key_state *k)
+{
+    wf_message news = {.key = k->key,
+                       .from = (uint16_t)h->store->number,
+                       .origin = (uint16_t)h->store->number,
+                       .owner = k->owner,
+                       .epoch = k->epoch,
+                       .kind = WF_MSG_NEWS};
+
+    for (uint32_t host = 0; host < h->store->hosts; host++) {
+        if (host != h->store->number) {
+            send_to(h, h->server[host], &news);
+        }
+    }
+}
+
 static void env_happened(void *ctx, const wf_key_state *k, wf_happened what)
 {
     wf_store_hosts *h = ctx;
 
     h->idle = 0;
+    if (what == WF_MOVED_IN &&
+        wf_hosts_has(&h->env.gone, env_home(h, k->key))) {
+        wf_serve_announce(h, k);
+    }
     if (what == WF_LOST) {
         atomic_fetch_add(&h->book.head->lost, 1);
         atomic_store(&h->book.head->lost_with, h->last_dead + 1);
