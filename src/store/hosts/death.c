@@ -68,23 +68,14 @@ static void tell_keys(wf_store_hosts *h, uint32_t host, bool whole)
 /* --- keys whose home is gone ---------------------------------------------- */
 
 /* Who owns a key that is not at its home only the home knows, beside the owner.
- * When the home is gone the owner tells all hosts; until all of them have, a
- * key that nobody seems to have may be somewhere. */
+ * When the home is gone owners tell all hosts of such keys; until all of them
+ * have, a key that nobody seems to have may be somewhere. */
 static void tell_homeless(wf_store_hosts *h, uint32_t gone)
 {
-    uint32_t made = atomic_load(&h->book.head->made);
     wf_entry told = {.m = {.kind = WF_MSG_TOLD,
                            .from = (uint16_t)h->store->number,
                            .owner = (uint16_t)gone}};
 
-    for (uint32_t i = 0; i < made; i++) {
-        const wf_record *r = &h->book.record[i];
-
-        if (r->used != 0 && r->state.role == WF_OWNER &&
-            wf_home_of(h->store, r->state.key) == gone) {
-            wf_serve_announce(h, &r->state);
-        }
-    }
     for (uint32_t host = 0; host < h->store->hosts; host++) {
         if (host != h->store->number) {
             wf_out_entry(h, h->server[host], &told, NULL, 0);

@@ -227,8 +227,6 @@ void wf_serve_tick(wf_store_hosts *h, uint64_t key, bool force);
 void wf_serve_death(wf_store_hosts *h, uint64_t key, uint32_t host, bool whole);
 /* Of a server that takes over: what the last one left of this key. */
 void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k);
-/* Tell all hosts that this one owns a key whose home is gone. */
-void wf_serve_announce(wf_store_hosts *h, const wf_key_state *k);
 /* The last server may have died while it wrote the base of a copy. */
 void wf_serve_mend(wf_store_hosts *h);
 void wf_waiting_keep(wf_waiting_list *list, const wf_entry *e, uint64_t tag);

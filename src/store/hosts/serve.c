@@ -285,8 +285,9 @@ static void env_send(void *ctx, uint32_t to, const wf_message *m)
 {
     wf_store_hosts *h = ctx;
 
-    if (m->kind == WF_MSG_OP && wf_hosts_dying(h, to)) {
-        /* The worker may know of the death already, and not repeat it. */
+    if ((m->kind == WF_MSG_OP || blob_of(m) != NULL) &&
+        m->kind <= WF_MSG_SYNC && wf_hosts_dying(h, to)) {
+        /* Whoever sent it may know of the death, and not repeat it. */
         keep_early(h, m);
         return;
     }
@@ -651,32 +652,11 @@ static uint32_t env_home(void *ctx, uint64_t key)
     return wf_home_of(h->store, key);
 }
 
-/* The home of the key is gone: all others are told who owns it. */
-void wf_serve_announce(wf_store_hosts *h, const wf_key_state *k)
-{
-    wf_message news = {.key = k->key,
-                       .from = (uint16_t)h->store->number,
-                       .origin = (uint16_t)h->store->number,
-                       .owner = k->owner,
-                       .epoch = k->epoch,
-                       .kind = WF_MSG_NEWS};
-
-    for (uint32_t host = 0; host < h->store->hosts; host++) {
-        if (host != h->store->number) {
-            send_to(h, h->server[host], &news);
-        }
-    }
-}
-
 static void env_happened(void *ctx, const wf_key_state *k, wf_happened what)
 {
     wf_store_hosts *h = ctx;
 
     h->idle = 0;
-    if (what == WF_MOVED_IN &&
-        wf_hosts_has(&h->env.gone, env_home(h, k->key))) {
-        wf_serve_announce(h, k);
-    }
     if (what == WF_LOST) {
         atomic_fetch_add(&h->book.head->lost, 1);
         atomic_store(&h->book.head->lost_with, h->last_dead + 1);
