@@ -295,6 +295,11 @@ void wf_hosts_look(wf_store_hosts *h)
     }
 }
 
+uint32_t wf_hosts_dead(const wf_store_hosts *h, uint32_t host)
+{
+    return h->dead[host] != NOBODY ? h->dead[host] : h->last_dead;
+}
+
 void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
                    size_t room)
 {

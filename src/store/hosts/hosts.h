@@ -264,6 +264,8 @@ bool wf_hosts_dying(const wf_store_hosts *h, uint32_t host);
 void wf_hosts_told(wf_store_hosts *h, uint32_t host, uint32_t by);
 /* May an owner be known to others of a key whose home is gone? */
 bool wf_hosts_untold(const wf_store_hosts *h, uint64_t key);
+/* With whom the keys of a host are gone: a rank in the job. */
+uint32_t wf_hosts_dead(const wf_store_hosts *h, uint32_t host);
 /* "rank 3 (pid 7 on here) died" */
 void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
                    size_t room);

@@ -179,7 +179,7 @@ weft_status wf_intent_tell(wf_store_hosts *h, uint32_t worker, int64_t start,
     if (h->server[h->store->number] != h->world->host->rank) {
         st = intent_send(h, worker, intent);
     }
-    if (st != WEFT_OK) {
+    if (st != WEFT_OK && st != WEFT_ERR_PEER) { /* the next server is told */
         wf_free(intent);
         return st;
     }

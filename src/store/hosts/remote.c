@@ -171,12 +171,6 @@ static bool must_hold(const wf_store_hosts *h, const wf_remote *r,
             wf_word_owner(word) == h->store->number);
 }
 
-/* With whom the keys of a host are gone. */
-static uint32_t dead_of(const wf_store_hosts *h, uint32_t host)
-{
-    return h->dead[host] != NOBODY ? h->dead[host] : h->last_dead;
-}
-
 static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
 {
     weft_status st = wf_status_parse(e->status);
@@ -189,7 +183,9 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
                  " (a larger `cache` makes room)",
                  kind_name(r->kind), e->m.key);
     } else {
-        wf_hosts_name(h, dead_of(h, e->m.owner), who, sizeof(who));
+        wf_hosts_name(h,
+                      e->rank < h->world->host->ranks ? e->rank : h->last_dead,
+                      who, sizeof(who));
         snprintf(text, sizeof(text), "%s: key %" PRIu64 " is gone: %s",
                  kind_name(r->kind), e->m.key, who);
     }

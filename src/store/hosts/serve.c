@@ -217,6 +217,9 @@ static void env_answer(void *ctx, const wf_key_state *k, const wf_message *op,
     e.m.owner = k->owner;
     e.m.epoch = k->epoch;
     e.status = (int32_t)status;
+    if (status == WEFT_ERR_PEER) {
+        e.rank = wf_hosts_dead(h, k->owner);
+    }
     wf_out_entry(h, from->rank, &e, h->row.at, row ? h->row.bytes : 0);
 }
 
