@@ -4,6 +4,7 @@
 from .collectives.benchmark import BENCHMARK as COLLECTIVES
 from .gather.benchmark import BENCHMARK as GATHER
 from .mpi.benchmark import BENCHMARK as MPI
+from .store.benchmark import BENCHMARK as STORE
 from .torch.benchmark import BENCHMARK as TORCH
 
-BENCHES = {bench.name: bench for bench in (COLLECTIVES, TORCH, GATHER, MPI)}
+BENCHES = {bench.name: bench for bench in (COLLECTIVES, TORCH, GATHER, MPI, STORE)}

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process of `weft bench gather`: makes a table, and times what is done with its rows.
 
-Commands come as lines of JSON on standard input, answers go as lines to standard output; a process
-that fills a large table says now and then that it is at work. All
-systems have the same table, the same ids and the same other rows, which are gathered into or
+All systems have the same table, the same ids and the same other rows, which are gathered into or
 scattered from, and are written to before anything is timed. Every call has other ids than the one
 before, so that no row is found in a cache because it was just there.
 """
@@ -11,7 +9,6 @@ before, so that no row is found in a cache because it was just there.
 from __future__ import annotations
 
 import ctypes
-import json
 import mmap
 import os
 import secrets
@@ -23,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ..piped import serve
 from .calls import Library, Region
 
 _HUGE_PAGE = 2 << 20
@@ -36,7 +34,6 @@ _FRACTION, _ONE = 0x007FFFFF, 0x3F800000
 # After a call torch's threads poll for some milliseconds (300 000 pauses in libgomp); the next
 # system is not to share its cores with them.
 _PAUSE = 0.02
-_TELL = 1.0  # seconds from one word that a process is at work to the next
 
 
 def _map(size: int, huge: bool) -> torch.Tensor:
@@ -243,33 +240,5 @@ class Rank:
         return {}
 
 
-def _now_and_then(tell: Callable[[], object]) -> Callable[[], None]:
-    """Call `tell` at most once in a while, however often this is called."""
-    last = time.monotonic()
-
-    def at_work() -> None:
-        nonlocal last
-        if time.monotonic() > last + _TELL:
-            last = time.monotonic()
-            tell()
-
-    return at_work
-
-
-def main() -> int:
-    # What libraries print must not get among the answers.
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    rank = Rank(_now_and_then(lambda: answers.write('{"at_work": true}\n')))
-    for line in sys.stdin:
-        words = json.loads(line)
-        try:
-            answer = getattr(rank, "do_" + words.pop("do"))(**words)
-        except Exception as error:  # told to the coordinator, whatever it is
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(answer) + "\n")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(Rank))

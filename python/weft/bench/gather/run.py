@@ -11,20 +11,18 @@ one region, alone and at once. What a GPU does is in `gpu`, whose rows join thes
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import secrets
-import select
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
 from ..build import BuildError, find_library
+from ..piped import Rank, RankError
 from ..results import Block, Case
 from ..runner import (
     Options,
@@ -92,68 +90,6 @@ def rows_per_call(op: str, row: int) -> int:
 
 
 _COMMAND = (sys.executable, "-m", "weft.bench.gather.rank")
-PATIENCE = 120.0  # seconds without a word from a process
-
-
-class RankError(Exception):
-    """A process of the benchmark failed; the text says what it said."""
-
-
-class Rank:
-    """One process that measures. Whoever makes it calls `stop`."""
-
-    def __init__(self, env: dict[str, str] | None = None, command: Sequence[str] = _COMMAND):
-        self._unread = b""
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            env=os.environ | (env or {}),
-        )
-
-    def tell(self, do: str, **words: object) -> None:
-        """Send a command whose answer `hear` gives later."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps({"do": do, **words}) + "\n")
-        except OSError as error:
-            raise RankError(f"the process is gone: {error}") from error
-
-    def hear(self, seconds: float = PATIENCE) -> dict:
-        """The answer to the last command. One that says that it is at work has more time."""
-        while "at_work" in (answer := self._next(seconds)):
-            pass
-        if "error" in answer:
-            raise RankError(answer["error"])
-        return answer
-
-    def _next(self, seconds: float) -> dict:
-        """The next line. Several may come at once, and then select knows of the first only."""
-        assert self._process.stdout is not None
-        pipe = self._process.stdout.fileno()
-        while b"\n" not in self._unread:
-            if not select.select([pipe], [], [], seconds)[0]:
-                raise RankError(f"no answer for {seconds:.0f} s")
-            more = os.read(pipe, 1 << 16)
-            if not more:
-                raise RankError(f"the process ended with status {self._process.wait()}")
-            self._unread += more
-        line, _, self._unread = self._unread.partition(b"\n")
-        return json.loads(line)
-
-    def ask(self, do: str, **words: object) -> dict:
-        self.tell(do, **words)
-        return self.hear()
-
-    def stop(self) -> None:
-        if self._process.poll() is None:
-            self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
 
 
 class Runner:
@@ -202,7 +138,7 @@ class Runner:
             self.outcome.failed[what] = str(error)
 
     def _private(self, path: str, huge: bool, ops: list[str]) -> None:
-        rank = Rank()
+        rank = Rank(_COMMAND)
         try:
             rank.ask("pin", cores=list(self._cores))
             rank.ask("library", path=path)
@@ -244,7 +180,7 @@ class Runner:
             pair = []
             for number in range(2):
                 env = {"WEFT_RANK": str(number), "WEFT_RANKS": "2", "WEFT_JOB": job}
-                pair.append(Rank(env))
+                pair.append(Rank(_COMMAND, env))
                 stack.callback(pair[-1].stop)
             for number, rank in enumerate(pair):
                 rank.ask("pin", cores=[self._cores[number]])

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The functions of store.c and store_hosts.c, which store/library.py calls.
+ * Those that return bool say on stderr what failed. */
+#ifndef BENCH_STORE_H
+#define BENCH_STORE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <weft/weft.h>
+
+/* The most keys of a call. */
+#define BENCH_BATCH 10000u
+
+typedef struct bench_store {
+    weft_world *world;
+    weft_store *store;
+    weft_worker *worker;
+    weft_region *region;
+    float *flat; /* NULL: there is none */
+    uint64_t keys;
+    uint64_t length;
+    const int64_t *ids; /* the list of random keys, of the caller */
+    uint64_t count;     /* in the list */
+    uint64_t next;      /* of the list */
+    float *values;      /* for BENCH_BATCH rows */
+} bench_store;
+
+/* What is timed. The ways to read come first. */
+enum {
+    BENCH_LOOP_GATHER = 0, /* memcpy of each row of the flat array */
+    BENCH_GATHER = 1,      /* weft_rows_gather of it, one thread */
+    BENCH_PULL = 2,
+    BENCH_LOOP_ADD = 3, /* add to each row of the flat array */
+    BENCH_PUSH = 4,
+    BENCH_PULL_PUSH = 5
+};
+
+/* --- of both files -------------------------------------------------------- */
+
+/* False after it has said what failed. */
+bool bench_done(weft_status status, const char *call);
+weft_pairs bench_pairs(const bench_store *b, const int64_t *keys, uint64_t n,
+                       float *values);
+uint64_t bench_now(void); /* ns */
+
+/* --- store.c: rows of this host ------------------------------------------- */
+
+/* Join the job that the environment speaks of. NULL: failed. */
+bench_store *bench_open(void);
+void bench_close(bench_store *b);
+
+/* A store, and a flat array of as many rows if `flat`. Collective. */
+bool bench_make(bench_store *b, uint64_t keys, uint64_t length, bool flat);
+void bench_unmake(bench_store *b);
+float *bench_flat(bench_store *b);
+
+/* Give the keys [first, end) other numbers than zero, and the flat array the
+ * same ones. */
+bool bench_fill(bench_store *b, uint64_t first, uint64_t end, uint64_t seed);
+
+/* The keys of calls to come, which stay the caller's. */
+void bench_ids(bench_store *b, const int64_t *ids, uint64_t count);
+
+/* Does everything that is timed do what it should, with the first `n` keys? */
+bool bench_check(bench_store *b, uint64_t n);
+
+/* The median time of a call with `n` keys, in ns; negative: it failed. Calls
+ * with few keys are timed in groups. */
+double bench_time(bench_store *b, int kind, uint64_t n, double ms);
+
+/* --- store_hosts.c: several hosts
+ * ----------------------------------------------- */
+
+/* Which of the keys [first, first + n) are on this host: 1, else 0. */
+bool bench_where(bench_store *b, uint64_t first, uint64_t n, uint8_t *here);
+
+/* An intent from now until the worker's clock has advanced `ticks` times. */
+bool bench_intent(bench_store *b, const int64_t *keys, uint64_t n,
+                  int64_t ticks);
+void bench_advance(bench_store *b);
+bool bench_wait_sync(bench_store *b);
+
+/* The time from an intent for the keys until all are here, in ns; negative: it
+ * failed. The intent is then over. */
+double bench_until_local(bench_store *b, const int64_t *keys, uint64_t n);
+
+/* `steps` steps, each of which pulls and pushes the next `n` keys; with intents
+ * given `ahead` steps before, if that is not 0. The time in ns, and how many of
+ * the pulled keys were here. Negative: it failed. */
+double bench_stream(bench_store *b, const int64_t *keys, uint64_t steps,
+                    uint64_t n, uint64_t ahead, uint64_t *local);
+
+#endif

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The marks of `weft bench store`.
+
+Goals compare times of the same round. "At least 0.6 of the speed of another" is that one's time
+over weft's; "at most 3 times the time" is weft's time over that one's.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..marks import MIN_PAIRS
+from ..results import Block, Case, case_name, paired_ratios
+from .cases import case_of
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Against the fastest of `against`; `at_least` is a share of its speed, else of its time."""
+
+    mark: str
+    case: Case
+    against: tuple[str, ...]
+    bound: float
+    at_least: bool = True
+    ours: str = "weft"
+
+
+_P1 = {64: 0.6, 256: 0.8, 1024: 0.8, 2048: 0.8}
+_P6A = {64: 0.6, 256: 0.7, 512: 0.8, 2048: 0.8}
+_ADDERS = ("loop", "torch")
+
+GOALS = [
+    *(Goal("P1", case_of("pull", row), ("gather",), bound) for row, bound in _P1.items()),
+    *(Goal("P1", case_of("pull-one", row), ("loop",), 3.0, False) for row in (64, 256)),
+    *(Goal("P1", case_of("pull-one-python", row), ("torch",), 1.0, False) for row in (64, 256)),
+    *(Goal("P2", case_of("push", row), _ADDERS, 0.5) for row in _P1),
+    *(Goal("P6a", case_of("pull-million", row), ("loop",), bound) for row, bound in _P6A.items()),
+    *(Goal("P6a", case_of("push-million", row), ("loop",), 0.5) for row in _P6A),
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a goal stands; without a ratio, why it could not be judged."""
+
+    goal: Goal
+    ratio: float | None = None
+    against: str = ""
+    reason: str = ""
+
+    @property
+    def badness(self) -> float:
+        """Above 1: not met."""
+        if self.ratio is None:
+            return 0.0
+        goal = self.goal
+        return goal.bound / self.ratio if goal.at_least else self.ratio / goal.bound
+
+    @property
+    def met(self) -> bool | None:
+        return None if self.ratio is None else self.badness <= 1
+
+
+def judge(goal: Goal, blocks: list[Block], missing: Mapping[str, str]) -> Verdict:
+    for name in (goal.ours, *goal.against):
+        if name in missing:
+            return Verdict(goal, reason=f"missing: {name} ({missing[name]})")
+    worst: Verdict | None = None
+    for name in goal.against:
+        times = paired_ratios(blocks, goal.case, goal.ours, name, "any")
+        if len(times) < MIN_PAIRS:
+            return Verdict(goal, reason=f"not measured: {case_name(goal.case)}")
+        middle = statistics.median(times)
+        found = Verdict(goal, 1 / middle if goal.at_least else middle, name)
+        if worst is None or found.badness > worst.badness:
+            worst = found
+    assert worst is not None
+    return worst
+
+
+def _row(mark: str, verdicts: list[Verdict]) -> dict:
+    worst = max(verdicts, key=lambda verdict: verdict.badness)
+    states = [verdict.met for verdict in verdicts]
+    goal = worst.goal
+    return {
+        "mark": mark,
+        "ratio": worst.ratio,
+        "goal": goal.bound,
+        "direction": ">=" if goal.at_least else "<=",
+        "met": False if False in states else None if None in states else True,
+        "placement": "any",
+        "case": case_name(goal.case),
+        "ranks": goal.case.ranks,
+        "against": worst.against or " and ".join(goal.against),
+        "reason": "; ".join(dict.fromkeys(v.reason for v in verdicts if v.reason)),
+    }
+
+
+def mark_rows(blocks: list[Block], missing: Mapping[str, str]) -> list[dict]:
+    """One row for each mark, carrying the worst of its goals.
+
+    Rows of 2 KiB of a large table are for full runs: a quick one is judged without them.
+    """
+    measured = {block.case for block in blocks}
+    rows = []
+    for mark in dict.fromkeys(goal.mark for goal in GOALS):
+        goals = [goal for goal in GOALS if goal.mark == mark]
+        needed = [g for g in goals if g.case in measured or not _full_only(g.case)]
+        rows.append(_row(mark, [judge(goal, blocks, missing) for goal in needed]))
+    return rows
+
+
+def _full_only(case: Case) -> bool:
+    return case.op in ("pull", "push") and case.bytes == 2048

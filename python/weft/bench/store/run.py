@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The run of `weft bench store`: who measures what, and in which order.
+
+One process has a store and a flat array of the same rows, and all systems take turns in it, round
+by round.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from ..build import BuildError, Driver, build, find_library
+from ..piped import Rank, RankError
+from ..results import Block
+from ..runner import (
+    Options,
+    Outcome,
+    available_memory,
+    cores_here,
+    interruptible,
+    progress,
+)
+from ..systems import find_compiler
+from .cases import LARGE, LOCAL, case_of, ops_of, rows_of, systems_of
+
+QUICK_SECONDS = 42.0
+COMMAND = (sys.executable, "-m", "weft.bench.store.rank")
+DRIVER = Driver(
+    "store",
+    ("store.c", "store_hosts.c"),
+    ("-O3", "-march=native", "-shared", "-fPIC"),
+    libweft=True,
+)
+BUSY = 1.0  # from this load on others are at work
+
+
+class Runner:
+    """Runs what was asked for and collects the blocks."""
+
+    def __init__(self, options: Options, path: str, advance: Callable[[str], None]):
+        self.outcome = Outcome()
+        self._options = options
+        self._path = path
+        self._advance = advance
+        self._cores = cores_here(options.cores)
+        self._rounds = options.rounds or (5 if options.quick else 9)
+        self._ms = options.block_ms or (10.0 if options.quick else 40.0)
+        self._end = time.monotonic() + (QUICK_SECONDS if options.quick else float("inf"))
+        # A table is there twice, and once more as a weft.Store.
+        self._large = min(LARGE, available_memory() // 8)
+
+    def run(self) -> None:
+        load = os.getloadavg()[0]
+        if load > BUSY:
+            note = f"the load was {load:.1f} at the start: were others at work, no figure holds"
+            self.outcome.notes.append(note)
+        if self._large < LARGE:
+            note = f"memory was short: tables of {self._large >> 20} MiB"
+            self.outcome.notes.append(note)
+        self._guard("rows of this host", self._local)
+
+    def _guard(self, what: str, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except RankError as error:
+            self.outcome.failed[what] = str(error)
+
+    def _late(self) -> bool:
+        return time.monotonic() > self._end
+
+    def _local(self) -> None:
+        """Table by table, and in each all operations on it."""
+        tables: dict[tuple[int, int], list[str]] = {}
+        for op in ops_of(self._options):
+            for row in rows_of(self._options, op) if op in LOCAL else ():
+                number = LOCAL[op].number_of(row, self._large)
+                tables.setdefault((number, row), []).append(op)
+        if not tables:
+            return
+        rank = Rank(COMMAND)
+        try:
+            rank.ask("pin", cores=list(self._cores[:1]))
+            rank.ask("open", path=self._path)
+            for (number, row), ops in tables.items():
+                if not self._late():
+                    self._table(rank, number, row, ops)
+        finally:
+            rank.stop()
+
+    def _table(self, rank: Rank, number: int, row: int, ops: list[str]) -> None:
+        rank.ask("table", number=number, row=row)
+        if any(LOCAL[op].python for op in ops):
+            rank.ask("python_store")
+        for turn in range(self._rounds):
+            for op in ops:
+                for system in systems_of(self._options, op):
+                    self._block(rank, op, row, system, turn)
+
+    def _block(self, rank: Rank, op: str, row: int, system: str, turn: int) -> None:
+        what = LOCAL[op]
+        do = "python_block" if what.python else "block"
+        found = rank.ask(do, system=system, push=what.push, keys=what.keys, ms=self._ms)
+        block = Block(case_of(op, row), system, turn, "any", found["us"])
+        self.outcome.blocks.append(block)
+        self._advance(op)
+
+
+def _total(options: Options) -> int:
+    rounds = options.rounds or (5 if options.quick else 9)
+    return rounds * sum(
+        len(rows_of(options, op)) * len(systems_of(options, op)) for op in ops_of(options)
+    )
+
+
+def measure(options: Options) -> Outcome:
+    """A whole run."""
+    if importlib.util.find_spec("torch") is None:
+        return Outcome(missing=dict.fromkeys(("weft", "torch"), "torch is not installed"))
+    tools = find_compiler()
+    if tools.compiler is None:
+        return Outcome(missing={"weft": tools.missing or "no C compiler found"})
+    try:
+        library = options.library or find_library()
+        path = str(build(DRIVER, tools.compiler, library))
+    except BuildError as error:
+        return Outcome(missing={"weft": str(error)})
+    with progress(_total(options)) as advance:
+        runner = Runner(options, path, advance)
+        with interruptible(runner.outcome):
+            runner.run()
+    return runner.outcome
