@@ -50,11 +50,13 @@ static bool make_flat(bench_store *b)
     return true;
 }
 
-bool bench_make(bench_store *b, uint64_t keys, uint64_t length, bool flat)
+bool bench_make(bench_store *b, uint64_t keys, uint64_t length, uint64_t cache,
+                bool flat)
 {
     weft_store_options options = {.size = sizeof(options),
                                   .keys = keys,
                                   .length = length,
+                                  .cache = cache,
                                   .type = WEFT_F32};
 
     b->keys = keys;

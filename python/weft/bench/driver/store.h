@@ -49,8 +49,11 @@ uint64_t bench_now(void); /* ns */
 bench_store *bench_open(void);
 void bench_close(bench_store *b);
 
-/* A store, and a flat array of as many rows if `flat`. Collective. */
-bool bench_make(bench_store *b, uint64_t keys, uint64_t length, bool flat);
+/* A store, each host with room for `cache` rows that come to it (0: as weft
+ * says), and a flat array of as many rows as there are keys if `flat`.
+ * Collective. */
+bool bench_make(bench_store *b, uint64_t keys, uint64_t length, uint64_t cache,
+                bool flat);
 void bench_unmake(bench_store *b);
 float *bench_flat(bench_store *b);
 
@@ -79,6 +82,7 @@ bool bench_intent(bench_store *b, const int64_t *keys, uint64_t n,
                   int64_t ticks);
 void bench_advance(bench_store *b);
 bool bench_wait_sync(bench_store *b);
+uint64_t bench_copies(bench_store *b); /* that this host has now */
 
 /* The time from an intent for the keys until all are here, in ns; negative: it
  * failed. The intent is then over. */

@@ -49,6 +49,14 @@ bool bench_wait_sync(bench_store *b)
     return bench_done(weft_store_wait_sync(b->worker), "wait_sync");
 }
 
+uint64_t bench_copies(bench_store *b)
+{
+    weft_store_stats stats;
+
+    weft_store_count(b->store, &stats);
+    return stats.copies;
+}
+
 /* The core is left to whoever brings the keys. */
 static void pause_ns(long ns)
 {

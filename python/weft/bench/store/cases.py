@@ -64,7 +64,53 @@ LOCAL = {
         f"push of {BATCH} keys out of 1 M", WRITERS, _FLOATS, _FLOATS, number=MILLION, push=True
     ),
 }
-NAMES = tuple(LOCAL)
+
+# Two ranks of one host pull and push keys of one small set, or each of its own.
+HOT = "hot"
+HOT_KEYS = 1000
+HOT_ROW = 256
+HOT_SYSTEMS = ("same", "disjoint")
+
+
+@dataclass(frozen=True)
+class Between:
+    """Calls of a host on keys that began on another one.
+
+    adapm: what AdaPM took on a machine with 2 cores, in us, by bytes of a row
+    """
+
+    about: str
+    keys: int
+    adapm: dict[int, float]
+
+
+HOSTS = "hosts"
+HOST_ROWS = (64, 512)
+BETWEEN = {
+    "remote-pull-1": Between("pull, 1 key elsewhere", 1, {64: 175, 512: 177}),
+    "remote-pull-1000": Between("pull, 1000 keys elsewhere", 1000, {64: 667, 512: 725}),
+    "remote-push-1": Between("push, 1 key elsewhere", 1, {64: 176, 512: 172}),
+    "remote-push-1000": Between("push, 1000 keys elsewhere", 1000, {64: 649, 512: 1136}),
+    "intent-1": Between("from intent to here, 1 key", 1, {64: 1070, 512: 1050}),
+    "intent-100": Between("from intent to here, 100 keys", 100, {64: 1080, 512: 1170}),
+    "intent-1000": Between("from intent to here, 1000 keys", 1000, {64: 2360, 512: 4050}),
+    "intent-10000": Between("from intent to here, 10000 keys", 10000, {64: 16200, 512: 31000}),
+    "moved-pull-1": Between("pull, 1 key that moved here", 1, {64: 0.3, 512: 0.5}),
+    "moved-pull-1000": Between("pull, 1000 that moved here", 1000, {64: 72, 512: 201}),
+    "moved-push-1": Between("push, 1 key that moved here", 1, {64: 0.2, 512: 0.5}),
+    "moved-push-1000": Between("push, 1000 that moved here", 1000, {64: 154, 512: 391}),
+    "stream": Between("1000 fresh keys, pull and push", 1000, {64: 992, 512: 1815}),
+    "stream-intent": Between("the same, intent 20 steps ahead", 1000, {64: 1348, 512: 2591}),
+}
+AHEAD = 20
+
+MEMORY = "memory"
+NAMES = (*LOCAL, HOT, HOSTS, MEMORY)
+
+
+def keys_of(op: str) -> int:
+    """Keys of a call."""
+    return HOT_KEYS if op == HOT else (LOCAL.get(op) or BETWEEN[op]).keys
 
 
 def ops_of(options: Options) -> tuple[str, ...]:
@@ -80,4 +126,5 @@ def rows_of(options: Options, op: str) -> tuple[int, ...]:
 
 
 def case_of(op: str, row: int) -> Case:
-    return Case(op, row, 1, 1)
+    ranks = 1 if op in LOCAL else 2
+    return Case(op, row, ranks, ranks)

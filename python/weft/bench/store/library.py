@@ -27,6 +27,7 @@ class Library:
         self._lib.bench_time.restype = ctypes.c_double
         self._lib.bench_until_local.restype = ctypes.c_double
         self._lib.bench_stream.restype = ctypes.c_double
+        self._lib.bench_copies.restype = ctypes.c_uint64
         for name in ("make", "fill", "check", "where", "intent", "wait_sync"):
             getattr(self._lib, f"bench_{name}").restype = ctypes.c_bool
         self._at = ctypes.c_void_p(self._lib.bench_open())
@@ -37,8 +38,9 @@ class Library:
         if not getattr(self._lib, name)(self._at, *words):
             raise LibraryError(f"{name} failed")
 
-    def make(self, keys: int, length: int, flat: bool) -> None:
-        self._must("bench_make", ctypes.c_uint64(keys), ctypes.c_uint64(length), flat)
+    def make(self, keys: int, length: int, cache: int = 0, flat: bool = False) -> None:
+        words = (ctypes.c_uint64(word) for word in (keys, length, cache))
+        self._must("bench_make", *words, ctypes.c_bool(flat))
 
     def unmake(self) -> None:
         self._lib.bench_unmake(self._at)
@@ -77,6 +79,9 @@ class Library:
 
     def wait_sync(self) -> None:
         self._must("bench_wait_sync")
+
+    def copies(self) -> int:
+        return self._lib.bench_copies(self._at)
 
     def until_local(self, keys: Any) -> float:
         """From an intent until all keys are here, in us."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from ..marks import MIN_PAIRS
 from ..results import Block, Case, case_name, paired_ratios
-from .cases import case_of
+from .cases import HOT, HOT_ROW, case_of
+from .pair import Footprint
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ GOALS = [
     *(Goal("P1", case_of("pull-one", row), ("loop",), 3.0, False) for row in (64, 256)),
     *(Goal("P1", case_of("pull-one-python", row), ("torch",), 1.0, False) for row in (64, 256)),
     *(Goal("P2", case_of("push", row), _ADDERS, 0.5) for row in _P1),
+    Goal("P3", case_of(HOT, HOT_ROW), ("disjoint",), 0.5, ours="same"),
     *(Goal("P6a", case_of("pull-million", row), ("loop",), bound) for row, bound in _P6A.items()),
     *(Goal("P6a", case_of("push-million", row), ("loop",), 0.5) for row in _P6A),
 ]
@@ -108,10 +110,34 @@ def mark_rows(blocks: list[Block], missing: Mapping[str, str]) -> list[dict]:
     rows = []
     for mark in dict.fromkeys(goal.mark for goal in GOALS):
         goals = [goal for goal in GOALS if goal.mark == mark]
-        needed = [g for g in goals if g.case in measured or not _full_only(g.case)]
+        needed = [g for g in goals if g.case in measured or not full_only(g.case)]
         rows.append(_row(mark, [judge(goal, blocks, missing) for goal in needed]))
     return rows
 
 
-def _full_only(case: Case) -> bool:
+def footprint_row(found: Footprint) -> dict:
+    """P6c: the worst of what a key takes and of what an idle host does."""
+    limits = (
+        ("bytes beside a present key's row", max(found.home, found.moved), 16.0),
+        ("bytes of an absent key", found.absent, 4.0),
+        ("share of a core, idle", found.idle, 0.01),
+        ("share of a core, idle with copies", found.idle_with_copies, 0.01),
+    )
+    what, value, goal = max(limits, key=lambda limit: limit[1] / limit[2])
+    return {
+        "mark": "P6c",
+        "ratio": value,
+        "goal": goal,
+        "direction": "<=",
+        "met": value <= goal,
+        "placement": "any",
+        "case": what,
+        "ranks": 2,
+        "against": "nothing",
+        "reason": "",
+    }
+
+
+def full_only(case: Case) -> bool:
+    """Does a quick run leave it out?"""
     return case.op in ("pull", "push") and case.bytes == 2048

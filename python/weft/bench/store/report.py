@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import statistics
 
-from ..report import table
+from ..report import cell, table
 from ..results import Block, paired_ratios, rows_of
-from .cases import LOCAL, SYSTEMS
+from ..units import format_time
+from .cases import BETWEEN, HOT, HOT_KEYS, HOT_ROW, HOT_SYSTEMS, LOCAL, SYSTEMS, keys_of
 
 # What AdaPM reaches of a flat array in the same work, by bytes of a row.
 ADAPM = {
@@ -50,15 +51,44 @@ def _local(blocks: list[Block], op: str) -> str:
     return f"{LOCAL[op].about}: ns a key\n{table(head, lines)}"
 
 
+def _hot(blocks: list[Block]) -> str:
+    here = [block for block in blocks if block.case.op == HOT]
+    times = {name: [b.us for b in here if b.system == name] for name in HOT_SYSTEMS}
+    share = statistics.median(times["disjoint"]) / statistics.median(times["same"])
+    cells = [_cell(times[name], HOT_KEYS) for name in HOT_SYSTEMS]
+    lines = [[f"{HOT_ROW} B", *cells, f"{share:.2f}"]]
+    head = ["row", "the same keys ns", "each its own ns", "of each its own"]
+    title = f"two ranks of a host pull and push {HOT_KEYS} keys: ns a key"
+    return f"{title}\n{table(head, lines)}"
+
+
+def _between(blocks: list[Block]) -> str:
+    """A line for each case between two hosts, and what AdaPM took."""
+    here = [block for block in blocks if block.case.op in BETWEEN]
+    sizes = sorted({block.case.bytes for block in here})
+    lines = []
+    for op, what in BETWEEN.items():
+        line = [what.about]
+        for row in sizes:
+            line.append(cell([b.us for b in here if (b.case.op, b.case.bytes) == (op, row)]))
+            line.append(format_time(what.adapm[row]) if row in what.adapm else "-")
+        lines.append(line)
+    head = ["", *(word for row in sizes for word in (f"{row} B", "AdaPM"))]
+    return f"two hosts that are pretended: a call, or a step of a stream\n{table(head, lines)}"
+
+
 def figures(blocks: list[Block]) -> str:
-    """A table for each operation."""
+    """A table for each operation on one host, and one for two hosts."""
     measured = {block.case.op for block in blocks}
-    return "\n\n".join(_local(blocks, op) for op in LOCAL if op in measured)
+    parts = [_local(blocks, op) for op in LOCAL if op in measured]
+    parts += [_hot(blocks)] if HOT in measured else []
+    parts += [_between(blocks)] if measured & set(BETWEEN) else []
+    return "\n\n".join(parts)
 
 
 def rows(blocks: list[Block]) -> list[dict]:
     """As those of the other programs; `bytes` is that of a row."""
     found = rows_of(blocks, "store")
     for row in found:
-        row["keys"] = LOCAL[row["op"]].keys
+        row["keys"] = keys_of(row["op"])
     return found

@@ -25,7 +25,19 @@ from ..runner import (
     progress,
 )
 from ..systems import find_compiler
-from .cases import LARGE, LOCAL, case_of, ops_of, rows_of, systems_of
+from . import marks, pair
+from .cases import (
+    HOST_ROWS,
+    HOSTS,
+    HOT,
+    LARGE,
+    LOCAL,
+    MEMORY,
+    case_of,
+    ops_of,
+    rows_of,
+    systems_of,
+)
 
 QUICK_SECONDS = 42.0
 COMMAND = (sys.executable, "-m", "weft.bench.store.rank")
@@ -35,6 +47,9 @@ DRIVER = Driver(
     ("-O3", "-march=native", "-shared", "-fPIC"),
     libweft=True,
 )
+# Of full runs and of quick ones: steps of a stream; keys, and seconds of doing nothing.
+STEPS = (60, 40)
+FOOTPRINT = ((1 << 22, 3.0), (1 << 21, 1.0))
 BUSY = 1.0  # from this load on others are at work
 
 
@@ -61,7 +76,39 @@ class Runner:
         if self._large < LARGE:
             note = f"memory was short: tables of {self._large >> 20} MiB"
             self.outcome.notes.append(note)
+        ops = ops_of(self._options)
+        if HOT in ops:
+            self._guard("hot keys", self._hot)
+        if HOSTS in ops:
+            self._guard("two hosts", self._hosts)
+        if MEMORY in ops:
+            self._guard("memory", self._memory)
         self._guard("rows of this host", self._local)
+
+    def _add(self, block: Block) -> None:
+        self.outcome.blocks.append(block)
+        self._advance(block.case.op)
+
+    def _hot(self) -> None:
+        pair.hot(self._path, self._cores, self._rounds, 2 * self._ms, self._add)
+
+    def _hosts(self) -> None:
+        quick = self._options.quick
+        plan = pair.HostsPlan(
+            rounds=min(3, self._rounds) if quick else self._rounds,
+            ms=self._ms,
+            steps=STEPS[quick],
+            rows=self._options.sizes or (HOST_ROWS[:1] if quick else HOST_ROWS),
+        )
+        for row, share in pair.hosts(self._path, plan, self._add).items():
+            note = f"{share:.0%} of fresh keys were here in time, rows of {row} B"
+            self.outcome.notes.append(f"with intent {pair.AHEAD} steps ahead {note}")
+
+    def _memory(self) -> None:
+        number, seconds = FOOTPRINT[self._options.quick]
+        found = pair.footprint(self._path, number, 64, seconds)
+        self.outcome.ready += [*pair.footprint_rows(found), marks.footprint_row(found)]
+        self.outcome.notes += pair.footprint_notes(found)
 
     def _guard(self, what: str, part: Callable[[], None]) -> None:
         try:
@@ -104,16 +151,13 @@ class Runner:
         what = LOCAL[op]
         do = "python_block" if what.python else "block"
         found = rank.ask(do, system=system, push=what.push, keys=what.keys, ms=self._ms)
-        block = Block(case_of(op, row), system, turn, "any", found["us"])
-        self.outcome.blocks.append(block)
-        self._advance(op)
+        self._add(Block(case_of(op, row), system, turn, "any", found["us"]))
 
 
 def _total(options: Options) -> int:
     rounds = options.rounds or (5 if options.quick else 9)
-    return rounds * sum(
-        len(rows_of(options, op)) * len(systems_of(options, op)) for op in ops_of(options)
-    )
+    local = [op for op in ops_of(options) if op in LOCAL]
+    return rounds * sum(len(rows_of(options, op)) * len(systems_of(options, op)) for op in local)
 
 
 def measure(options: Options) -> Outcome:
