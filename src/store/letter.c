@@ -33,11 +33,10 @@ static letter_world *world_of(const weft_world *world)
 
 /* --- sending -------------------------------------------------------------- */
 
-weft_status wf_letter_send(weft_world *world, uint32_t to,
-                           const wf_letter *letter, const void *body)
+static weft_status send_pieces(weft_world *world, uint32_t to, wf_letter piece,
+                               const void *body)
 {
     const wf_route *r = wf_world_route(world, to);
-    wf_letter piece = *letter;
     weft_status st = wf_host_check(world->host, to);
 
     piece.at = 0;
@@ -50,6 +49,21 @@ weft_status wf_letter_send(weft_world *world, uint32_t to,
         if (piece.at == piece.bytes) {
             return st;
         }
+    }
+    return st;
+}
+
+/* Letters are sent by threads that do not wait for them to leave, and the
+ * server's may sleep until a letter comes. If the receiver has no room,
+ * somebody must listen for it to make some. */
+weft_status wf_letter_send(weft_world *world, uint32_t to,
+                           const wf_letter *letter, const void *body)
+{
+    wf_board_rank *own = wf_host_own(world->host);
+    weft_status st = send_pieces(world, to, *letter, body);
+
+    if (wf_ports_busy(world) && wf_board_listens(own)) {
+        wf_board_wake_listener(own);
     }
     return st;
 }
