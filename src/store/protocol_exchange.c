@@ -91,12 +91,14 @@ bool wf_protocol_ask_for_row(const wf_protocol_env *env, wf_key_state *k)
 }
 
 /* Drop a copy or a reserved slot, and tell the owner so if it may count on a
- * copy here. */
+ * copy here. Operations that the owner has done, and the copy lacks, are over
+ * now. */
 static void drop_and_tell(const wf_protocol_env *env, wf_key_state *k)
 {
     bool again = wf_key_is(k, WF_KEY_REFRESH);
 
     drop(env, k);
+    env->unpack(env->ctx, k, WEFT_OK);
     if (again) {
         wf_protocol_ask(env, k);
     } else {
@@ -105,10 +107,13 @@ static void drop_and_tell(const wf_protocol_env *env, wf_key_state *k)
 }
 
 /* The owner does not count on this copy any more. What was pushed to it since
- * the SYNC must go to the owner before it is dropped. */
+ * the SYNC must go to the owner before it is dropped. If it is wanted again, it
+ * needs the row: it may lack operations that the owner has done for this
+ * host. */
 static void leave(const wf_protocol_env *env, wf_key_state *k)
 {
     if (wf_key_is(k, WF_KEY_WANTED)) {
+        wf_key_mark(k, WF_KEY_REFRESH);
         wf_protocol_ask(env, k);
         return;
     }
@@ -132,9 +137,9 @@ static void grant_none(const wf_protocol_env *env, wf_key_state *k,
         drop_and_tell(env, k);
         return;
     }
+    /* What was packed is answered when the copy has it or is dropped. */
     wf_key_mark(k, WF_KEY_LEAVING);
     env->save(env->ctx, k);
-    env->unpack(env->ctx, k, WEFT_OK);
     wf_protocol_resume(env, k);
     if (!wf_key_is(k, WF_KEY_ASKED)) {
         leave(env, k);
