@@ -186,7 +186,7 @@ static bool take_over(wf_store_hosts *h)
                weft_error_detail());
         return false;
     }
-    wf_serve_mend(h);
+    wf_rows_mend(h);
     count_again(h);
     h->serves = true;
     wf_log(WEFT_LOG_INFO, "serves the store of its host in place of rank %u",

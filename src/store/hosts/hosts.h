@@ -4,12 +4,14 @@
  *   book.[ch]    what the ranks of a host share
  *   active.[ch]  keys that something is going on with
  *   wire.c       messages in letters, one after the other
- *   serve.c      the server: the protocol's functions done with real rows
+ *   serve.c      the server: the protocol's functions done with real messages
+ *   rows.c       and with real rows
  *   arrive.c     letters that come in
  *   intent.c     what workers will use
  *   round.c      rounds
  *   death.c      servers that die, and taking over
  *   remote.c     a worker's operations on keys of other hosts
+ *   order.c      and their order; waiting for rounds
  *
  * All of it, but for what says otherwise, is touched under world->drive. */
 #ifndef WF_STORE_HOSTS_HOSTS_H
@@ -60,6 +62,27 @@ _Static_assert(sizeof(wf_entry) == 80, "layout");
 static inline const wf_blob *wf_entry_blob(const wf_entry *e)
 {
     return (const wf_blob *)(const void *)&e->bytes;
+}
+
+/* A message that is being handled has `data` pointing to its wf_blob and `tag`
+ * to its wf_entry, in memory that stays as long. */
+static inline wf_message wf_entry_message(const wf_entry *e)
+{
+    wf_message m = e->m;
+
+    m.tag = (uintptr_t)e;
+    m.data = (uintptr_t)&e->bytes;
+    return m;
+}
+
+static inline const wf_entry *wf_message_entry(const wf_message *m)
+{
+    return (const wf_entry *)(uintptr_t)m->tag;
+}
+
+static inline const wf_blob *wf_message_blob(const wf_message *m)
+{
+    return (const wf_blob *)(uintptr_t)m->data;
 }
 
 static inline size_t wf_entry_bytes(uint64_t data)
@@ -227,9 +250,14 @@ void wf_serve_tick(wf_store_hosts *h, uint64_t key, bool force);
 void wf_serve_death(wf_store_hosts *h, uint64_t key, uint32_t host, bool whole);
 /* Of a server that takes over: what the last one left of this key. */
 void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k);
-/* The last server may have died while it wrote the base of a copy. */
-void wf_serve_mend(wf_store_hosts *h);
 void wf_waiting_keep(wf_waiting_list *list, const wf_entry *e, uint64_t tag);
+
+/* rows.c: the functions of the protocol that touch rows; and a row, locked by
+ * the server. */
+void wf_rows_serve(wf_protocol_env *env);
+void *wf_row_lock(wf_store_hosts *h, uint64_t key, uint32_t slot);
+/* The last server may have died while it wrote the base of a copy. */
+void wf_rows_mend(wf_store_hosts *h);
 
 /* round.c */
 weft_status wf_rounds_start(wf_store_hosts *h);
@@ -270,7 +298,9 @@ uint32_t wf_hosts_dead(const wf_store_hosts *h, uint32_t host);
 void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
                    size_t room);
 
-/* remote.c */
+/* remote.c: wait in place of the thread that answers others, which would have
+ * to wake this one. */
+weft_status wf_remote_wait(weft_store *store, weft_request *request);
 void wf_remote_answer(wf_store_hosts *h, const wf_entry *e);
 weft_status wf_remote_wait_conflicts(weft_worker *worker, const weft_ids *keys);
 weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
