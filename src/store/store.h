@@ -66,6 +66,8 @@ struct weft_store {
 struct weft_worker {
     weft_store *store;
     uint32_t number; /* among those of its rank */
+    uint32_t place;  /* of its clock, among those of its rank */
+    int64_t zero;    /* what its clock was at first */
     uint32_t writer;
     _Atomic int64_t own_clock;
     _Atomic int64_t *clock; /* that, or where rounds read it */

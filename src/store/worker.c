@@ -7,7 +7,36 @@
 
 uint32_t wf_worker_index(const weft_worker *worker)
 {
-    return worker->store->host->rank * WF_BOOK_WORKERS + worker->number;
+    return worker->store->host->rank * WF_BOOK_WORKERS + worker->place;
+}
+
+static bool take_place(wf_store_hosts *h, uint32_t *out)
+{
+    bool found = false;
+
+    pthread_mutex_lock(&h->world->drive);
+    for (uint32_t i = 0; i < WF_BOOK_WORKERS && !found; i++) {
+        if ((h->places[i / 64] >> i % 64 & 1) == 0) {
+            h->places[i / 64] |= 1ull << i % 64;
+            *out = i;
+            found = true;
+        }
+    }
+    pthread_mutex_unlock(&h->world->drive);
+    return found;
+}
+
+/* All intents of the worker are over. */
+static void give_place(wf_store_hosts *h, weft_worker *worker)
+{
+    int64_t end = wf_clock_end(atomic_load(worker->clock));
+
+    pthread_mutex_lock(&h->world->drive);
+    atomic_store(worker->clock, end);
+    if (!wf_clock_last(end)) {
+        h->places[worker->place / 64] &= ~(1ull << worker->place % 64);
+    }
+    pthread_mutex_unlock(&h->world->drive);
 }
 
 /* Between hosts the server reads the clocks of its host's workers. */
@@ -18,14 +47,14 @@ static weft_status give_clock(weft_worker *worker)
     if (h == NULL) {
         return WEFT_OK;
     }
-    if (worker->number >= WF_BOOK_WORKERS) {
+    if (!take_place(h, &worker->place)) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "a rank can make %u workers of a store over several "
-                       "hosts, and has made them",
+                       "a rank can have %u workers of a store over several "
+                       "hosts at a time, and has them",
                        WF_BOOK_WORKERS);
     }
     worker->clock = &h->book.clock[wf_worker_index(worker)];
-    atomic_store(worker->clock, 0);
+    worker->zero = atomic_load(worker->clock);
     worker->lost_seen = atomic_load(&h->book.head->lost);
     return WEFT_OK;
 }
@@ -81,8 +110,9 @@ void weft_worker_destroy(weft_worker *worker)
             finish_operations(worker);
         }
         wf_samples_fini(&worker->samples);
-        /* All its intents are over. */
-        atomic_store(worker->clock, WEFT_CLOCK_MAX);
+        if (worker->clock != &worker->own_clock) {
+            give_place(worker->store->remote, worker);
+        }
         wf_store_release(worker->store);
         wf_free(worker);
     }
@@ -91,12 +121,13 @@ void weft_worker_destroy(weft_worker *worker)
 int64_t weft_worker_advance(weft_worker *worker)
 {
     return atomic_fetch_add_explicit(worker->clock, 1, memory_order_relaxed) +
-           1;
+           1 - worker->zero;
 }
 
 int64_t weft_worker_clock(const weft_worker *worker)
 {
-    return atomic_load_explicit(worker->clock, memory_order_relaxed);
+    return atomic_load_explicit(worker->clock, memory_order_relaxed) -
+           worker->zero;
 }
 
 weft_status weft_store_intent(weft_worker *worker, const weft_ids *keys,

@@ -361,6 +361,46 @@ static void keys_that_are_gone_with_their_host_are_told_of(void **state)
     run_doomed("abc", 1, gone_body);
 }
 
+/* Key 1 is of the other host, where it is wanted, too: so it is copied. */
+static void intents_body(weft_world *world)
+{
+    weft_store *store = make(world);
+    int64_t key = 1;
+    weft_ids ids = {.at = &key, .type = WEFT_I64, .n = 1};
+    weft_store_stats s = {.copies = 1};
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    if (wt_rank() == 2) {
+        WT_OK(weft_store_localize(worker, &ids, NULL));
+    }
+    WT_OK(weft_store_barrier(store));
+    if (is_victim()) {
+        WT_OK(weft_store_localize(worker, &ids, NULL));
+    }
+    WT_OK(weft_store_barrier(store));
+    weft_store_count(store, &s);
+    WT_CHECK(wt_rank() == 2 || s.copies == 1);
+    WT_OK(weft_store_barrier(store));
+    if (is_victim()) {
+        die();
+    }
+    wt_await_gone(job.victim);
+    for (unsigned i = 0; i < 1000 && s.copies > 0; i++) {
+        WT_OK(weft_store_wait_sync(worker));
+        weft_store_count(store, &s);
+    }
+    WT_CHECK(s.copies == 0);
+    leave(store, worker, 1);
+}
+
+static void what_a_dead_worker_wanted_is_not_wanted_any_more(void **state)
+{
+    (void)state;
+    run_doomed("aab", 1, intents_body);
+    run_doomed("aab", 0, intents_body);
+}
+
 /* --- a death at any time -------------------------------------------------- */
 
 static void *strike_later(void *arg)
@@ -596,6 +636,7 @@ int main(void)
         cmocka_unit_test(the_next_rank_serves_when_the_server_of_a_host_dies),
         cmocka_unit_test(keys_of_other_hosts_outlive_a_host),
         cmocka_unit_test(keys_that_are_gone_with_their_host_are_told_of),
+        cmocka_unit_test(what_a_dead_worker_wanted_is_not_wanted_any_more),
         cmocka_unit_test(no_push_counts_twice_whenever_a_rank_dies),
         cmocka_unit_test(a_rank_that_stops_for_a_while_costs_nothing_but_time),
         cmocka_unit_test(a_store_that_one_rank_has_no_memory_for_is_not_made),

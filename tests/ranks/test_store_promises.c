@@ -638,6 +638,47 @@ static void pull_local_takes_all_or_nothing(void **state)
     run(2, 1, local_body);
 }
 
+/* --- workers -------------------------------------------------------------- */
+
+/* Host 0 wants all keys for ever, so that those of host 1 get copies. */
+static void workers_body(weft_world *world)
+{
+    weft_store *store = make(world, (weft_store_options){.type = WEFT_I64});
+    int64_t key = 0;
+    weft_ids ids = {.at = &key, .type = WEFT_I64, .n = 1};
+    weft_store_stats s = {.copies = 1};
+    weft_worker *worker;
+    weft_worker *other;
+
+    WT_OK(weft_worker_create(store, &worker));
+    if (weft_world_rank(world) == 0) {
+        WT_OK(weft_store_localize(worker, &ids, NULL));
+    }
+    WT_OK(weft_store_barrier(store));
+    for (unsigned i = 0; i < 600; i++) {
+        WT_OK(weft_worker_create(store, &other));
+        WT_CHECK(weft_worker_clock(other) == 0);
+        WT_OK(weft_store_intent(other, &ids, i % 2, WEFT_CLOCK_MAX));
+        WT_CHECK(weft_worker_advance(other) == 1);
+        if (i % 100 == 0) {
+            WT_OK(weft_store_localize(other, &ids, NULL));
+        }
+        weft_worker_destroy(other);
+    }
+    for (unsigned i = 0; i < 200 && s.copies > 0; i++) {
+        WT_OK(weft_store_wait_sync(worker));
+        weft_store_count(store, &s);
+    }
+    WT_CHECK(s.copies == 0);
+    finish(store, worker);
+}
+
+static void intents_end_with_their_worker_however_many_there_were(void **state)
+{
+    (void)state;
+    run(2, 1, workers_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -649,6 +690,7 @@ int main(void)
         cmocka_unit_test(steps_of_one_writer_are_those_of_one_host),
         cmocka_unit_test(empty_calls_and_equal_keys_are_fine),
         cmocka_unit_test(pull_local_takes_all_or_nothing),
+        cmocka_unit_test(intents_end_with_their_worker_however_many_there_were),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,7 +81,7 @@ weft_status wf_book_open(wf_book *book, weft_comm *host)
     book->clock = (_Atomic int64_t *)(void *)(base + clocks_at());
     book->record = (wf_record *)(void *)(base + records_at(host->size));
     for (uint32_t w = 0; w < WF_BOOK_WORKERS; w++) {
-        atomic_store(wf_book_clock(book, host->rank, w), WEFT_CLOCK_MAX);
+        atomic_store(wf_book_clock(book, host->rank, w), 0);
     }
     return WEFT_OK;
 }

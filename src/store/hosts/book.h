@@ -11,12 +11,34 @@
 #define WF_STORE_HOSTS_BOOK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "comm/comm.h"
 #include "store/protocol.h"
 
-/* Workers of one rank that can have clocks. */
+/* Workers of one rank that can have clocks at the same time. */
 #define WF_BOOK_WORKERS 256u
+
+/* A clock in the book counts on when its place is used again: above these bits
+ * is which use it is. So intents of the worker before are over. */
+#define WF_CLOCK_BITS 40
+
+static inline int64_t wf_clock_first(int64_t clock)
+{
+    return clock >> WF_CLOCK_BITS << WF_CLOCK_BITS;
+}
+
+/* The first one of the next use. */
+static inline int64_t wf_clock_end(int64_t clock)
+{
+    return wf_clock_first(clock) + ((int64_t)1 << WF_CLOCK_BITS);
+}
+
+/* Of a worker that is gone: nothing is used again. */
+static inline bool wf_clock_last(int64_t clock)
+{
+    return clock >= (int64_t)1 << 62;
+}
 
 typedef struct wf_record {
     uint32_t used;

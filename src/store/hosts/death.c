@@ -271,6 +271,19 @@ void wf_hosts_told(wf_store_hosts *h, uint32_t host, uint32_t by)
     read_early(h);
 }
 
+/* Workers of ranks of this host that are gone use nothing any more. */
+static void end_clocks(wf_store_hosts *h)
+{
+    const weft_comm *host = h->store->host;
+
+    for (uint32_t r = 0; r < host->size; r++) {
+        for (uint32_t w = 0; w < WF_BOOK_WORKERS && is_gone(h, host->member[r]);
+             w++) {
+            atomic_store(wf_book_clock(&h->book, r, w), WEFT_CLOCK_MAX);
+        }
+    }
+}
+
 void wf_hosts_look(wf_store_hosts *h)
 {
     uint32_t alarm = atomic_load_explicit(&h->world->host->board->alarm,
@@ -281,6 +294,7 @@ void wf_hosts_look(wf_store_hosts *h)
         serve_at_last(h);
         return;
     }
+    end_clocks(h);
     for (uint32_t host = 0; host < h->store->hosts; host++) {
         if (h->server[host] != NOBODY && is_gone(h, h->server[host])) {
             if (is_silent(h, host)) {

@@ -150,6 +150,7 @@ typedef struct wf_worker_view {
     wf_intent_heap later; /* that are not due, by their starts */
     wf_intent_heap due;   /* and have not ended, by their ends */
     wf_window window;
+    int64_t first; /* clock of the use of this place that the window is of */
 } wf_worker_view;
 
 /* --- this rank's part ----------------------------------------------------- */
@@ -186,8 +187,9 @@ struct wf_store_hosts {
     uint32_t ops;
     uint32_t next_op; /* the first one that is free */
 
-    wf_worker_view *view; /* by rank of the host and worker */
-    uint64_t intents;     /* in all of these */
+    uint64_t places[WF_BOOK_WORKERS / 64]; /* of this rank's workers: used */
+    wf_worker_view *view;                  /* by rank of the host and worker */
+    uint64_t intents;                      /* in all of these */
 
     /* Of the server. */
     bool serves;

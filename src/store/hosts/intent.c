@@ -157,7 +157,8 @@ static wf_intent *intent_of_ids(int64_t start, int64_t end,
 void wf_intent_remember(wf_store_hosts *h, uint32_t worker,
                         const weft_ids *keys)
 {
-    wf_intent *intent = intent_of_ids(0, WEFT_CLOCK_MAX, keys);
+    wf_intent *intent = intent_of_ids(
+        0, wf_clock_end(atomic_load(&h->book.clock[worker])), keys);
 
     if (intent != NULL) {
         keep(h, worker, intent);
@@ -169,7 +170,11 @@ void wf_intent_remember(wf_store_hosts *h, uint32_t worker,
 weft_status wf_intent_tell(wf_store_hosts *h, uint32_t worker, int64_t start,
                            int64_t end, const weft_ids *keys)
 {
-    wf_intent *intent = intent_of_ids(start, end, keys);
+    int64_t zero = wf_clock_first(atomic_load(&h->book.clock[worker]));
+    int64_t last = wf_clock_end(zero);
+    wf_intent *intent =
+        intent_of_ids(start < last - zero ? zero + start : last,
+                      end < last - zero ? zero + end : last, keys);
     weft_status st = WEFT_OK;
 
     if (intent == NULL) {
@@ -227,7 +232,8 @@ static void begin(wf_store_hosts *h, wf_worker_view *v, wf_intent *intent)
 
 void wf_intent_now(wf_store_hosts *h, uint32_t worker, uint64_t key)
 {
-    wf_intent *intent = intent_of(0, WEFT_CLOCK_MAX, &key, 1);
+    wf_intent *intent = intent_of(
+        0, wf_clock_end(atomic_load(&h->book.clock[worker])), &key, 1);
 
     if (intent == NULL) {
         intent_lost(intent, 1);
@@ -276,8 +282,12 @@ static void look_at_worker(wf_store_hosts *h, uint32_t worker)
     if (v->later.n == 0 && v->due.n == 0) {
         return;
     }
+    if (v->first != wf_clock_first(clock)) {
+        v->first = wf_clock_first(clock);
+        wf_window_init(&v->window, 0);
+    }
     if (h->serves) {
-        int64_t ahead = wf_window_round(&v->window, clock);
+        int64_t ahead = wf_window_round(&v->window, clock - v->first);
         bool all =
             h->store->options.eager != 0 || ahead > WEFT_CLOCK_MAX - clock;
 
