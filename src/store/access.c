@@ -75,8 +75,8 @@ weft_status weft_store_pull(weft_worker *worker, const weft_pairs *pairs,
     }
     if (st == WEFT_OK) {
         wf_count(&c->pulls, pairs->keys.n);
-        wf_count(&c->local_pulls, pairs->keys.n - a.batch.absents);
-        wf_count(&c->copy_pulls, a.batch.copies);
+        wf_count_some(&c->away_pulls, a.batch.absents);
+        wf_count_some(&c->copy_pulls, a.batch.copies);
     }
     if (st == WEFT_OK && a.batch.absents > 0) {
         st = wf_remote_begin(worker, WF_OP_PULL, &a.batch, request);
@@ -126,8 +126,7 @@ weft_status weft_store_pull_local(weft_worker *worker, const weft_pairs *pairs,
     }
     if (*local) {
         wf_count(&c->pulls, pairs->keys.n);
-        wf_count(&c->local_pulls, pairs->keys.n);
-        wf_count(&c->copy_pulls, a.batch.copies);
+        wf_count_some(&c->copy_pulls, a.batch.copies);
     }
     end(&a);
     return st;
@@ -202,8 +201,8 @@ static weft_status change(weft_worker *worker, wf_op_kind kind, change_fn *how,
     }
     if (st == WEFT_OK) {
         wf_count(&c->pushes, pairs->keys.n);
-        wf_count(&c->local_pushes, pairs->keys.n - a.batch.absents);
-        wf_count(&c->copy_pushes, a.batch.copies);
+        wf_count_some(&c->away_pushes, a.batch.absents);
+        wf_count_some(&c->copy_pushes, a.batch.copies);
     }
     if (st == WEFT_OK && a.batch.absents > 0 && kind == WF_OP_SET) {
         st = drop_overwritten(&a.batch);

@@ -6,9 +6,12 @@
 #include "store/table.h"
 
 #define LINE 64u
-/* Rows that are asked for before they are written to: more did not help, and
- * takes rows away from others that write to the same ones. */
-#define WRITE_AHEAD 4u
+/* Rows are asked for in blocks of at most so many bytes and rows, before the
+ * first of a block is locked: to lock a row waits for all memory that was asked
+ * for before it. Of more rows than a processor waits for at a time it forgets
+ * some. */
+#define BLOCK_BYTES (16u << 10)
+#define BLOCK_ROWS 12u
 
 /* --- one row -------------------------------------------------------------- */
 
@@ -152,7 +155,7 @@ static inline void ask_row(const wf_class *class, uint32_t slot)
     const char *at = wf_slot_at(class, slot);
     size_t bytes = wf_least(class->pitch, 16 * LINE);
 
-    for (size_t i = 0; i < bytes; i += LINE) {
+    for (size_t i = 0; i + LINE <= bytes; i += LINE) {
         ask_line(at + i);
     }
     ask_line(at + bytes - 1);
@@ -171,19 +174,31 @@ static inline void ask_key(const wf_slots *slots, uint64_t key)
     }
 }
 
-static inline void ask_ahead(const wf_slots *slots, const weft_ids *keys,
-                             uint64_t i)
+/* Keys of a block; those of the first length stand for all. */
+static uint64_t block_keys(const wf_slots *slots)
 {
-    if (!slots->direct && i + 4 * WRITE_AHEAD < keys->n) {
-        uint64_t key = (uint64_t)wf_id_at(keys, i + 4 * WRITE_AHEAD);
+    uint64_t fit = BLOCK_BYTES / (slots->classes[0].pitch + 1) + 1;
+
+    return wf_least(fit, BLOCK_ROWS);
+}
+
+/* Ask for the rows of the keys [at, end), and for where the next ones are. */
+static void ask_block(const wf_slots *slots, const weft_ids *keys, uint64_t at,
+                      uint64_t end)
+{
+    uint64_t block = end - at;
+
+    for (uint64_t i = end; !slots->direct && i < keys->n && i < end + block;
+         i++) {
+        uint64_t key = (uint64_t)wf_id_at(keys, i);
 
         __builtin_prefetch(&slots->directory[key]);
         if (slots->class_of != NULL) {
             __builtin_prefetch(&slots->class_of[key]);
         }
     }
-    if (i + WRITE_AHEAD < keys->n) {
-        ask_key(slots, (uint64_t)wf_id_at(keys, i + WRITE_AHEAD));
+    for (uint64_t i = at; i < end; i++) {
+        ask_key(slots, (uint64_t)wf_id_at(keys, i));
     }
 }
 
@@ -191,16 +206,18 @@ weft_status wf_slots_write_all(wf_slots *slots, wf_batch *batch,
                                wf_write *write)
 {
     const char *values = batch->values;
+    uint64_t block = block_keys(slots);
     uint64_t n = batch->keys.n;
+    uint64_t asked = n == 1;
     weft_status st = WEFT_OK;
 
-    for (uint64_t i = 1; i < n && i < WRITE_AHEAD; i++) {
-        ask_key(slots, (uint64_t)wf_id_at(&batch->keys, i));
-    }
     for (uint64_t i = 0; st == WEFT_OK && i < n; i++) {
         uint64_t key = (uint64_t)wf_id_at(&batch->keys, i);
 
-        ask_ahead(slots, &batch->keys, i);
+        if (i == asked) {
+            asked = wf_least(i + block, n);
+            ask_block(slots, &batch->keys, i, asked);
+        }
         st = write_one(slots, write, key, values);
         values += wf_class_of(slots, key)->length * write->element;
         if (!write->here) {

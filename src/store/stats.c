@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <string.h>
 
+#include "base/num.h"
 #include "store/hosts/hosts.h"
 
 static uint64_t read_count(const _Atomic uint64_t *counter)
@@ -11,12 +12,13 @@ static uint64_t read_count(const _Atomic uint64_t *counter)
 void weft_store_count(weft_store *store, weft_store_stats *out)
 {
     const wf_store_counts *c = &store->counts;
+    /* Before all of them: others count meanwhile. */
+    uint64_t away_pulls = read_count(&c->away_pulls);
+    uint64_t away_pushes = read_count(&c->away_pushes);
 
     *out = (weft_store_stats){
         .pulls = read_count(&c->pulls),
         .pushes = read_count(&c->pushes),
-        .local_pulls = read_count(&c->local_pulls),
-        .local_pushes = read_count(&c->local_pushes),
         .copy_pulls = read_count(&c->copy_pulls),
         .copy_pushes = read_count(&c->copy_pushes),
         .owned = store->options.keys,
@@ -30,6 +32,8 @@ void weft_store_count(weft_store *store, weft_store_stats *out)
         .refused = read_count(&c->happened[WF_REFUSED]),
         .rounds = read_count(&c->rounds),
         .staleness = (double)read_count(&c->stale_ns) * 1e-9};
+    out->local_pulls = out->pulls - wf_least(away_pulls, out->pulls);
+    out->local_pushes = out->pushes - wf_least(away_pushes, out->pushes);
     if (store->remote != NULL) {
         out->owned = atomic_load(&store->remote->book.head->owned);
         out->copies = atomic_load(&store->remote->book.head->copies);
@@ -62,8 +66,8 @@ void weft_store_reset_count(weft_store *store)
 
     atomic_store_explicit(&c->pulls, 0, memory_order_relaxed);
     atomic_store_explicit(&c->pushes, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->local_pulls, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->local_pushes, 0, memory_order_relaxed);
+    atomic_store_explicit(&c->away_pulls, 0, memory_order_relaxed);
+    atomic_store_explicit(&c->away_pushes, 0, memory_order_relaxed);
     atomic_store_explicit(&c->copy_pulls, 0, memory_order_relaxed);
     atomic_store_explicit(&c->copy_pushes, 0, memory_order_relaxed);
 }

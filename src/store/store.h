@@ -27,8 +27,8 @@
 typedef struct wf_store_counts {
     _Atomic uint64_t pulls;
     _Atomic uint64_t pushes;
-    _Atomic uint64_t local_pulls;
-    _Atomic uint64_t local_pushes;
+    _Atomic uint64_t away_pulls; /* of these, not local */
+    _Atomic uint64_t away_pushes;
     _Atomic uint64_t copy_pulls;
     _Atomic uint64_t copy_pushes;
     /* By the server of a host. */
@@ -134,6 +134,14 @@ void wf_store_stale(weft_store *store, uint64_t ns);
 static inline void wf_count(_Atomic uint64_t *counter, uint64_t by)
 {
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
+}
+
+/* For what is mostly none: an addition keeps a processor from reading ahead. */
+static inline void wf_count_some(_Atomic uint64_t *counter, uint64_t by)
+{
+    if (__builtin_expect(by != 0, 0)) {
+        wf_count(counter, by);
+    }
 }
 
 #endif

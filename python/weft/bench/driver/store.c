@@ -189,6 +189,27 @@ static bool pull(bench_store *b, const int64_t *keys, uint64_t n)
     return bench_done(weft_store_pull(b->worker, &pairs, NULL), "pull");
 }
 
+/* One key that nobody knows before the row of the last one is here: 0 is added
+ * to it, which is made from that row. */
+static bool await_one(bench_store *b, const int64_t *keys, call_fn *call)
+{
+    int64_t key = *keys + (b->values[0] > 1e30f);
+
+    return call(b, &key, 1);
+}
+
+static bool loop_awaited(bench_store *b, const int64_t *keys, uint64_t n)
+{
+    (void)n;
+    return await_one(b, keys, loop_gather);
+}
+
+static bool pull_awaited(bench_store *b, const int64_t *keys, uint64_t n)
+{
+    (void)n;
+    return await_one(b, keys, pull);
+}
+
 static bool push(bench_store *b, const int64_t *keys, uint64_t n)
 {
     weft_pairs pairs = bench_pairs(b, keys, n, b->values);
@@ -208,6 +229,8 @@ static call_fn *const calls[] = {
     [BENCH_LOOP_ADD] = loop_add,
     [BENCH_PUSH] = push,
     [BENCH_PULL_PUSH] = pull_push,
+    [BENCH_LOOP_AWAITED] = loop_awaited,
+    [BENCH_PULL_AWAITED] = pull_awaited,
 };
 
 /* --- checking ------------------------------------------------------------- */

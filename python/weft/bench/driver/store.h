@@ -32,7 +32,9 @@ enum {
     BENCH_PULL = 2,
     BENCH_LOOP_ADD = 3, /* add to each row of the flat array */
     BENCH_PUSH = 4,
-    BENCH_PULL_PUSH = 5
+    BENCH_PULL_PUSH = 5,
+    BENCH_LOOP_AWAITED = 6, /* one key, which depends on the last row */
+    BENCH_PULL_AWAITED = 7
 };
 
 /* --- of both files -------------------------------------------------------- */

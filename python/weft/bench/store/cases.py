@@ -38,6 +38,7 @@ class Operation:
     number: int | None = None
     push: bool = False
     python: bool = False
+    awaited: bool = False  # a key depends on the row of the one before
 
     def number_of(self, row: int, large: int) -> int:
         return large // row if self.number is None else self.number
@@ -50,6 +51,14 @@ LOCAL = {
     "pull": Operation(f"pull of {BATCH} keys", READERS, (*_ROWS, 2048), _ROWS),
     "push": Operation(f"push of {BATCH} keys", WRITERS, (*_ROWS, 2048), _ROWS, push=True),
     "pull-one": Operation("pull of 1 key", ("weft", "gather", "loop"), _ROWS, (64, 256), 1),
+    "pull-one-awaited": Operation(
+        "pull of 1 key, which the last row tells",
+        ("weft", "loop"),
+        _ROWS,
+        (64,),
+        1,
+        awaited=True,
+    ),
     "push-one": Operation("push of 1 key", ("weft", "loop"), _ROWS, (64, 256), 1, push=True),
     "pull-one-python": Operation(
         "pull of 1 key, from Python", ("weft", "torch"), _ROWS, (64, 256), 1, python=True

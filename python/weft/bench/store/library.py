@@ -11,6 +11,7 @@ BATCH_MAX = 10_000
 READS = {"loop": 0, "gather": 1, "weft": 2}
 WRITES = {"loop": 3, "weft": 4}
 PULL_PUSH = 5
+AWAITED = {"loop": 6, "weft": 7}
 
 
 class LibraryError(Exception):

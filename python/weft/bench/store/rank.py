@@ -21,7 +21,7 @@ import torch
 import weft
 
 from ..piped import serve
-from .library import READS, WRITES, Library
+from .library import AWAITED, READS, WRITES, Library
 
 # Random keys: at 64 B their rows are more than caches hold.
 _IDS = 1 << 20
@@ -72,11 +72,13 @@ class Rank:
         self.library.check(1000)
         return {}
 
-    def do_block(self, system: str, push: bool, keys: int, ms: float) -> dict:
+    def do_block(
+        self, system: str, push: bool, keys: int, ms: float, awaited: bool = False
+    ) -> dict:
         """The median time of a call, in us."""
         if system == "torch":
             return {"us": self._time_python(self._torch_call(push, keys), keys, ms)}
-        kind = (WRITES if push else READS)[system]
+        kind = (AWAITED if awaited else WRITES if push else READS)[system]
         return {"us": self.library.time(kind, keys, ms)}
 
     def _torch_call(self, push: bool, keys: int) -> Callable[[torch.Tensor], Any]:

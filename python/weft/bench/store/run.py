@@ -48,8 +48,8 @@ DRIVER = Driver(
     libweft=True,
 )
 # Of full runs and of quick ones: steps of a stream; keys, and seconds of doing nothing.
-STEPS = (60, 40)
-FOOTPRINT = ((1 << 22, 3.0), (1 << 21, 1.0))
+STEPS = (60, 20)
+FOOTPRINT = ((1 << 22, 3.0), (1 << 19, 0.7))
 BUSY = 1.0  # from this load on others are at work
 
 
@@ -149,8 +149,10 @@ class Runner:
 
     def _block(self, rank: Rank, op: str, row: int, system: str, turn: int) -> None:
         what = LOCAL[op]
-        do = "python_block" if what.python else "block"
-        found = rank.ask(do, system=system, push=what.push, keys=what.keys, ms=self._ms)
+        words = {"system": system, "push": what.push, "keys": what.keys, "ms": self._ms}
+        if what.awaited:
+            words["awaited"] = True
+        found = rank.ask("python_block" if what.python else "block", **words)
         self._add(Block(case_of(op, row), system, turn, "any", found["us"]))
 
 
