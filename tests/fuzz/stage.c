@@ -154,7 +154,14 @@ static void stage_forget(wf_port *port, uint64_t tag, uint64_t mask)
     (void)mask;
 }
 
+static bool stage_busy(const wf_port *port)
+{
+    (void)port;
+    return false;
+}
+
 const wf_transport stage_transport = {
+    .busy = stage_busy,
     .abi = WF_TRANSPORT_ABI,
     .name = "stage",
     .send = stage_send,
