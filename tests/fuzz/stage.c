@@ -140,6 +140,12 @@ static unsigned stage_progress(wf_port *port)
     return 0;
 }
 
+static bool stage_busy(const wf_port *port)
+{
+    (void)port;
+    return false;
+}
+
 static void stage_gone(wf_port *port, uint32_t rank)
 {
     (void)port;
@@ -170,6 +176,7 @@ const wf_transport stage_transport = {
     .forget = stage_forget,
     .am = stage_am,
     .progress = stage_progress,
+    .busy = stage_busy,
     .gone = stage_gone,
 };
 
