@@ -6,7 +6,7 @@
 
 #include "coll/coll.h"
 #include "region/layer.h"
-#include "store/letter.h"
+#include "store/parcel.h"
 
 static const wf_transport *const transports[] = {
     &wf_transport_self,

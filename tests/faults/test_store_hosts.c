@@ -33,7 +33,7 @@ enum {
 
 /* Set before the ranks are forked. */
 static struct {
-    const char *nodes; /* a letter for each rank */
+    const char *nodes; /* a parcel for each rank */
     unsigned victim;
     uint64_t seed;
     weft_techniques techniques;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of other hosts write letters to the server of a store, and its own
+/* Ranks of other hosts write parcels to the server of a store, and its own
  * workers send operations. Whatever is in them, only rows of this host are read
  * and written, every key that is here has a slot of its own, and nothing waits.
  *
- * The input is a byte of choices and then events: a piece of a letter with any
- * header, a letter with messages whose fields are likely ones, an intent, a
+ * The input is a byte of choices and then events: a piece of a parcel with any
+ * header, a parcel with messages whose fields are likely ones, an intent, a
  * key's part of a round. */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +34,7 @@ typedef struct rig {
     weft_store store;
     wf_store_hosts h;
     weft_worker worker;
-    void *letters;
+    void *parcels;
     /* An operation of this rank that is under way. */
     wf_op_place place;
     wf_remote op;
@@ -109,9 +109,9 @@ static void make_hosts(rig *r)
     must(wf_book_make(&h->book, alone(), KEYS) == WEFT_OK);
     must(wf_book_open(&h->book, alone()) == WEFT_OK);
     pthread_cond_init(&h->wake, NULL);
-    h->box = (wf_letterbox){
-        .store = STORE, .read = wf_letter_arrived, .owner = &r->store};
-    must(wf_letterbox_open(h->world, &h->box) == WEFT_OK);
+    h->box = (wf_parcel_box){
+        .store = STORE, .read = wf_parcel_arrived, .owner = &r->store};
+    must(wf_parcel_box_open(h->world, &h->box) == WEFT_OK);
 }
 
 static void settle_keys(rig *r)
@@ -158,9 +158,9 @@ static void rig_init(rig *r, uint8_t choices)
 
     memset(r, 0, sizeof(*r));
     stage_init(&r->s, STAGE_RANKS, 0, true, NULL);
-    r->letters = calloc(1, wf_store_layer.world_bytes);
-    must(r->letters != NULL);
-    r->s.world.layer[WF_LAYER_STORE] = r->letters;
+    r->parcels = calloc(1, wf_store_layer.world_bytes);
+    must(r->parcels != NULL);
+    r->s.world.layer[WF_LAYER_STORE] = r->parcels;
     r->s.world.server = (void *)&server;
     for (uint32_t i = 0; i < STAGE_RANKS; i++) {
         r->member[i] = i;
@@ -188,7 +188,7 @@ static void rig_fini(rig *r)
     wf_store_hosts *h = &r->h;
 
     wf_free(r->op.text);
-    wf_letterbox_close(h->world, &h->box);
+    wf_parcel_box_close(h->world, &h->box);
     wf_serve_fini(h);
     wf_intents_fini(h);
     wf_book_close(&h->book);
@@ -204,7 +204,7 @@ static void rig_fini(rig *r)
     free(h->view);
     pthread_cond_destroy(&h->wake);
     wf_slots_destroy(r->store.slots);
-    free(r->letters);
+    free(r->parcels);
     r->s.world.server = NULL;
     stage_fini(&r->s);
 }
@@ -217,16 +217,16 @@ static void any_piece(rig *r, script *in)
     uint32_t from = script_u8(in) % STAGE_RANKS;
     size_t n = script_u16(in) % 2000;
     unsigned char *payload = malloc(n > 0 ? n : 1);
-    wf_letter letter;
+    wf_parcel parcel;
 
     must(payload != NULL);
-    script_bytes(in, &letter, sizeof(letter));
-    letter.store = STORE;
-    letter.bytes = script_u8(in) & 1 ? n : letter.bytes % 5000;
-    letter.at = letter.bytes > 0 ? letter.at % letter.bytes : 0;
-    letter.kind %= 3;
+    script_bytes(in, &parcel, sizeof(parcel));
+    parcel.store = STORE;
+    parcel.bytes = script_u8(in) & 1 ? n : parcel.bytes % 5000;
+    parcel.at = parcel.bytes > 0 ? parcel.at % parcel.bytes : 0;
+    parcel.kind %= 3;
     script_bytes(in, payload, n);
-    wf_letter_on_piece(&r->s.world, from, &letter, sizeof(letter),
+    wf_parcel_on_piece(&r->s.world, from, &parcel, sizeof(parcel),
                        n > 0 ? payload : NULL, n);
     free(payload);
 }
@@ -286,21 +286,21 @@ static size_t likely_entry(rig *r, script *in, uint32_t from, wf_entry *e)
     return wf_entry_bytes(e->bytes);
 }
 
-static void likely_letter(rig *r, script *in)
+static void likely_parcel(rig *r, script *in)
 {
     uint32_t from = script_u8(in) % STAGE_RANKS;
     uint32_t count = 1 + script_u8(in) % 3;
     unsigned char *body = calloc(count, ENTRY_ROOM);
-    wf_letter letter = {
-        .store = STORE, .kind = WF_LETTER_ENTRIES, .count = count};
+    wf_parcel parcel = {
+        .store = STORE, .kind = WF_PARCEL_ENTRIES, .count = count};
 
     must(body != NULL);
     for (uint32_t i = 0; i < count; i++) {
-        wf_entry *e = (wf_entry *)(void *)(body + letter.bytes);
+        wf_entry *e = (wf_entry *)(void *)(body + parcel.bytes);
 
-        letter.bytes += likely_entry(r, in, from, e);
+        parcel.bytes += likely_entry(r, in, from, e);
     }
-    wf_letter_arrived(&r->store, from, &letter, body);
+    wf_parcel_arrived(&r->store, from, &parcel, body);
     free(body);
 }
 
@@ -323,7 +323,7 @@ static void event(rig *r, script *in)
         atomic_fetch_add(&r->h.book.clock[WORKER], 1);
         break;
     default:
-        likely_letter(r, in);
+        likely_parcel(r, in);
         break;
     }
     wf_out_flush(&r->h);

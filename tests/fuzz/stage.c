@@ -160,12 +160,6 @@ static void stage_forget(wf_port *port, uint64_t tag, uint64_t mask)
     (void)mask;
 }
 
-static bool stage_busy(const wf_port *port)
-{
-    (void)port;
-    return false;
-}
-
 const wf_transport stage_transport = {
     .busy = stage_busy,
     .abi = WF_TRANSPORT_ABI,
@@ -176,7 +170,6 @@ const wf_transport stage_transport = {
     .forget = stage_forget,
     .am = stage_am,
     .progress = stage_progress,
-    .busy = stage_busy,
     .gone = stage_gone,
 };
 

@@ -313,7 +313,7 @@ static void a_set_of_a_copied_key_is_a_set(void **state)
 
 /* --- whole rows ----------------------------------------------------------- */
 
-#define LONG 3001u /* 24 kB: letters of several pieces */
+#define LONG 3001u /* 24 kB: parcels of several pieces */
 
 static void torn_body(weft_world *world)
 {

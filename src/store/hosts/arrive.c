@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Letters that come in. What is in them is checked before it is used: keys,
+/* Parcels that come in. What is in them is checked before it is used: keys,
  * hosts and lengths. */
 #include <string.h>
 
@@ -82,9 +82,9 @@ void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e)
 }
 
 static void read_entries(wf_store_hosts *h, uint32_t from,
-                         const wf_letter *letter, const unsigned char *at)
+                         const wf_parcel *parcel, const unsigned char *at)
 {
-    size_t left = letter->bytes;
+    size_t left = parcel->bytes;
     const wf_entry *e;
 
     while ((e = wf_entry_next(&at, &left)) != NULL) {
@@ -93,12 +93,12 @@ static void read_entries(wf_store_hosts *h, uint32_t from,
 }
 
 static void read_intent(wf_store_hosts *h, uint32_t from,
-                        const wf_letter *letter, const uint64_t *body)
+                        const wf_parcel *parcel, const uint64_t *body)
 {
     uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
-    uint64_t n = letter->bytes / sizeof(*body);
+    uint64_t n = parcel->bytes / sizeof(*body);
 
-    if (letter->token >= workers || n == 0 || letter->count != n - 1) {
+    if (parcel->token >= workers || n == 0 || parcel->count != n - 1) {
         wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed intent; dropped",
                from);
         return;
@@ -108,12 +108,12 @@ static void read_intent(wf_store_hosts *h, uint32_t from,
             return;
         }
     }
-    wf_intent_add(h, (uint32_t)letter->token, (int64_t)letter->extra,
+    wf_intent_add(h, (uint32_t)parcel->token, (int64_t)parcel->extra,
                   (int64_t)body[0], body + 1, n - 1);
 }
 
-void wf_letter_arrived(weft_store *store, uint32_t from,
-                       const wf_letter *letter, const void *body)
+void wf_parcel_arrived(weft_store *store, uint32_t from,
+                       const wf_parcel *parcel, const void *body)
 {
     wf_store_hosts *h = store->remote;
 
@@ -121,10 +121,10 @@ void wf_letter_arrived(weft_store *store, uint32_t from,
         return; /* not a rank of this store */
     }
     wf_hosts_look(h);
-    if (letter->kind == WF_LETTER_ENTRIES) {
-        read_entries(h, from, letter, body);
-    } else if (letter->kind == WF_LETTER_INTENT) {
-        read_intent(h, from, letter, body);
+    if (parcel->kind == WF_PARCEL_ENTRIES) {
+        read_entries(h, from, parcel, body);
+    } else if (parcel->kind == WF_PARCEL_INTENT) {
+        read_intent(h, from, parcel, body);
     }
     wf_out_flush(h);
 }

@@ -3,10 +3,10 @@
  *
  *   book.[ch]    what the ranks of a host share
  *   active.[ch]  keys that something is going on with
- *   wire.c       messages in letters, one after the other
+ *   wire.c       messages in parcels, one after the other
  *   serve.c      the server: the protocol's functions done with real messages
  *   rows.c       and with real rows
- *   arrive.c     letters that come in
+ *   arrive.c     parcels that come in
  *   intent.c     what workers will use
  *   round.c      rounds
  *   death.c      servers that die, and taking over
@@ -20,19 +20,19 @@
 #include "comm/request.h"
 #include "store/hosts/active.h"
 #include "store/hosts/book.h"
-#include "store/letter.h"
+#include "store/parcel.h"
 #include "store/protocol.h"
 #include "store/store.h"
 #include "store/window.h"
 
 /* --- messages on the wire ------------------------------------------------- */
 
-/* Kinds of letters. */
+/* Kinds of parcels. */
 enum {
-    WF_LETTER_ENTRIES = 1, /* `count` entries, each with its data */
+    WF_PARCEL_ENTRIES = 1, /* `count` entries, each with its data */
     /* From a worker to its server: `count` keys of an intent of worker `token`
      * from `extra` on; the first number of the body is its end. */
-    WF_LETTER_INTENT = 2
+    WF_PARCEL_INTENT = 2
 };
 
 /* Beside the kinds of the protocol: a worker's operation is done; the sender
@@ -164,7 +164,7 @@ typedef struct wf_scratch {
 struct wf_store_hosts {
     weft_store *store;
     weft_world *world;
-    wf_letterbox box;
+    wf_parcel_box box;
     wf_book book;
     uint32_t writer;    /* the server's own */
     uint32_t *server;   /* host -> rank in the job that serves it */
@@ -232,12 +232,12 @@ static inline uint32_t wf_home_of(const weft_store *store, uint64_t key)
 void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
                   const void *data, uint64_t bytes);
 void wf_out_flush(wf_store_hosts *h);
-/* The next entry of a letter's body; NULL if what follows is none. */
+/* The next entry of a parcel's body; NULL if what follows is none. */
 const wf_entry *wf_entry_next(const unsigned char **at, size_t *left);
 bool wf_scratch_add(wf_scratch *s, const void *data, size_t n);
 
-/* arrive.c: a letter, or one message of it, that came from a rank of the job */
-wf_letter_fn wf_letter_arrived;
+/* arrive.c: a parcel, or one message of it, that came from a rank of the job */
+wf_parcel_fn wf_parcel_arrived;
 void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e);
 
 /* serve.c */

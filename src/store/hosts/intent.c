@@ -121,8 +121,8 @@ static weft_status intent_send(wf_store_hosts *h, uint32_t worker,
                                const wf_intent *intent)
 {
     uint64_t *body = wf_alloc((intent->n + 1) * sizeof(*body));
-    wf_letter letter = {.store = h->box.store,
-                        .kind = WF_LETTER_INTENT,
+    wf_parcel parcel = {.store = h->box.store,
+                        .kind = WF_PARCEL_INTENT,
                         .bytes = (intent->n + 1) * sizeof(*body),
                         .count = (uint32_t)intent->n,
                         .token = worker,
@@ -135,7 +135,7 @@ static weft_status intent_send(wf_store_hosts *h, uint32_t worker,
     }
     body[0] = (uint64_t)intent->end;
     memcpy(body + 1, intent->key, intent->n * sizeof(*body));
-    st = wf_letter_send(h->world, h->server[h->store->number], &letter, body);
+    st = wf_parcel_send(h->world, h->server[h->store->number], &parcel, body);
     wf_free(body);
     return st;
 }

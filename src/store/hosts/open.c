@@ -179,10 +179,10 @@ weft_status wf_hosts_open(weft_store *store)
         return st;
     }
     h->box =
-        (wf_letterbox){.store = id, .read = wf_letter_arrived, .owner = store};
+        (wf_parcel_box){.store = id, .read = wf_parcel_arrived, .owner = store};
     st = settle_keys(store);
     if (st == WEFT_OK) {
-        st = wf_letterbox_open(h->world, &h->box);
+        st = wf_parcel_box_open(h->world, &h->box);
     }
     if (st == WEFT_OK) {
         st = wf_rounds_start(h);
@@ -203,7 +203,7 @@ void wf_hosts_close(weft_store *store)
         h->has_thread = false; /* it is the parent's */
     }
     wf_rounds_stop(h);
-    wf_letterbox_close(h->world, &h->box);
+    wf_parcel_box_close(h->world, &h->box);
     hosts_free(h);
     store->remote = NULL;
 }

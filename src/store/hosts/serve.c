@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The server of a host: what the protocol asks for (wf_protocol_env), done with
- * the rows, the directory and the book of the host, and with letters.
+ * the rows, the directory and the book of the host, and with parcels.
  *
  * rows.c has the functions that touch rows. */
 #include <string.h>

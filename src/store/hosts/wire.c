@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages in letters: what goes to one rank is collected and sent as one
- * letter when an event is over, or when there is much of it. */
+/* Messages in parcels: what goes to one rank is collected and sent as one
+ * parcel when an event is over, or when there is much of it. */
 #include <string.h>
 
 #include "base/log.h"
 #include "store/hosts/hosts.h"
 #include "store/patient.h"
 
-#define LETTER_BYTES (64u << 10)
+#define PARCEL_BYTES (64u << 10)
 
 bool wf_scratch_add(wf_scratch *s, const void *data, size_t n)
 {
@@ -29,13 +29,13 @@ bool wf_scratch_add(wf_scratch *s, const void *data, size_t n)
 }
 
 static weft_status send_patiently(wf_store_hosts *h, uint32_t rank,
-                                  const wf_letter *letter, const void *body)
+                                  const wf_parcel *parcel, const void *body)
 {
-    weft_status st = wf_letter_send(h->world, rank, letter, body);
+    weft_status st = wf_parcel_send(h->world, rank, parcel, body);
     unsigned tries = 0;
 
     while (st == WEFT_ERR_NOMEM && wf_patient_again(&tries)) {
-        st = wf_letter_send(h->world, rank, letter, body);
+        st = wf_parcel_send(h->world, rank, parcel, body);
     }
     return st;
 }
@@ -43,13 +43,13 @@ static weft_status send_patiently(wf_store_hosts *h, uint32_t rank,
 static void flush_one(wf_store_hosts *h, uint32_t rank)
 {
     wf_outbox *out = &h->out[rank];
-    wf_letter letter = {.store = h->box.store,
-                        .kind = WF_LETTER_ENTRIES,
+    wf_parcel parcel = {.store = h->box.store,
+                        .kind = WF_PARCEL_ENTRIES,
                         .bytes = out->bytes,
                         .count = out->count};
 
     if (out->count > 0 &&
-        send_patiently(h, rank, &letter, out->at) != WEFT_OK) {
+        send_patiently(h, rank, &parcel, out->at) != WEFT_OK) {
         /* Its death is noticed by death.c. */
         wf_log(WEFT_LOG_DEBUG, "%u messages to rank %u were not sent: %s",
                out->count, rank, weft_error_detail());
@@ -114,7 +114,7 @@ void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
         out->listed = true;
         h->unsent[h->unsents++] = rank;
     }
-    if (out->bytes >= LETTER_BYTES) {
+    if (out->bytes >= PARCEL_BYTES) {
         flush_one(h, rank);
     }
 }

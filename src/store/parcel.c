@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "store/letter.h"
+#include "store/parcel.h"
 
 #include <string.h>
 
@@ -12,28 +12,28 @@
 
 enum { AM_PIECE = WF_LAYER_MESSAGE(WF_LAYER_STORE, 0) };
 
-/* A letter of which not all pieces have come. */
+/* A parcel of which not all pieces have come. */
 typedef struct partial {
-    wf_letter letter;
+    wf_parcel parcel;
     unsigned char *body; /* NULL: none is begun */
     uint64_t got;
     uint64_t room; /* of the body: what has come, and as much again */
 } partial;
 
 /* What the store keeps with a world. Under world->drive. */
-typedef struct letter_world {
-    wf_letterbox *boxes;
-    partial *partial; /* by rank in the job, once a letter has two pieces */
-} letter_world;
+typedef struct parcel_world {
+    wf_parcel_box *boxes;
+    partial *partial; /* by rank in the job, once a parcel has two pieces */
+} parcel_world;
 
-static letter_world *world_of(const weft_world *world)
+static parcel_world *world_of(const weft_world *world)
 {
     return world->layer[WF_LAYER_STORE];
 }
 
 /* --- sending -------------------------------------------------------------- */
 
-static weft_status send_pieces(weft_world *world, uint32_t to, wf_letter piece,
+static weft_status send_pieces(weft_world *world, uint32_t to, wf_parcel piece,
                                const void *body)
 {
     const wf_route *r = wf_world_route(world, to);
@@ -53,14 +53,14 @@ static weft_status send_pieces(weft_world *world, uint32_t to, wf_letter piece,
     return st;
 }
 
-/* Letters are sent by threads that do not wait for them to leave, and the
- * server's may sleep until a letter comes. If the receiver has no room,
+/* Parcels are sent by threads that do not wait for them to leave, and the
+ * server's may sleep until a parcel comes. If the receiver has no room,
  * somebody must listen for it to make some. */
-weft_status wf_letter_send(weft_world *world, uint32_t to,
-                           const wf_letter *letter, const void *body)
+weft_status wf_parcel_send(weft_world *world, uint32_t to,
+                           const wf_parcel *parcel, const void *body)
 {
     wf_board_rank *own = wf_host_own(world->host);
-    weft_status st = send_pieces(world, to, *letter, body);
+    weft_status st = send_pieces(world, to, *parcel, body);
 
     if (wf_ports_busy(world) && wf_board_listens(own)) {
         wf_board_wake_listener(own);
@@ -70,12 +70,12 @@ weft_status wf_letter_send(weft_world *world, uint32_t to,
 
 /* --- reading -------------------------------------------------------------- */
 
-static void deliver(weft_world *world, uint32_t from, const wf_letter *letter,
+static void deliver(weft_world *world, uint32_t from, const wf_parcel *parcel,
                     const void *body)
 {
-    const wf_letterbox *box = world_of(world)->boxes;
+    const wf_parcel_box *box = world_of(world)->boxes;
 
-    while (box != NULL && box->store != letter->store) {
+    while (box != NULL && box->store != parcel->store) {
         box = box->next;
     }
     if (box == NULL) {
@@ -83,12 +83,12 @@ static void deliver(weft_world *world, uint32_t from, const wf_letter *letter,
                "rank %u wrote to a store that is closed here; dropped", from);
         return;
     }
-    box->read(box->owner, from, letter, body);
+    box->read(box->owner, from, parcel, body);
 }
 
 static partial *partial_of(weft_world *world, uint32_t from)
 {
-    letter_world *own = world_of(world);
+    parcel_world *own = world_of(world);
 
     if (own->partial == NULL) {
         own->partial = wf_patient_realloc(NULL, world->host->ranks *
@@ -104,7 +104,7 @@ static partial *partial_of(weft_world *world, uint32_t from)
  * much has come. */
 static bool partial_room(partial *p, uint64_t n)
 {
-    uint64_t room = wf_least(p->letter.bytes, 2 * (p->got + n));
+    uint64_t room = wf_least(p->parcel.bytes, 2 * (p->got + n));
     unsigned char *more;
 
     if (p->got + n <= p->room) {
@@ -125,7 +125,7 @@ static void partial_drop(partial *p)
 }
 
 /* One of several pieces. */
-static void gather(weft_world *world, uint32_t from, const wf_letter *piece,
+static void gather(weft_world *world, uint32_t from, const wf_parcel *piece,
                    const void *payload, size_t n)
 {
     partial *p = partial_of(world, from);
@@ -136,45 +136,45 @@ static void gather(weft_world *world, uint32_t from, const wf_letter *piece,
     }
     if (piece->at == 0) {
         partial_drop(p);
-        p->letter = *piece;
+        p->parcel = *piece;
     }
-    if (piece->at != p->got || piece->bytes != p->letter.bytes) {
+    if (piece->at != p->got || piece->bytes != p->parcel.bytes) {
         return; /* its beginning was dropped */
     }
     if (!partial_room(p, n)) {
         wf_log(WEFT_LOG_ERROR,
-               "no memory for a letter of %llu bytes from rank %u; dropped",
+               "no memory for a parcel of %llu bytes from rank %u; dropped",
                (unsigned long long)piece->bytes, from);
         partial_drop(p);
         return;
     }
     memcpy(p->body + p->got, payload, n);
     p->got += n;
-    if (p->got == p->letter.bytes) {
+    if (p->got == p->parcel.bytes) {
         whole = *p;
         *p = (partial){.body = NULL};
-        deliver(world, from, &whole.letter, whole.body);
+        deliver(world, from, &whole.parcel, whole.body);
         wf_free(whole.body);
     }
 }
 
-void wf_letter_on_piece(void *ctx, uint32_t from, const void *header,
+void wf_parcel_on_piece(void *ctx, uint32_t from, const void *header,
                         size_t header_bytes, const void *payload,
                         size_t payload_bytes)
 {
     weft_world *world = ctx;
-    wf_letter piece;
+    wf_parcel piece;
 
     if (header_bytes != sizeof(piece)) {
-        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed letter; dropped",
+        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed parcel; dropped",
                from);
         return;
     }
     memcpy(&piece, header, sizeof(piece));
-    if (piece.bytes > WF_LETTER_MAX || piece.at > piece.bytes ||
+    if (piece.bytes > WF_PARCEL_MAX || piece.at > piece.bytes ||
         payload_bytes > piece.bytes - piece.at ||
         (payload_bytes == 0 && piece.bytes > 0)) {
-        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed letter; dropped",
+        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed parcel; dropped",
                from);
         return;
     }
@@ -185,11 +185,11 @@ void wf_letter_on_piece(void *ctx, uint32_t from, const void *header,
     }
 }
 
-/* --- letterboxes ---------------------------------------------------------- */
+/* --- boxes ---------------------------------------------------------- */
 
-weft_status wf_letterbox_open(weft_world *world, wf_letterbox *box)
+weft_status wf_parcel_box_open(weft_world *world, wf_parcel_box *box)
 {
-    letter_world *own = world_of(world);
+    parcel_world *own = world_of(world);
     weft_status st;
 
     pthread_mutex_lock(&world->drive);
@@ -204,7 +204,7 @@ weft_status wf_letterbox_open(weft_world *world, wf_letterbox *box)
 
 static void drop_partials(weft_world *world)
 {
-    letter_world *own = world_of(world);
+    parcel_world *own = world_of(world);
 
     for (uint32_t r = 0; own->partial != NULL && r < world->host->ranks; r++) {
         wf_free(own->partial[r].body);
@@ -213,9 +213,9 @@ static void drop_partials(weft_world *world)
     own->partial = NULL;
 }
 
-void wf_letterbox_close(weft_world *world, wf_letterbox *box)
+void wf_parcel_box_close(weft_world *world, wf_parcel_box *box)
 {
-    wf_letterbox **at;
+    wf_parcel_box **at;
 
     pthread_mutex_lock(&world->drive);
     at = &world_of(world)->boxes;
@@ -232,5 +232,5 @@ void wf_letterbox_close(weft_world *world, wf_letterbox *box)
 }
 
 const wf_layer wf_store_layer = {.name = "store",
-                                 .world_bytes = sizeof(letter_world),
-                                 .handler = {wf_letter_on_piece}};
+                                 .world_bytes = sizeof(parcel_world),
+                                 .handler = {wf_parcel_on_piece}};
