@@ -137,7 +137,7 @@ def test_without_torch_weft_is_missing_and_the_run_has_failed(monkeypatch, tmp_p
 @pytest.mark.skipif(not TORCH, reason="needs torch")
 def test_a_tiny_run_of_rows_of_a_host(monkeypatch):
     monkeypatch.setattr(store, "LARGE", 1 << 20)
-    monkeypatch.setattr(store, "QUICK_SECONDS", float("inf"))
+    monkeypatch.setattr(store, "QUICK_LOCAL_SECONDS", float("inf"))
     options = Options(quick=True, ops=("pull", "push", "pull-one-python"), sizes=(64, 100),
                       rounds=3, block_ms=1)  # fmt: skip
     outcome = store.measure(options)
@@ -156,6 +156,7 @@ def test_a_tiny_run_of_rows_of_a_host(monkeypatch):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 2 cores")
 def test_a_tiny_run_of_two_ranks_and_of_two_hosts(monkeypatch):
     monkeypatch.setattr(pair, "AHEAD", 2)
+    monkeypatch.setattr(store, "QUICK_SECONDS", float("inf"))
     monkeypatch.setattr(store, "STEPS", (3, 3))
     monkeypatch.setattr(store, "FOOTPRINT", ((4096, 0.01), (4096, 0.01)))
     few = {op: replace(what, keys=min(what.keys, 20)) for op, what in cases.BETWEEN.items()}

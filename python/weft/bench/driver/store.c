@@ -50,6 +50,17 @@ static bool make_flat(bench_store *b)
     return true;
 }
 
+/* Numbers from 1 to 2, none like its neighbours. */
+static void make_numbers(float *at, uint64_t n, uint64_t seed)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint32_t bits = (uint32_t)(i + seed) * 2654435769u;
+
+        bits = (bits >> 9) | 0x3f800000u;
+        memcpy(&at[i], &bits, sizeof(bits));
+    }
+}
+
 bool bench_make(bench_store *b, uint64_t keys, uint64_t length, uint64_t cache,
                 bool flat)
 {
@@ -62,6 +73,9 @@ bool bench_make(bench_store *b, uint64_t keys, uint64_t length, uint64_t cache,
     b->keys = keys;
     b->length = length;
     b->values = aligned_alloc(4096, BENCH_BATCH * length * sizeof(float));
+    if (b->values != NULL) {
+        make_numbers(b->values, BENCH_BATCH * length, 1);
+    }
     return b->values != NULL && (!flat || make_flat(b)) &&
            bench_done(weft_store_create(weft_world_comm(b->world), &options,
                                         &b->store),
@@ -107,17 +121,6 @@ weft_pairs bench_pairs(const bench_store *b, const int64_t *keys, uint64_t n,
     return (weft_pairs){{keys, WEFT_I64, n, WEFT_HOST}, values, n * b->length};
 }
 
-/* Numbers from 1 to 2, none like its neighbours. */
-static void make_numbers(float *at, uint64_t n, uint64_t seed)
-{
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t bits = (uint32_t)(i + seed) * 2654435769u;
-
-        bits = (bits >> 9) | 0x3f800000u;
-        memcpy(&at[i], &bits, sizeof(bits));
-    }
-}
-
 bool bench_fill(bench_store *b, uint64_t first, uint64_t end, uint64_t seed)
 {
     int64_t keys[FILLED_AT_ONCE];
@@ -135,7 +138,6 @@ bool bench_fill(bench_store *b, uint64_t first, uint64_t end, uint64_t seed)
             return false;
         }
     }
-    make_numbers(b->values, BENCH_BATCH * b->length, seed);
     return true;
 }
 

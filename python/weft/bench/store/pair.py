@@ -146,7 +146,7 @@ def footprint(path: str, number: int, row: int, seconds: float) -> Footprint:
 
         def make(keys: int, cache: int) -> float:
             both.all("make", number=keys, row=row, cache=cache)
-            both.all("begin", keep=few // 2)
+            both.all("begin", keep=few // 8)
             return taken()
 
         # What does not depend on the number of keys is in the small store, too.
@@ -154,8 +154,8 @@ def footprint(path: str, number: int, row: int, seconds: float) -> Footprint:
         slot = (more - small) / (2 * 2 * few)
         entry = ((made - small) / (number - 64) - slot) / 2
         resting = idle()
-        both.one("move", keys=few // 2)
-        moved = (taken() - made) / (few // 2)
+        both.one("move", keys=few // 8)
+        moved = (taken() - made) / (few // 8)
         before, copies = taken(), _copies(both, few // 4)
         copied = (taken() - before) / copies
         beside = slot - row
