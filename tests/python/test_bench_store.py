@@ -113,6 +113,12 @@ def test_memory_and_idling_have_limits(change, case):
         assert row["case"] == case
 
 
+def test_memory_that_was_not_measured_is_not_judged():
+    row = marks.footprint_row(None)
+    assert (row["met"], row["ratio"]) == (None, None)
+    assert row["reason"] == "not measured: memory"
+
+
 def test_figures_show_times_of_a_key_and_what_adapm_took():
     blocks = blocks_of(cases.case_of("pull-million", 64), weft=20, gather=10, loop=40)
     blocks += blocks_of(cases.case_of("intent-1000", 512), weft=900)

@@ -115,26 +115,28 @@ def mark_rows(blocks: list[Block], missing: Mapping[str, str]) -> list[dict]:
     return rows
 
 
-def footprint_row(found: Footprint) -> dict:
-    """P6c: the worst of what a key takes and of what an idle host does."""
-    limits = (
-        ("bytes beside a present key's row", max(found.home, found.moved), 16.0),
-        ("bytes of an absent key", found.absent, 4.0),
-        ("share of a core, idle", found.idle, 0.01),
-        ("share of a core, idle with copies", found.idle_with_copies, 0.01),
-    )
+def footprint_row(found: Footprint | None) -> dict:
+    """P6c: the worst of what a key takes and of what an idle host does; None: not measured."""
+    limits = [("bytes beside a present key's row", 0.0, 16.0)]
+    if found is not None:
+        limits = [
+            ("bytes beside a present key's row", max(found.home, found.moved), 16.0),
+            ("bytes of an absent key", found.absent, 4.0),
+            ("share of a core, idle", found.idle, 0.01),
+            ("share of a core, idle with copies", found.idle_with_copies, 0.01),
+        ]
     what, value, goal = max(limits, key=lambda limit: limit[1] / limit[2])
     return {
         "mark": "P6c",
-        "ratio": value,
+        "ratio": None if found is None else value,
         "goal": goal,
         "direction": "<=",
-        "met": value <= goal,
+        "met": None if found is None else value <= goal,
         "placement": "any",
         "case": what,
         "ranks": 2,
         "against": "nothing",
-        "reason": "",
+        "reason": "not measured: memory" if found is None else "",
     }
 
 
