@@ -68,7 +68,8 @@ typedef struct weft_store_options {
      * when it is first named. */
     int32_t hashed;
     /** Rows that a host has room for beside those that begin there, for keys
-     * that move or are copied to it. 0: as many again; of one host: none. */
+     * that move or are copied to it: a copy takes two, and so does a key that
+     * is on its way. 0: as many again; of one host: none. */
     uint64_t cache;
     uint64_t max_keys; /* what resize may reach; less than keys: keys */
     /** Rounds in a second; 0: 1000. Negative: as many as can be. */
@@ -91,8 +92,8 @@ WEFT_API weft_status weft_store_create(weft_comm *comm,
                                        weft_store **out);
 
 /**
- * Leave the store. Not collective, but for keys that other hosts hold nothing
- * is lost only if all ranks came through a weft_store_barrier before. Workers
+ * Leave the store. On one host it is not collective; with several it waits for
+ * all ranks that are alive, which may still need rows of this host. Workers
  * that still exist can only be destroyed. Takes NULL.
  */
 WEFT_API void weft_store_destroy(weft_store *store);
@@ -168,10 +169,10 @@ WEFT_API weft_status weft_store_set(weft_worker *worker,
 WEFT_API weft_status weft_store_pull_local(weft_worker *worker,
                                            const weft_pairs *pairs, int *local);
 
-/** Bring the keys to this host now, by moving or copying them, and keep them
- * until the worker ends or localizes... see weft_store_intent: it is an intent
- * from now on without an end, and the request is over when all of them are
- * here. WEFT_ERR_NOMEM if there is no room for them (options.cache). */
+/** Bring the keys to this host now, by moving or copying them: an intent that
+ * is due at once and lasts as long as the worker. The request is over when all
+ * of them are here. WEFT_ERR_NOMEM if there is no room for them
+ * (options.cache). */
 WEFT_API weft_status weft_store_localize(weft_worker *worker,
                                          const weft_ids *keys,
                                          weft_request **request);
