@@ -31,6 +31,8 @@ void weft_store_count(weft_store *store, weft_store_stats *out)
         .forwarded = read_count(&c->happened[WF_FORWARDED]),
         .refused = read_count(&c->happened[WF_REFUSED]),
         .rounds = read_count(&c->rounds),
+        .messages = read_count(&c->messages),
+        .bytes = read_count(&c->bytes),
         .staleness = (double)read_count(&c->stale_ns) * 1e-9};
     out->local_pulls = out->pulls - wf_least(away_pulls, out->pulls);
     out->local_pushes = out->pushes - wf_least(away_pushes, out->pushes);
@@ -62,12 +64,10 @@ void wf_store_stale(weft_store *store, uint64_t ns)
 
 void weft_store_reset_count(weft_store *store)
 {
-    wf_store_counts *c = &store->counts;
+    /* All of them are counters. */
+    _Atomic uint64_t *c = (_Atomic uint64_t *)(void *)&store->counts;
 
-    atomic_store_explicit(&c->pulls, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->pushes, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->away_pulls, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->away_pushes, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->copy_pulls, 0, memory_order_relaxed);
-    atomic_store_explicit(&c->copy_pushes, 0, memory_order_relaxed);
+    for (size_t i = 0; i < sizeof(store->counts) / sizeof(*c); i++) {
+        atomic_store_explicit(&c[i], 0, memory_order_relaxed);
+    }
 }

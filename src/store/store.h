@@ -31,6 +31,8 @@ typedef struct wf_store_counts {
     _Atomic uint64_t away_pushes;
     _Atomic uint64_t copy_pulls;
     _Atomic uint64_t copy_pushes;
+    _Atomic uint64_t messages; /* to other hosts */
+    _Atomic uint64_t bytes;
     /* By the server of a host. */
     _Atomic uint64_t happened[8]; /* by wf_happened */
     _Atomic uint64_t rounds;

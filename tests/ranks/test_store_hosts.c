@@ -70,6 +70,24 @@ static void settle(weft_store *store, weft_worker *worker)
 /* --- plain operations ------------------------------------------------------
  */
 
+/* Of a rank that has pushed to and pulled all keys. */
+static void check_counts(weft_store *store)
+{
+    weft_store_info info;
+    weft_store_stats s;
+
+    weft_store_describe(store, &info);
+    weft_store_count(store, &s);
+    WT_CHECK(s.pulls >= KEYS && s.pushes >= KEYS);
+    WT_CHECK((s.messages > 0) == (info.hosts > 1));
+    WT_CHECK(s.bytes >= s.messages);
+    WT_CHECK((s.local_pulls < s.pulls) == (info.hosts > 1));
+    WT_OK(weft_store_barrier(store));
+    weft_store_reset_count(store);
+    weft_store_count(store, &s);
+    WT_CHECK(s.pulls == 0 && s.pushes == 0);
+}
+
 static void all_keys_body(weft_world *world)
 {
     weft_store *store = make(world, (weft_store_options){.type = WEFT_I64});
@@ -104,6 +122,7 @@ static void all_keys_body(weft_world *world)
             WT_CHECK(values[0] == 7);
         }
     }
+    check_counts(store);
     WT_OK(weft_store_barrier(store));
     weft_worker_destroy(worker);
     weft_store_destroy(store);

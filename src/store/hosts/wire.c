@@ -48,6 +48,10 @@ static void flush_one(wf_store_hosts *h, uint32_t rank)
                         .bytes = out->bytes,
                         .count = out->count};
 
+    if (out->count > 0 && h->host_of[rank] != h->store->number) {
+        wf_count(&h->store->counts.messages, out->count);
+        wf_count(&h->store->counts.bytes, out->bytes);
+    }
     if (out->count > 0 &&
         send_patiently(h, rank, &parcel, out->at) != WEFT_OK) {
         /* Its death is noticed by death.c. */
