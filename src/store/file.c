@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Saving, loading and resizing: all ranks together.
+/* Saving and loading, all ranks together.
  *
  * A saved store is a file of a region (weft/file.h). Its rows are those of the
  * keys, in their order, each with the optimizer's state behind its elements and
@@ -261,21 +261,15 @@ static weft_status move_all(mover *m, uint64_t rows, bool load)
 
 /* --- all ranks together --------------------------------------------------- */
 
-static weft_status agree(weft_store *store, weft_status own)
-{
-    return wf_region_verdict(NULL, store->comm, own,
-                             wf_now_ns() + store->comm->timeout_ns);
-}
-
 /* Everything that was pushed is with the owners, and all copies have it. */
 static weft_status settle(weft_store *store)
 {
     weft_worker *worker = NULL;
     weft_status st = weft_worker_create(store, &worker);
 
-    st = agree(store, st);
+    st = wf_store_agree(store, st);
     for (int i = 0; i < 2 && st == WEFT_OK; i++) {
-        st = agree(store, weft_store_wait_sync(worker));
+        st = wf_store_agree(store, weft_store_wait_sync(worker));
     }
     weft_worker_destroy(worker);
     return st;
@@ -299,9 +293,9 @@ static weft_status mover_init(mover *m, weft_store *store, uint64_t pitch,
                  .skip = store->hash != NULL ? sizeof(int64_t) : 0,
                  .rows = wf_alloc(BATCH * pitch),
                  .ids = wf_alloc(BATCH * sizeof(*m->ids))};
-    st = agree(store, m->rows == NULL || m->ids == NULL
-                          ? wf_fail_nomem("rows of a store")
-                          : WEFT_OK);
+    st = wf_store_agree(store, m->rows == NULL || m->ids == NULL
+                                   ? wf_fail_nomem("rows of a store")
+                                   : WEFT_OK);
     return st == WEFT_OK ? weft_region_create(store->comm, 2, shape, WEFT_U8,
                                               NULL, &m->region)
                          : st;
@@ -337,7 +331,7 @@ weft_status weft_store_save(weft_store *store, const char *path)
     if (store == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "store is NULL");
     }
-    st = agree(store, check_path(store, path));
+    st = wf_store_agree(store, check_path(store, path));
     if (st == WEFT_OK) {
         st = settle(store);
     }
@@ -350,7 +344,7 @@ weft_status weft_store_save(weft_store *store, const char *path)
         if (st == WEFT_OK && store->comm->rank == 0) {
             st = write_head(&m, &head);
         }
-        st = agree(store, st);
+        st = wf_store_agree(store, st);
     }
     if (st == WEFT_OK) {
         st = weft_region_save(m.region, store->comm, path, NULL);
@@ -374,7 +368,7 @@ static weft_status read_shape(weft_store *store, const char *path,
             st = wf_fail(WEFT_ERR_INVALID, "%s is not a saved store", path);
         }
     }
-    st = agree(store, st);
+    st = wf_store_agree(store, st);
     shape[0] = info.shape[0];
     shape[1] = info.shape[1];
     return st == WEFT_OK ? weft_broadcast(store->comm, shape, 2, WEFT_I64, 0)
@@ -419,75 +413,14 @@ weft_status weft_store_load(weft_store *store, const char *path)
             (head.rows != shape[0] - 1 || pitch_of(&head) != shape[1])) {
             st = wf_fail(WEFT_ERR_INVALID, "%s is not a saved store", path);
         }
-        st = agree(store, st);
+        st = wf_store_agree(store, st);
     }
     if (st == WEFT_OK) {
         st = settle(store);
     }
     if (st == WEFT_OK) {
-        st = agree(store, move_all(&m, head.rows, true));
+        st = wf_store_agree(store, move_all(&m, head.rows, true));
     }
     mover_fini(&m);
     return st == WEFT_OK ? settle(store) : st;
-}
-
-/* --- resizing ------------------------------------------------------------- */
-
-static weft_status check_resize(weft_store *store, uint64_t keys)
-{
-    weft_status st = wf_store_check(store);
-
-    if (st == WEFT_OK && !store->uniform) {
-        st = wf_fail(WEFT_ERR_UNSUPPORTED,
-                     "a store with a length for each key cannot be resized");
-    }
-    if (st == WEFT_OK && store->hosts > 1) {
-        st = wf_fail(WEFT_ERR_UNSUPPORTED,
-                     "a store over several hosts cannot be resized yet");
-    }
-    if (st == WEFT_OK && keys > store->options.max_keys) {
-        st = wf_fail(WEFT_ERR_INVALID,
-                     "%" PRIu64 " keys are more than max_keys (%" PRIu64 ")",
-                     keys, store->options.max_keys);
-    }
-    if (st == WEFT_OK && store->hash != NULL &&
-        keys < wf_hash_count(store->hash)) {
-        st = wf_fail(WEFT_ERR_INVALID,
-                     "a store with %" PRIu64 " hashed keys cannot be made "
-                     "smaller than that",
-                     wf_hash_count(store->hash));
-    }
-    return st;
-}
-
-weft_status weft_store_resize(weft_store *store, uint64_t keys)
-{
-    uint64_t all[2] = {keys, ~keys};
-    weft_status st;
-
-    if (store == NULL) {
-        return wf_fail(WEFT_ERR_INVALID, "store is NULL");
-    }
-    st = agree(store, check_resize(store, keys));
-    if (st == WEFT_OK) {
-        st = weft_allreduce(store->comm, all, all, 2, WEFT_I64,
-                            (weft_op){.kind = WEFT_OP_BAND});
-    }
-    if (st == WEFT_OK && (all[0] != keys || all[1] != ~keys)) {
-        st = wf_fail(WEFT_ERR_MISMATCH,
-                     "ranks resize the store to different numbers of keys; "
-                     "this one to %" PRIu64,
-                     keys);
-    }
-    if (st == WEFT_OK) {
-        st = wf_slots_resize(store->slots, keys);
-    }
-    if (st == WEFT_OK) {
-        store->options.keys = keys;
-        if (store->hash != NULL) {
-            wf_hash_limit(store->hash, keys);
-        }
-        st = weft_barrier(store->comm);
-    }
-    return st;
 }

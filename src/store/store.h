@@ -2,12 +2,13 @@
 /* The parameter store inside the library; docs/design/0013-store.md.
  *
  *   create.c   making and ending a store
+ *   options.c  its options
  *   check.c    keys and lengths that callers pass
  *   hash.c     keys that are any numbers
  *   access.c   pull, push, set
  *   worker.c   workers and their clocks
  *   sampling.c, sample.c, draw.c  samples, and distributions
- *   file.c     saving, loading, resizing
+ *   file.c, resize.c  saving and loading, the number of keys
  *   stats.c, trace.c  counting, and writing down what happens to keys
  *   hosts/     keys of several hosts
  */
@@ -85,6 +86,18 @@ uint32_t wf_worker_index(const weft_worker *worker);
 
 /* May a worker of this store do anything? WEFT_OK, or why not. */
 weft_status wf_store_check(weft_store *store);
+
+/* WEFT_OK if `own` is WEFT_OK on all ranks; else all get the failure of the
+ * first rank that has one, which its text names. Collective. */
+weft_status wf_store_agree(weft_store *store, weft_status own);
+
+/* Options with their defaults, checked; the same on all ranks, or which differs
+ * on which rank (collective); a checksum that is 0 for NULL only. */
+weft_status wf_store_options_read(const weft_store_options *given,
+                                  weft_store_options *o);
+weft_status wf_store_options_compare(weft_comm *comm,
+                                     const weft_store_options *o);
+uint64_t wf_store_checksum(const void *data, size_t n);
 
 void wf_store_retain(weft_store *store);
 void wf_store_release(weft_store *store);

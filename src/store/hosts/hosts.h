@@ -10,6 +10,7 @@
  *   intent.c     what workers will use
  *   round.c      rounds
  *   death.c      servers that die, and taking over
+ *   token.c      operations that are under way, by token
  *   remote.c     a worker's operations on keys of other hosts
  *   order.c      and their order; waiting for rounds
  *
@@ -299,6 +300,11 @@ uint32_t wf_hosts_dead(const wf_store_hosts *h, uint32_t host);
 /* "rank 3 (pid 7 on here) died" */
 void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
                    size_t room);
+
+/* token.c: give an operation a token, take it away, find it or NULL. */
+weft_status wf_token_take(wf_store_hosts *h, wf_remote *r);
+void wf_token_give(wf_store_hosts *h, const wf_remote *r);
+wf_remote *wf_token_find(const wf_store_hosts *h, uint32_t token);
 
 /* remote.c: wait in place of the thread that answers others, which would have
  * to wake this one. */

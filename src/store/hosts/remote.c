@@ -22,69 +22,6 @@ static const char *kind_name(wf_op_kind kind)
     return name[kind];
 }
 
-/* --- operations that are under way, by token ------------------------------ */
-
-/* A token is the place of an operation, and how often there was one in it, so
- * that a late answer is not taken for that of the next. */
-#define PLACE_BITS 20u
-#define PLACES (1u << PLACE_BITS)
-
-static weft_status places_add(wf_store_hosts *h)
-{
-    uint32_t more = h->ops > 0 ? 2 * h->ops : 64;
-    wf_op_place *at;
-
-    if (more > PLACES) {
-        return wf_fail(WEFT_ERR_NOMEM,
-                       "%u operations of this rank are under way: wait for "
-                       "some of them",
-                       h->ops);
-    }
-    at = wf_realloc(h->op, more * sizeof(*at));
-    if (at == NULL) {
-        return wf_fail_nomem("an operation of a store");
-    }
-    memset(at + h->ops, 0, (more - h->ops) * sizeof(*at));
-    h->op = at;
-    h->ops = more;
-    return WEFT_OK;
-}
-
-static weft_status token_take(wf_store_hosts *h, wf_remote *r)
-{
-    wf_op_place *place;
-    weft_status st = h->next_op == h->ops ? places_add(h) : WEFT_OK;
-
-    if (st != WEFT_OK) {
-        return st;
-    }
-    place = &h->op[h->next_op];
-    place->op = r;
-    r->token = place->uses++ << PLACE_BITS | h->next_op;
-    while (h->next_op < h->ops && h->op[h->next_op].op != NULL) {
-        h->next_op++;
-    }
-    return WEFT_OK;
-}
-
-static void token_give(wf_store_hosts *h, const wf_remote *r)
-{
-    uint32_t place = r->token % PLACES;
-
-    h->op[place].op = NULL;
-    if (place < h->next_op) {
-        h->next_op = place;
-    }
-}
-
-/* The operation of a token, unless it is over. */
-static wf_remote *token_find(const wf_store_hosts *h, uint32_t token)
-{
-    wf_remote *r = token % PLACES < h->ops ? h->op[token % PLACES].op : NULL;
-
-    return r != NULL && r->token == token ? r : NULL;
-}
-
 /* --- sending -------------------------------------------------------------- */
 
 static bool has_values(wf_op_kind kind)
@@ -189,7 +126,7 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
 
 void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
 {
-    wf_remote *r = token_find(h, e->token);
+    wf_remote *r = wf_token_find(h, e->token);
 
     if (r == NULL || e->position >= r->n || r->key[e->position] != e->m.key ||
         r->answered[e->position] || e->m.owner >= h->store->hosts) {
@@ -229,8 +166,8 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
     char text[320];
 
     if (r->kind == WF_OP_PULL || r->kind == WF_OP_LOCALIZE) {
-        token_give(h, r);
-        if (token_take(h, r) == WEFT_OK) {
+        wf_token_give(h, r);
+        if (wf_token_take(h, r) == WEFT_OK) {
             send_all(h, r);
         } else {
             fail(r, WEFT_ERR_NOMEM, weft_error_detail());
@@ -275,7 +212,7 @@ static void end(wf_remote *r)
 {
     wf_store_hosts *h = r->worker->store->remote;
 
-    token_give(h, r);
+    wf_token_give(h, r);
     unlist(r);
     wf_free(r->key);
     r->key = NULL;
@@ -400,7 +337,7 @@ static weft_status submit(weft_worker *worker, wf_remote *r,
     weft_status st;
 
     pthread_mutex_lock(&h->world->drive);
-    st = token_take(h, r);
+    st = wf_token_take(h, r);
     if (st == WEFT_OK) {
         r->next = worker->remotes;
         worker->remotes = r;
