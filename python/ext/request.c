@@ -265,7 +265,7 @@ static PyObject *request_repr(PyObject *object)
     const char *state = "over";
     int done = 0;
 
-    if (!operation->settled) {
+    if (!operation->settled && operation->request != NULL) {
         if (operation->comm->world->world == NULL) {
             state = "closed";
         } else if (weft_request_test(operation->request, &done) == WEFT_OK) {

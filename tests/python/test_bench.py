@@ -19,6 +19,7 @@ from weft.bench.collectives.systems import SYSTEMS, taking_part
 from weft.bench.marks import MIN_PAIRS
 from weft.bench.results import Block, Case, block_from, changes, paired_ratios, rows_of
 from weft.bench.runner import QUICK_SECONDS, Options, fits_memory, quick_end, run_setups
+from weft.bench.store.run import DRIVER as STORE_DRIVER
 from weft.bench.systems import launch_command
 from weft.bench.units import format_size, format_time, parse_size
 from weft.cli import bench as command
@@ -406,6 +407,7 @@ def test_every_folder_of_a_benchmark_has_its_row():
 
 def test_every_file_of_a_driver_exists():
     named = {unit for family in FAMILIES.values() for unit in family.driver.units}
+    named |= set(STORE_DRIVER.units)
     assert {path.name for path in SOURCES.glob("*.c")} == named
 
 

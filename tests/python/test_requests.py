@@ -275,6 +275,8 @@ def test_objects_say_what_they_are(alone):
     doomed = alone.dup()
     failed = doomed.irecv(bytearray(1), 0)
     doomed.abort("why not")
+    while repr(failed) == "<weft.Request recv, under way>":
+        time.sleep(0.001)  # another thread is driving, and will see it
     assert repr(failed) == "<weft.Request recv, failed>"
     weft.finalize()
     assert repr(world) == "<weft.World closed>"

@@ -57,6 +57,9 @@ class SparseOptimizer(torch.optim.Optimizer):
             self.defaults = defaults
             self.param_groups: list[dict[str, Any]] = []
             self.state: collections.defaultdict[torch.Tensor, Any] = collections.defaultdict(dict)
+            # torch wraps step() of the whole class once an optimizer of it has tables.
+            self._optimizer_step_pre_hooks: dict[int, Any] = {}
+            self._optimizer_step_post_hooks: dict[int, Any] = {}
             return
         groups = _groups(tables)
         if not any(group["params"] for group in groups):
