@@ -222,7 +222,7 @@ void wf_parcel_box_close(weft_world *world, wf_parcel_box *box)
     while (*at != NULL && *at != box) {
         at = &(*at)->next;
     }
-    if (*at == box) {
+    if (*at != NULL) {
         *at = box->next;
     }
     if (world_of(world)->boxes == NULL) {

@@ -36,8 +36,8 @@ static double log_factorial(double n)
     double sum = 0;
 
     if (n < 32) {
-        for (double i = 2; i <= n; i++) {
-            sum += log(i);
+        for (int i = 2; i <= (int)n; i++) {
+            sum += log((double)i);
         }
         return sum;
     }

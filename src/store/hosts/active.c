@@ -83,11 +83,11 @@ static bool grow(wf_actives *set)
     wf_actives more = {.room = set->room > 0 ? 2 * set->room : 64,
                        .count = set->count};
 
-    more.at = wf_patient_realloc(NULL, more.room * sizeof(*more.at));
+    more.at = wf_patient_realloc(NULL, more.room * sizeof(wf_active *));
     if (more.at == NULL) {
         return false;
     }
-    memset(more.at, 0, more.room * sizeof(*more.at));
+    memset(more.at, 0, more.room * sizeof(wf_active *));
     for (uint64_t i = 0; i < set->room; i++) {
         if (set->at[i] != NULL) {
             more.at[find(&more, set->at[i]->key)] = set->at[i];
