@@ -66,21 +66,13 @@ static void store_free(weft_store *store)
 static void number_hosts(weft_store *store)
 {
     const weft_comm *comm = store->comm;
-    const wf_peer *peer = comm->world->host->peer;
+    uint32_t own = wf_first_on_node(comm, comm->rank);
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        uint32_t before = 0;
-
-        while (peer[comm->member[before]].node != peer[comm->member[r]].node) {
-            before++;
+        if (r == own) {
+            store->number = store->hosts;
         }
-        if (before == r) {
-            if (peer[comm->member[r]].node ==
-                peer[comm->member[comm->rank]].node) {
-                store->number = store->hosts;
-            }
-            store->hosts++;
-        }
+        store->hosts += wf_first_on_node(comm, r) == r;
     }
 }
 

@@ -10,6 +10,7 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "region/rows/rows.h"
+#include "store/robust.h"
 #include <weft/coll.h>
 
 /* It lies in front of the keys. */
@@ -37,20 +38,6 @@ static weft_status array_create(weft_comm *host, uint64_t n, weft_dtype type,
     return weft_region_create(host, 1, shape, type, NULL, out);
 }
 
-static weft_status init_lock(pthread_mutex_t *lock)
-{
-    pthread_mutexattr_t robust;
-    int bad;
-
-    pthread_mutexattr_init(&robust);
-    pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
-    bad = pthread_mutex_init(lock, &robust);
-    pthread_mutexattr_destroy(&robust);
-    errno = bad;
-    return bad == 0 ? WEFT_OK : wf_fail_errno("a lock of hashed keys");
-}
-
 static weft_status build(wf_hash *hash, weft_comm *host, uint64_t max_keys,
                          uint64_t entries)
 {
@@ -69,7 +56,8 @@ static weft_status build(wf_hash *hash, weft_comm *host, uint64_t max_keys,
         (_Atomic int64_t *)weft_region_base(hash->key_region) + HEAD_KEYS;
     hash->entry = weft_region_base(hash->entry_region);
     if (weft_comm_rank(host) == 0) {
-        st = init_lock(&hash->head->entering);
+        errno = wf_robust_init(&hash->head->entering);
+        st = errno == 0 ? WEFT_OK : wf_fail_errno("a lock of hashed keys");
     }
     return st == WEFT_OK ? weft_barrier(host) : st;
 }
@@ -139,13 +127,10 @@ static uint64_t probe(const wf_hash *hash, int64_t key, uint64_t at,
 
 static weft_status lock(wf_hash *hash)
 {
-    int bad = pthread_mutex_lock(&hash->head->entering);
+    pthread_mutex_t *entering = &hash->head->entering;
 
-    if (bad == EOWNERDEAD) {
-        bad = pthread_mutex_consistent(&hash->head->entering);
-    }
-    errno = bad;
-    return bad == 0 ? WEFT_OK : wf_fail_errno("the lock of hashed keys");
+    errno = wf_robust_got(entering, pthread_mutex_lock(entering));
+    return errno == 0 ? WEFT_OK : wf_fail_errno("the lock of hashed keys");
 }
 
 /* Enter a key under the lock, unless another rank has; -1: there is no room. */

@@ -9,6 +9,7 @@
 #include "base/patience.h"
 #include "base/status.h"
 #include "base/time.h"
+#include "store/robust.h"
 #include "store/table.h"
 
 #define POLLS 64u
@@ -58,10 +59,8 @@ static weft_status repair_lock(wf_slots *slots)
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)(slots->timeout_ns / WF_SEC) + 1;
     bad = pthread_mutex_timedlock(&slots->shared->repair, &until);
-    if (bad == EOWNERDEAD) {
-        /* What it was putting back is there to be put back again. */
-        bad = pthread_mutex_consistent(&slots->shared->repair);
-    }
+    /* What a dead one was putting back is there to be put back again. */
+    bad = wf_robust_got(&slots->shared->repair, bad);
     if (bad == ETIMEDOUT) {
         return wf_fail(WEFT_ERR_TIMEOUT,
                        "another rank of this host has been repairing rows for "

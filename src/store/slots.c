@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/status.h"
 #include "base/time.h"
+#include "store/robust.h"
 #include "store/table.h"
 
 #define LINE 64u
@@ -281,20 +282,13 @@ static void undo_clear(wf_slots *slots)
 static weft_status parts_fill(wf_slots *slots, const wf_slots_options *o)
 {
     uint32_t *class_of = part_base(slots, WF_PART_CLASSES);
-    pthread_mutexattr_t robust;
-    int bad;
 
     for (uint64_t key = 0; class_of != NULL && key < o->keys; key++) {
         class_of[key] =
             class_find(slots->classes, slots->count, (uint64_t)o->lengths[key]);
     }
-    pthread_mutexattr_init(&robust);
-    pthread_mutexattr_setpshared(&robust, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&robust, PTHREAD_MUTEX_ROBUST);
-    bad = pthread_mutex_init(&slots->shared->repair, &robust);
-    pthread_mutexattr_destroy(&robust);
-    errno = bad;
-    return bad == 0 ? WEFT_OK : wf_fail_errno("lock for repairs of rows");
+    errno = wf_robust_init(&slots->shared->repair);
+    return errno == 0 ? WEFT_OK : wf_fail_errno("lock for repairs of rows");
 }
 
 /* --- the whole ------------------------------------------------------------ */

@@ -84,6 +84,19 @@ struct weft_worker {
 /* Among the workers of its host. */
 uint32_t wf_worker_index(const weft_worker *worker);
 
+/* The first member of `comm` on the node of member `r`: hosts of a store are
+ * numbered in the order of these. */
+static inline uint32_t wf_first_on_node(const weft_comm *comm, uint32_t r)
+{
+    const wf_peer *peer = comm->world->host->peer;
+    uint32_t first = 0;
+
+    while (peer[comm->member[first]].node != peer[comm->member[r]].node) {
+        first++;
+    }
+    return first;
+}
+
 /* May a worker of this store do anything? WEFT_OK, or why not. */
 weft_status wf_store_check(weft_store *store);
 

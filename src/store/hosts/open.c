@@ -65,18 +65,14 @@ static weft_status allocate(wf_store_hosts *h)
 static void find_servers(wf_store_hosts *h)
 {
     const weft_comm *comm = h->store->comm;
-    const wf_peer *peer = h->world->host->peer;
     uint32_t hosts = 0;
 
     for (uint32_t r = 0; r < h->world->host->ranks; r++) {
         h->host_of[r] = UINT32_MAX;
     }
     for (uint32_t r = 0; r < comm->size; r++) {
-        uint32_t before = 0;
+        uint32_t before = wf_first_on_node(comm, r);
 
-        while (peer[comm->member[before]].node != peer[comm->member[r]].node) {
-            before++;
-        }
         if (before == r) {
             h->server[hosts] = comm->member[r];
             h->dead[hosts] = UINT32_MAX;
