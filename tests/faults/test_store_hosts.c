@@ -489,6 +489,27 @@ static void *push_main(void *arg)
     return NULL;
 }
 
+/* All rows have what the words from `first` on say, once everything has been
+ * exchanged. */
+static void check_and_end(weft_store *store, weft_worker *worker,
+                          unsigned first)
+{
+    WT_OK(weft_store_barrier(store));
+    for (int i = 0; i < 2; i++) {
+        WT_OK(weft_store_wait_sync(worker));
+        WT_OK(weft_store_barrier(store));
+    }
+    for (int64_t key = 0; key < (int64_t)KEYS; key++) {
+        int64_t value;
+
+        WT_OK(pull_one(worker, key, &value));
+        WT_CHECK(value == atomic_load(wt_word(first + (unsigned)key)));
+    }
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
 static void stop_body(weft_world *world)
 {
     weft_store *store = make(world);
@@ -506,20 +527,7 @@ static void stop_body(weft_world *world)
         stop_and_go();
     }
     WT_CHECK(pthread_join(thread, NULL) == 0);
-    WT_OK(weft_store_barrier(store));
-    for (int i = 0; i < 2; i++) {
-        WT_OK(weft_store_wait_sync(worker));
-        WT_OK(weft_store_barrier(store));
-    }
-    for (int64_t key = 0; key < (int64_t)KEYS; key++) {
-        int64_t value;
-
-        WT_OK(pull_one(worker, key, &value));
-        WT_CHECK(value == atomic_load(wt_word(BEGUN + (unsigned)key)));
-    }
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    check_and_end(store, worker, BEGUN);
 }
 
 static void a_rank_that_stops_for_a_while_costs_nothing_but_time(void **state)
@@ -601,20 +609,7 @@ static void starve_body(weft_world *world)
         }
     }
     wf_alloc_fail_others(0, 0);
-    WT_OK(weft_store_barrier(store));
-    for (int i = 0; i < 2; i++) {
-        WT_OK(weft_store_wait_sync(worker));
-        WT_OK(weft_store_barrier(store));
-    }
-    for (int64_t key = 0; key < (int64_t)KEYS; key++) {
-        int64_t value;
-
-        WT_OK(pull_one(worker, key, &value));
-        WT_CHECK(value == atomic_load(wt_word(DONE + (unsigned)key)));
-    }
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    check_and_end(store, worker, DONE);
 }
 
 static void an_operation_without_memory_fails_or_is_done(void **state)

@@ -11,24 +11,6 @@
 #include "wt.h"
 #include "wt_cmocka.h"
 
-static unsigned a_host; /* ranks on each pretended node */
-
-static const char *node_of(unsigned rank)
-{
-    static _Thread_local char text[64];
-
-    snprintf(text, sizeof(text), "NODE=n%u TIMEOUT=60s", rank / a_host);
-    return text;
-}
-
-static void run(unsigned hosts, unsigned ranks, wt_body *body)
-{
-    wt_job job = {.ranks = hosts * ranks, .settings_of = node_of, .body = body};
-
-    a_host = ranks;
-    wt_run_job_both(&job);
-}
-
 static weft_store *make(weft_world *world, weft_store_options o)
 {
     weft_store *store = NULL;
@@ -102,9 +84,9 @@ static void options_body(weft_world *world)
 static void options_that_do_not_fit_are_named(void **state)
 {
     (void)state;
-    run(1, 1, options_body);
-    run(1, 2, options_body);
-    run(2, 1, options_body);
+    wt_run_nodes(1, 1, options_body);
+    wt_run_nodes(1, 2, options_body);
+    wt_run_nodes(2, 1, options_body);
 }
 
 static void keys_body(weft_world *world)
@@ -147,9 +129,9 @@ static void keys_body(weft_world *world)
 static void keys_that_are_wrong_are_named_and_nothing_changes(void **state)
 {
     (void)state;
-    run(1, 1, keys_body);
-    run(1, 2, keys_body);
-    run(2, 1, keys_body);
+    wt_run_nodes(1, 1, keys_body);
+    wt_run_nodes(1, 2, keys_body);
+    wt_run_nodes(2, 1, keys_body);
 }
 
 /* --- hashed keys -----------------------------------------------------------
@@ -188,7 +170,7 @@ static void hashed_keys_are_any_numbers(void **state)
 {
     (void)state;
     for (unsigned n = 1; n <= 3; n++) {
-        run(1, n, hashed_body);
+        wt_run_nodes(1, n, hashed_body);
     }
 }
 
@@ -306,13 +288,13 @@ static void files_are_loaded_by_any_number_of_ranks_and_hosts(void **state)
         for (unsigned i = 0; i < (hashed ? 2 : 4); i++) {
             unsigned j = hashed ? 1 - i : 3 - i;
 
-            run(shape[i][0], shape[i][1], save_body);
-            run(shape[j][0], shape[j][1], load_body);
+            wt_run_nodes(shape[i][0], shape[i][1], save_body);
+            wt_run_nodes(shape[j][0], shape[j][1], load_body);
         }
     }
     ragged = hashed = false;
-    run(1, 2, save_body);
-    run(1, 2, other_body);
+    wt_run_nodes(1, 2, save_body);
+    wt_run_nodes(1, 2, other_body);
     unlink(path);
 }
 
@@ -354,7 +336,7 @@ static void a_store_grows_and_shrinks(void **state)
 {
     (void)state;
     for (unsigned n = 1; n <= 3; n++) {
-        run(1, n, resize_body);
+        wt_run_nodes(1, n, resize_body);
     }
 }
 
@@ -402,8 +384,9 @@ static void sample_body(weft_world *world)
 static void samples_are_pulled_in_every_scheme(void **state)
 {
     (void)state;
-    run(1, 4, sample_body);
-    run(2, 2, sample_body); /* rank 2 brings its pool to rank 3's host */
+    wt_run_nodes(1, 4, sample_body);
+    wt_run_nodes(2, 2,
+                 sample_body); /* rank 2 brings its pool to rank 3's host */
 }
 
 static void trace_body(weft_world *world)
@@ -435,7 +418,7 @@ static void trace_body(weft_world *world)
 static void what_happens_to_traced_keys_is_written_down(void **state)
 {
     (void)state;
-    run(2, 1, trace_body);
+    wt_run_nodes(2, 1, trace_body);
 }
 
 int main(void)

@@ -13,29 +13,11 @@
 #define KEYS 40u
 #define LENGTH 3u
 
-static unsigned ranks_a_host;
-
-static const char *node_of(unsigned rank)
-{
-    static _Thread_local char text[64];
-
-    snprintf(text, sizeof(text), "NODE=n%u TIMEOUT=60s", rank / ranks_a_host);
-    return text;
-}
-
-static void run(unsigned hosts, unsigned ranks, wt_body *body)
-{
-    wt_job job = {.ranks = hosts * ranks, .settings_of = node_of, .body = body};
-
-    ranks_a_host = ranks;
-    wt_run_job_both(&job);
-}
-
 static void run_shapes(wt_body *body)
 {
     for (unsigned hosts = 1; hosts <= 4; hosts++) {
         for (unsigned ranks = 1; ranks <= 2; ranks++) {
-            run(hosts, ranks, body);
+            wt_run_nodes(hosts, ranks, body);
         }
     }
 }
@@ -374,10 +356,8 @@ static unsigned steps_of(unsigned hosts)
 /* Ranks are processes and threads in turn. */
 static void mix_shape(unsigned hosts, unsigned ranks)
 {
-    wt_job job = {
-        .ranks = hosts * ranks, .settings_of = node_of, .body = mix_body};
+    wt_job job = wt_job_on_nodes(hosts, ranks, mix_body);
 
-    ranks_a_host = ranks;
     if (WT_TSAN || (hosts + ranks + mix_threads) % 2 != 0) {
         wt_run_job_threads(&job);
     } else {
@@ -420,10 +400,10 @@ static void totals_are_exact_if_keys_are_only_copied_or_moved(void **state)
     mix_steps = steps_of(2);
     mix_threads = 2;
     mix_techniques = WEFT_REPLICATION_ONLY;
-    run(3, 1, mix_body);
+    wt_run_nodes(3, 1, mix_body);
     assert_true(sum->copied > 0);
     mix_techniques = WEFT_RELOCATION_ONLY;
-    run(3, 1, mix_body);
+    wt_run_nodes(3, 1, mix_body);
     assert_true(sum->moved > 0);
     munmap(sum, sizeof(*sum));
 }

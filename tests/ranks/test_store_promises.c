@@ -14,24 +14,6 @@
 #define LENGTH 3u
 #define ASYNC 4u /* operations under way */
 
-static unsigned ranks_a_host;
-
-static const char *node_of(unsigned rank)
-{
-    static _Thread_local char text[64];
-
-    snprintf(text, sizeof(text), "NODE=n%u TIMEOUT=60s", rank / ranks_a_host);
-    return text;
-}
-
-static void run(unsigned hosts, unsigned ranks, wt_body *body)
-{
-    wt_job job = {.ranks = hosts * ranks, .settings_of = node_of, .body = body};
-
-    ranks_a_host = ranks;
-    wt_run_job_both(&job);
-}
-
 static weft_store *make(weft_world *world, weft_store_options o)
 {
     weft_store *store = NULL;
@@ -196,9 +178,9 @@ static void own_body(weft_world *world)
 static void own_writes_are_seen_at_once_and_in_their_order(void **state)
 {
     (void)state;
-    run(2, 1, own_body);
-    run(3, 1, own_body);
-    run(2, 2, own_body);
+    wt_run_nodes(2, 1, own_body);
+    wt_run_nodes(3, 1, own_body);
+    wt_run_nodes(2, 2, own_body);
 }
 
 /* Requests without waiting: what a pull finds is what was done before it. */
@@ -244,8 +226,8 @@ static void order_body(weft_world *world)
 static void asynchronous_operations_on_a_key_keep_their_order(void **state)
 {
     (void)state;
-    run(2, 1, order_body);
-    run(2, 2, order_body);
+    wt_run_nodes(2, 1, order_body);
+    wt_run_nodes(2, 2, order_body);
 }
 
 /* --- set ------------------------------------------------------------------ */
@@ -307,8 +289,8 @@ static void set_body(weft_world *world)
 static void a_set_of_a_copied_key_is_a_set(void **state)
 {
     (void)state;
-    run(2, 1, set_body);
-    run(3, 1, set_body);
+    wt_run_nodes(2, 1, set_body);
+    wt_run_nodes(3, 1, set_body);
 }
 
 /* --- whole rows ----------------------------------------------------------- */
@@ -362,8 +344,8 @@ static void torn_body(weft_world *world)
 static void long_rows_are_read_and_written_whole(void **state)
 {
     (void)state;
-    run(2, 1, torn_body);
-    run(3, 1, torn_body);
+    wt_run_nodes(2, 1, torn_body);
+    wt_run_nodes(3, 1, torn_body);
 }
 
 /* --- types and lengths ---------------------------------------------------- */
@@ -458,7 +440,7 @@ static void sums_of_all_types_and_lengths_are_exact(void **state)
     (void)state;
     for (unsigned i = 0; i < 6; i++) {
         value_type = types[i];
-        run(2 + i % 2, 1, types_body);
+        wt_run_nodes(2 + i % 2, 1, types_body);
     }
 }
 
@@ -554,7 +536,7 @@ static void steps_of_one_writer_are_those_of_one_host(void **state)
     (void)state;
     for (unsigned i = 0; i < 3; i++) {
         step_kind = kinds[i];
-        run(2 + i % 2, 1, steps_body);
+        wt_run_nodes(2 + i % 2, 1, steps_body);
     }
 }
 
@@ -604,8 +586,8 @@ static void odd_body(weft_world *world)
 static void empty_calls_and_equal_keys_are_fine(void **state)
 {
     (void)state;
-    run(2, 1, odd_body);
-    run(3, 1, odd_body);
+    wt_run_nodes(2, 1, odd_body);
+    wt_run_nodes(3, 1, odd_body);
 }
 
 static void local_body(weft_world *world)
@@ -635,7 +617,7 @@ static void local_body(weft_world *world)
 static void pull_local_takes_all_or_nothing(void **state)
 {
     (void)state;
-    run(2, 1, local_body);
+    wt_run_nodes(2, 1, local_body);
 }
 
 /* --- workers -------------------------------------------------------------- */
@@ -676,7 +658,7 @@ static void workers_body(weft_world *world)
 static void intents_end_with_their_worker_however_many_there_were(void **state)
 {
     (void)state;
-    run(2, 1, workers_body);
+    wt_run_nodes(2, 1, workers_body);
 }
 
 int main(void)

@@ -364,6 +364,30 @@ void wt_run_job_both(const wt_job *job)
     wt_run_job_threads(job);
 }
 
+static unsigned ranks_a_node;
+
+static const char *node_settings(unsigned rank)
+{
+    static _Thread_local char text[64];
+
+    snprintf(text, sizeof(text), "NODE=n%u TIMEOUT=60s", rank / ranks_a_node);
+    return text;
+}
+
+wt_job wt_job_on_nodes(unsigned nodes, unsigned ranks, wt_body *body)
+{
+    ranks_a_node = ranks;
+    return (wt_job){
+        .ranks = nodes * ranks, .settings_of = node_settings, .body = body};
+}
+
+void wt_run_nodes(unsigned nodes, unsigned ranks, wt_body *body)
+{
+    wt_job job = wt_job_on_nodes(nodes, ranks, body);
+
+    wt_run_job_both(&job);
+}
+
 void wt_run(unsigned ranks, const char *settings, wt_body *body)
 {
     wt_run_job(&(wt_job){.ranks = ranks, .settings = settings, .body = body});

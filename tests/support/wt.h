@@ -82,6 +82,11 @@ void wt_run_threads(unsigned ranks, const char *settings, wt_body *body);
 /* As processes, then as threads; as threads only under TSan. */
 void wt_run_both(unsigned ranks, const char *settings, wt_body *body);
 void wt_run_job_both(const wt_job *job);
+
+/* A job on pretended nodes, `ranks` on each, with a timeout of 60 s; one at a
+ * time. And wt_run_job_both of it. */
+wt_job wt_job_on_nodes(unsigned nodes, unsigned ranks, wt_body *body);
+void wt_run_nodes(unsigned nodes, unsigned ranks, wt_body *body);
 /* On 1, 2, 3, 5 and 8 ranks. */
 void wt_run_counts(const char *settings, wt_body *body);
 
