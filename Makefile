@@ -48,7 +48,7 @@ asan: $(venv_ready) ## tests of C and of the extensions under ASan and UBSan
 tsan: $(venv_ready) ## C tests under ThreadSanitizer
 	@$(suites) tsan
 
-soak: $(venv_ready) ## tests of several ranks, over and over (SOAK_MINUTES=30)
+soak: $(venv_ready) ## 10^9 store operations with faults, then tests of ranks, 30 min
 	@$(suites) soak
 
 setup: ## look again for system and Python packages that were missing

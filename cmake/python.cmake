@@ -33,6 +33,19 @@ else()
     message(STATUS "python/ext has no sources: weft._core is not built")
 endif()
 
+# What "weft blas run" preloads into a program. It stands alone: it gets into
+# processes that have nothing to do with weft.
+file(GLOB blas_sources CONFIGURE_DEPENDS
+     ${PROJECT_SOURCE_DIR}/python/ext/blas/*.c)
+add_library(weft_blas MODULE ${blas_sources})
+weft_compile(weft_blas)
+target_link_libraries(weft_blas PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+set_target_properties(weft_blas PROPERTIES
+    OUTPUT_NAME weftblas
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/python/blas)
+install(TARGETS weft_blas LIBRARY DESTINATION weft/blas COMPONENT python
+        EXCLUDE_FROM_ALL)
+
 # A wheel holds no symbolic links, so the library goes in under the one name
 # that the loader asks for.
 install(FILES $<TARGET_FILE:weft> DESTINATION weft

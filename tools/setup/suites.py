@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run test suites and end with a table of what passed and how long it took.
 
-usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|peers|soak ...]
+usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|hosts|spread|peers|soak ...]
 """
 
 import dataclasses
@@ -21,6 +21,8 @@ SKIPPED = 77  # exit status of what cannot run here
 FULL = os.environ.get("WT_FULL") == "1"
 FUZZ_SECONDS = os.environ.get("FUZZ_SECONDS", "10")
 SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
+SOAK_OPERATIONS = os.environ.get("SOAK_OPERATIONS", "1e9")
+SOAK_SEED = int(os.environ.get("SOAK_SEED") or time.time())
 PYTHON = ROOT / ".venv" / "bin" / "python"
 
 ASAN_SETTINGS = (
@@ -36,6 +38,21 @@ ASAN_SHIM_TESTS = (
     *("tests/torch/test_features.py", "tests/torch/test_groups.py"),
     *("tests/mpi/test_letters.py", "tests/mpi/test_programs.py"),
 )
+# What several ranks do, without what needs one host: shared tensors, gloo beside weft.
+SPREAD_TESTS = (
+    *("tests/torch/test_operations.py", "tests/torch/test_features.py"),
+    *("tests/torch/test_arguments.py", "tests/torch/test_group_death.py"),
+    *("tests/mpi/test_values.py", "tests/mpi/test_derivatives.py", "tests/mpi/test_programs.py"),
+    *("tests/mpi/test_letters.py", "tests/mpi/test_order.py", "tests/mpi/test_combinations.py"),
+    *("tests/python/test_messages.py", "tests/python/test_collectives.py"),
+)
+# What this machine lacks for them, printed.
+SPREAD_LACKS = """
+import pathlib, weft
+from weft.bench.bed import missing
+ucx = pathlib.Path(weft.__file__).parent / "libweft_ucx.so"
+print(missing() or ("" if ucx.exists() else "libweft_ucx.so was not built"), end="")
+"""
 ASAN_TOO_SLOW = "not compiled_collectives and not on_shared_memory_give_what"
 
 
@@ -48,6 +65,7 @@ class Result:
     skipped: int = 0
     seconds: float = 0.0
     note: str = ""
+    names: list[str] = dataclasses.field(default_factory=list)  # of the tests that failed
 
 
 def run(command, **environment):
@@ -70,6 +88,17 @@ def build(folder, *settings, **environment):
     )
 
 
+def failed_names(report):
+    """Tests of a JUnit report that failed; CTest marks one that ran out of time by status only."""
+    return [
+        f"{case.get('classname')}.{case.get('name')}".removeprefix(f"{case.get('name')}.")
+        for case in report.iter("testcase")
+        if case.get("status") == "fail"
+        or case.find("failure") is not None
+        or case.find("error") is not None
+    ]
+
+
 def counted(title, code, report):
     """A result out of the exit code and the JUnit report of a test run."""
     result = Result(title, ok=code == 0)
@@ -77,6 +106,7 @@ def counted(title, code, report):
         root = xml.etree.ElementTree.parse(report).getroot()
     except (OSError, xml.etree.ElementTree.ParseError):
         return dataclasses.replace(result, ok=False, note="left no report")
+    result.names = failed_names(root)
     total = 0
     for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
         count = {k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")}
@@ -201,13 +231,32 @@ def fuzz():
     )
 
 
-def python():
+def pytest(title, report, *choice, **environment):
     if not has_module("pytest"):
-        return Result("Python", ok=True, note="skipped: no pytest")
-    report = ROOT / "build" / "pytest.xml"
+        return Result(title, ok=True, note="skipped: no pytest")
+    report = ROOT / "build" / report
     report.unlink(missing_ok=True)
-    code = run([PYTHON, "-m", "pytest", "-q", f"--junitxml={report}"])
-    return counted("Python", code, report)
+    code = run([PYTHON, "-m", "pytest", "-q", f"--junitxml={report}", *choice], **environment)
+    return counted(title, code, report)
+
+
+def python():
+    return pytest("Python", "pytest.xml", "--ignore=tests/hosts")
+
+
+def hosts():
+    """What needs several hosts; skipped, test by test, where there can be none."""
+    return pytest("several hosts", "hosts.xml", "tests/hosts")
+
+
+def spread():
+    """Tests that were written for one host, with their ranks on two, over UCX."""
+    title = "on 2 hosts, UCX"
+    command = [PYTHON, "-c", SPREAD_LACKS]
+    lacks = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    if lacks:
+        return Result(title, ok=True, note=f"skipped: {lacks}")
+    return pytest(title, "spread.xml", *SPREAD_TESTS, WT_HOSTS="2")
 
 
 def peers():
@@ -224,26 +273,47 @@ def peers():
     return result
 
 
+def soak_store():
+    """Operations of the parameter store; in two thirds of the time at most."""
+    return run(
+        ["build/tests/soak_store"],
+        SOAK_OPERATIONS=SOAK_OPERATIONS,
+        SOAK_MINUTES=f"{SOAK_MINUTES * 2 / 3:g}",
+        SOAK_SEED=str(SOAK_SEED),
+    )
+
+
 def soak():
-    """Repeat what involves several ranks until time is up or one fails."""
+    """Store operations with faults; then repeat what involves several ranks until time is up.
+
+    Ends with the first failure. The same SOAK_SEED draws the same faults.
+    """
     title = f"soak, {SOAK_MINUTES:g} min"
+    end = time.monotonic() + SOAK_MINUTES * 60
+    print(f"soak: SOAK_SEED={SOAK_SEED}", flush=True)
     if not build("build"):
         return Result(title, ok=False, note="does not build")
-    programs = sorted(ROOT.glob("build/tests/*_soak"))
-    end = time.monotonic() + SOAK_MINUTES * 60
-    total = Result(title, ok=True)
+    total = Result(title, ok=soak_store() == 0, note=f"SOAK_SEED={SOAK_SEED}")
+    total.passed, total.failed = int(total.ok), int(not total.ok)
+    seed = SOAK_SEED
     while total.ok and time.monotonic() < end:
         once = ctest(title, "build", "-L", "conform|ranks|faults", "--schedule-random")
-        total = dataclasses.replace(once, passed=once.passed + total.passed)
-        for program in programs:
-            failed = run([program, "60"]) != 0
+        total.ok = once.ok
+        total.passed += once.passed
+        total.failed += once.failed
+        for program in sorted(ROOT.glob("build/tests/*_soak")):
+            failed = run([program, "60", str(seed)]) != 0
             total.ok = total.ok and not failed
             total.failed += failed
             total.passed += not failed
+        seed += 1
     return total
 
 
-SUITES = {f.__name__: f for f in (checks, c, asan, asan_python, tsan, fuzz, python, peers, soak)}
+SUITES = {
+    f.__name__: f
+    for f in (checks, c, asan, asan_python, tsan, fuzz, python, hosts, spread, peers, soak)
+}
 
 
 def table(results):
@@ -263,6 +333,9 @@ def table(results):
     for row, note in zip([head, *rows], ["", *(r.note for r in results)], strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), note)
     print(f"in all {sum(r.seconds for r in results):.0f} s")
+    for r in results:
+        for name in r.names:
+            print(f"failed in {r.title}: {name}")
 
 
 def main(names):

@@ -8,7 +8,8 @@ import html
 from collections.abc import Iterable, Sequence
 
 from . import plots
-from .units import format_size, format_time
+from .table import BENCHES
+from .view import TIME_OVER_BYTES, View
 
 _STYLE = """
 body { font: 15px/1.5 sans-serif; max-width: 70em; margin: 2em auto; padding: 0 1em; }
@@ -50,37 +51,55 @@ def _mark_cells(row: dict) -> list[str]:
     ]
 
 
-def _value_cells(row: dict) -> list[str]:
-    size = format_size(row["bytes"]) if row["bytes"] else ""
-    times = [format_time(row[name]) for name in ("value", "low", "high")]
-    return [html.escape(row["case"]), html.escape(row["system"]), str(row["ranks"]), size, *times]
+def _value_cells(row: dict, view: View) -> list[str]:
+    values = map(view.value_text, view.values(row))
+    cells = [row["case"], row["system"], view.who_text(row), view.tick(row), *values]
+    return [html.escape(cell) for cell in (*cells, *view.more_text(row))]
+
+
+def _view(row: dict) -> View:
+    bench = BENCHES.get(row.get("bench", ""))
+    return TIME_OVER_BYTES if bench is None else bench.view
+
+
+def _values(rows: list[dict]) -> Iterable[str]:
+    """A table for each way to show rows, since their columns differ."""
+    for view in dict.fromkeys(map(_view, rows)):
+        head = ("case", "system", view.who, view.axis, *view.columns, *view.more)
+        yield _table(head, [_value_cells(row, view) for row in rows if _view(row) is view])
+
+
+def _marks(rows: list[dict]) -> Iterable[str]:
+    if rows:
+        head = ("mark", "placement", "ratio", "goal", "", "worst case", "not judged in full")
+        yield "<h2>Marks</h2>"
+        yield _table(head, map(_mark_cells, rows))
+
+
+def _systems(rows: list[dict]) -> Iterable[str]:
+    """What those are that were found only when the benchmark ran."""
+    for row in rows:
+        yield f"<p>{html.escape(row['system'])}: {html.escape(row['about'])}</p>"
 
 
 def render(rows: list[dict], about: str, benches: Sequence[str] = ("collectives",)) -> str:
     """The page for the rows of a run; `about` is a line on the machine."""
     values = [row for row in rows if row.get("value") is not None]
-    marks = [row for row in rows if "mark" in row]
     missing = [row for row in rows if row.get("case") == "missing"]
     title = f"weft bench {', '.join(benches)}"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>{title}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{title}</h1><p>{html.escape(about)}</p>",
+        *_systems([row for row in rows if row.get("case") == "system"]),
         *(
             f"<p>Missing: {html.escape(row['system'])} ({html.escape(row['reason'])})</p>"
             for row in missing
         ),
         *_plots(values),
-        "<h2>Marks</h2>",
-        _table(
-            ("mark", "placement", "ratio", "goal", "", "worst case", "not judged in full"),
-            map(_mark_cells, marks),
-        ),
+        *_marks([row for row in rows if "mark" in row]),
         "<h2>Figures</h2><p>Medians over blocks; low and high are the extremes.</p>",
-        _table(
-            ("case", "system", "ranks", "size", "median", "low", "high"),
-            map(_value_cells, values),
-        ),
+        *_values(values),
         "</body></html>",
     ]
     return "\n".join(parts)

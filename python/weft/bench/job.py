@@ -15,9 +15,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from .systems import System, Tools, launch_command
 
@@ -54,41 +55,43 @@ class Job:
         self._conns: dict[int, socket.socket] = {}
         self._waiting: list[socket.socket] = []
         self._log = folder / f"{system.job}.log"
-        self._page = os.memfd_create("weft-bench", os.MFD_CLOEXEC)
+        self._page, page = self._make_page(folder)
         os.ftruncate(self._page, page_bytes(ranks))
         address = folder / f"{system.job}.sock"
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(str(address))
         self._listener.listen(ranks)
-        serve = [
-            "--serve",
-            str(address),
-            f"/proc/{os.getpid()}/fd/{self._page}",
-            ",".join(map(str, cores)),
-        ]
+        serve = ["--serve", str(address), page, ",".join(map(str, cores))]
         self._processes: list[subprocess.Popen] = []
         with open(self._log, "wb") as log:
-            for command, env in self._commands(program, serve, folder):
-                self._processes.append(
-                    subprocess.Popen(
-                        command,
-                        env=env,
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=log,
-                        process_group=0,
-                    )
-                )
+            pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "process_group": 0}
+            self._start(program, self._rank_command(program, serve, folder), folder, pipes)
 
-    def _commands(self, program: Program, serve: list[str], folder: Path):
+    def _make_page(self, folder: Path) -> tuple[int, str]:
+        """The page's descriptor, and the path at which ranks find it."""
+        fd = os.memfd_create("weft-bench", os.MFD_CLOEXEC)
+        return fd, f"/proc/{os.getpid()}/fd/{fd}"
+
+    def _rank_command(self, program: Program, serve: list[str], folder: Path) -> list[str]:
+        """What a rank runs, however it is started."""
+        python = self.system.family.python
+        if not python:
+            return [str(program.path), *serve]
+        # -P: neither the script's folder nor this one is a place to import from.
+        meeting = str(folder / f"{self.system.job}.store")
+        return [sys.executable, "-P", *python, str(program.path), meeting, *serve]
+
+    def _start(
+        self, program: Program, command: list[str], folder: Path, pipes: Mapping[str, Any]
+    ) -> None:
+        """Start the processes of the coordinator, each with these `pipes`."""
+        for words, env in self._commands(program, command):
+            self._processes.append(subprocess.Popen(words, env=env, **pipes))
+
+    def _commands(self, program: Program, command: list[str]):
         """The command and the environment of each process that the coordinator starts."""
         base = os.environ | self.system.env
         python = self.system.family.python
-        command = [str(program.path), *serve]
-        if python:
-            # -P: neither the script's folder nor this one is a place to import from.
-            meeting = str(folder / f"{self.system.job}.store")
-            command = [sys.executable, "-P", *python, str(program.path), meeting, *serve]
         if program.tools.launcher is not None:
             yield [*launch_command(program.tools, self.ranks), *command], base
             return

@@ -36,6 +36,7 @@ class Rank:
             text=True,
             bufsize=1,
             env=os.environ | (env or {}),
+            process_group=0,  # Ctrl-C is for the coordinator, which ends it
         )
 
     def tell(self, do: str, **words: object) -> None:

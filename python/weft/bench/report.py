@@ -10,14 +10,14 @@ from .results import Block
 from .units import format_size, format_time
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Columns as wide as they need; the first to the left, the others to the right."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """Columns as wide as they need; the first `left` to the left, the others to the right."""
     lines = [list(head), *map(list, rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = []
     for line in lines:
         cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
-        cells[0] = line[0].ljust(widths[0])
+        cells[:left] = [cell.ljust(width) for cell, width in zip(line[:left], widths, strict=False)]
         text.append("  ".join(cells).rstrip())
     text.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(text)
@@ -43,6 +43,8 @@ def by_ranks(blocks: list[Block]) -> Iterator[tuple[str, list[Block]]]:
 
 def marks_table(rows: list[dict]) -> str:
     """The marks, each with the worst of its cases, and why if it could not be judged."""
+    if not rows:
+        return ""
     words = {True: "met", False: "not met", None: "not judged"}
     lines = []
     for row in rows:
@@ -66,8 +68,8 @@ def changes_text(changes: list[tuple[dict, float]]) -> str:
     lines = []
     for row, ratio in changes:
         word = "slower" if ratio > 1 else "faster"
-        size = format_size(row["bytes"]) if row["bytes"] else ""
+        size = row.get("at") or (format_size(row["bytes"]) if row["bytes"] else "")
         what = f"{row['system']}, {row['case']} {size}".rstrip()
-        time = format_time(row["value"])
-        lines.append(f"  {word}: {what}, {row['ranks']} ranks: {ratio:.2f}x, now {time}")
+        who = f"{row['threads']} threads" if "threads" in row else f"{row['ranks']} ranks"
+        lines.append(f"  {word}: {what}, {who}: {ratio:.2f}x, now {format_time(row['value'])}")
     return "\n".join(["compared:", *lines])

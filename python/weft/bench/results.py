@@ -20,27 +20,37 @@ PLACEMENTS = ("near", "far", "smt", "any")
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """What is timed: an operation on so many bytes with so many ranks on so many cores."""
+    """What is timed: an operation on so many bytes with so many ranks on so many cores.
+
+    `at` is its place on an axis other than bytes: "1024" rows, a layer's name.
+    """
 
     op: str
     bytes: int
     ranks: int
     cores: int
+    at: str = ""
 
 
 @dataclass(frozen=True)
 class Block:
-    """One system's turn at one case. `us` is the slowest rank's median time of a call."""
+    """One system's turn at one case. `us` is the slowest rank's median time of a call.
+
+    `path` is the way that it took, where a library chooses among several.
+    """
 
     case: Case
     system: str
     turn: int
     placement: str
     us: float
+    path: str = ""
 
 
 def case_name(case: Case) -> str:
-    """What people call it: "allreduce 64 KiB", "barrier"."""
+    """What people call it: "allreduce 64 KiB", "barrier", "sgemm 1024"."""
+    if case.at:
+        return f"{case.op} {case.at}"
     return f"{case.op} {format_size(case.bytes)}" if case.bytes else case.op
 
 
@@ -83,11 +93,15 @@ def paired_ratios(
 def rows_of(blocks: Iterable[Block], bench: str = "collectives") -> list[dict]:
     """One row for each case, system and placement: the median over blocks, and the spread."""
     groups: dict[tuple, list[float]] = defaultdict(list)
+    paths: dict[tuple, str] = {}
     for block in blocks:
-        groups[block.case, block.system, block.placement].append(block.us)
+        group = (block.case, block.system, block.placement)
+        groups[group].append(block.us)
+        paths[group] = block.path
     rows = []
     for (case, system, placement), times in groups.items():
         label = case.op if placement == "any" else f"{case.op} {placement}"
+        path = paths[case, system, placement]
         rows.append(
             {
                 "bench": bench,
@@ -103,6 +117,8 @@ def rows_of(blocks: Iterable[Block], bench: str = "collectives") -> list[dict]:
                 "placement": placement,
                 "cores": case.cores,
                 "blocks": len(times),
+                **({"at": case.at} if case.at else {}),
+                **({"path": path} if path else {}),
             }
         )
     return rows
@@ -139,7 +155,7 @@ def changes(old: list[dict], new: list[dict]) -> list[tuple[dict, float]]:
     """Rows whose whole spread lies outside the old one's, with new time over old, worst first."""
 
     def key(row: dict) -> tuple:
-        names = ("bench", "case", "system", "ranks", "cores", "bytes")
+        names = ("bench", "case", "system", "ranks", "cores", "bytes", "at")
         return tuple(row.get(name) for name in names)
 
     before = {key(row): row for row in old}

@@ -153,11 +153,15 @@ class Runner:
         """Run one setup after the other, each within its share of the time."""
         for number, setup in enumerate(setups):
             if self._options.quick:
-                self._end = self._start + quick_end(number, len(setups))
+                self._end = self._start + self._quick_end(number, len(setups))
             if time.monotonic() < self._end:
                 self._run(setup, advance)
             else:
                 self.outcome.notes.append(f"{setup.ranks} ranks: no time left for them")
+
+    def _quick_end(self, number: int, setups: int) -> float:
+        """When setup `number` of a quick run ends, in seconds from its start."""
+        return quick_end(number, setups)
 
     def _run(self, setup: Setup, advance: Callable[[str], None]) -> None:
         """Start the jobs of `setup`, let them take turns, and end them."""
@@ -186,9 +190,7 @@ class Runner:
     @contextmanager
     def _jobs(self, setup: Setup, systems: list[System]) -> Iterator[dict[str, Job]]:
         jobs: dict[str, Job] = {}
-        # A short prefix, because a socket's path has room for 107 bytes only.
-        base = None if len(tempfile.gettempdir()) < 60 else "/tmp"
-        with tempfile.TemporaryDirectory(prefix="weft-bench-", dir=base) as folder:
+        with tempfile.TemporaryDirectory(prefix="weft-bench-", dir=self._place()) as folder:
             try:
                 self._start_jobs(setup, systems, jobs, Path(folder))
                 yield jobs
@@ -198,6 +200,14 @@ class Runner:
                 for job in jobs.values():
                     job.stop()
 
+    def _place(self) -> str | None:
+        """Where the files of jobs go; a socket's path has room for 107 bytes only."""
+        return None if len(tempfile.gettempdir()) < 60 else "/tmp"
+
+    def _job(self, setup: Setup, system: System, folder: Path) -> Job:
+        """Start a job."""
+        return Job(system, self._programs[system.family], setup.ranks, setup.cores, folder)
+
     def _start_jobs(
         self, setup: Setup, systems: list[System], jobs: dict[str, Job], folder: Path
     ) -> None:
@@ -206,14 +216,10 @@ class Runner:
         slow_last = sorted(unique.values(), key=lambda s: s.imports_torch)
         for system in reversed(slow_last):
             if system.imports_torch:
-                jobs[system.job] = Job(
-                    system, self._programs[system.family], setup.ranks, setup.cores, folder
-                )
+                jobs[system.job] = self._job(setup, system, folder)
         for system in slow_last:
             if system.job not in jobs:
-                jobs[system.job] = Job(
-                    system, self._programs[system.family], setup.ranks, setup.cores, folder
-                )
+                jobs[system.job] = self._job(setup, system, folder)
             try:
                 jobs[system.job].wait_ready(self._patience(60))
             except JobError as error:

@@ -28,7 +28,8 @@ class Tools:
     missing: str | None = None
 
 
-def _output(command: list[str], text: str = "", env: dict[str, str] | None = None) -> str:
+def output(command: list[str], text: str = "", env: dict[str, str] | None = None) -> str:
+    """What a program prints; nothing if it does not run."""
     try:
         done = subprocess.run(
             command, input=text, capture_output=True, text=True, timeout=20, check=False, env=env
@@ -57,13 +58,13 @@ class Mpi:
     hydra: bool = False
 
     def find_launcher(self) -> str | None:
-        return _find(self.launchers, lambda path: self.version in _output([path, "--version"]))
+        return _find(self.launchers, lambda path: self.version in output([path, "--version"]))
 
     def find(self) -> Tools:
         dump = ["-E", "-dM", "-x", "c", "-"]
         compiler = _find(
             (f"mpicc.{self.name}", "mpicc"),
-            lambda path: f"#define {self.macro} " in _output([path, *dump], "#include <mpi.h>\n"),
+            lambda path: f"#define {self.macro} " in output([path, *dump], "#include <mpi.h>\n"),
         )
         if compiler is None:
             return Tools(missing="no mpicc of it found")
@@ -103,7 +104,7 @@ def find_mpi4py() -> Tools:
         return Tools(missing="mpi4py and numpy are not installed")
     ask = "from mpi4py import MPI; print(MPI.Get_library_version())"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_", "PMI"))}
-    said = _output([sys.executable, "-P", "-c", ask], env=env)
+    said = output([sys.executable, "-P", "-c", ask], env=env)
     if not said or "Traceback" in said:
         return Tools(missing="mpi4py finds no MPI library")
     mpi = OPENMPI if "Open MPI" in said else MPICH

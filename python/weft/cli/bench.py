@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ..bench import htmlpage, plots, report, results
@@ -14,6 +14,7 @@ from ..bench.benchmark import Benchmark
 from ..bench.runner import Options, Outcome, machine
 from ..bench.table import BENCHES
 from ..bench.units import parse_size
+from . import common
 
 
 def _sizes(text: str) -> tuple[int, ...]:
@@ -21,9 +22,8 @@ def _sizes(text: str) -> tuple[int, ...]:
         sizes = tuple(parse_size(part) for part in text.split(","))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    for size in sizes:
-        if size <= 0 or size % 4:
-            raise argparse.ArgumentTypeError(f"{size} bytes are not a whole number of floats")
+    if min(sizes) <= 0:
+        raise argparse.ArgumentTypeError("sizes must be greater than 0")
     return sizes
 
 
@@ -37,26 +37,27 @@ def _ranks(text: str) -> tuple[int, ...]:
     return ranks
 
 
-def _names(text: str, known: Iterable[str]) -> tuple[str, ...]:
-    names = tuple(dict.fromkeys(text.split(",")))
-    unknown = [name for name in names if name not in known]
-    if unknown:
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text.split(",")))
+
+
+def _ops(text: str) -> tuple[str, ...]:
+    names, known = _names(text), _operations()
+    if unknown := [name for name in names if name not in known]:
         what = f"unknown: {', '.join(unknown)}; known: {', '.join(known)}"
         raise argparse.ArgumentTypeError(what)
     return names
 
 
-def _known(name: str) -> list[str]:
-    """The operations or systems of all programs."""
-    return list(dict.fromkeys(word for bench in BENCHES.values() for word in getattr(bench, name)))
+def _operations(benches: Iterable[str] = BENCHES) -> list[str]:
+    """Those of these programs."""
+    return list(dict.fromkeys(op for name in benches for op in BENCHES[name].operations))
 
 
-def _families(text: str) -> frozenset[str]:
-    return frozenset(_names(text, _known("systems")))
-
-
-def _ops(text: str) -> tuple[str, ...]:
-    return _names(text, _known("operations"))
+def _fixed_systems(benches: Iterable[str] = BENCHES) -> list[str]:
+    """Those of these programs, but for the ones that have to look for them first."""
+    tables = [BENCHES[bench].systems for bench in benches]
+    return list(dict.fromkeys(name for table in tables if not callable(table) for name in table))
 
 
 def _positive(text: str) -> int:
@@ -65,9 +66,8 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The command line of `weft bench`."""
-    parser.add_argument("bench", choices=(*BENCHES, "all"), help="what to measure")
+def add_arguments(parser: argparse.ArgumentParser, benches: Sequence[str]) -> None:
+    """The command line for a choice of programs."""
     parser.add_argument("--quick", action="store_true", help="end within 50 s, leave out the rest")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="where the rows go (default: bench.json)"
@@ -87,31 +87,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--compare", type=Path, metavar="OLD", help="say what changed since the rows in OLD"
     )
-    _add_choices(parser)
+    _add_choices(parser, benches)
 
 
-def _add_choices(parser: argparse.ArgumentParser) -> None:
+def _add_choices(parser: argparse.ArgumentParser, benches: Sequence[str]) -> None:
     """What to measure of a benchmark, and on what."""
-    parser.add_argument(
-        "--ranks", type=_ranks, metavar="N,...", help="ranks (default: 2, and those of marks)"
-    )
+    fixed = _fixed_systems(benches)
+    looked_for = any(callable(BENCHES[bench].systems) for bench in benches)
+    found = "torch, limit, names of `weft blas list`, paths of libraries"
+    who = ", ".join(fixed) or found
+    who += f"; of gemm and conv2d {found}" if fixed and looked_for else ""
     parser.add_argument(
         "--ops",
         type=_ops,
         metavar="NAME,...",
-        help=f"operations: {', '.join(_known('operations'))} (default: all)",
+        help=f"operations: {', '.join(_operations(benches))} (default: all)",
     )
     parser.add_argument(
-        "--sizes", type=_sizes, metavar="S,...", help="bytes of a block, as 4,64K,4M"
+        "--sizes",
+        type=_sizes,
+        metavar="S,...",
+        help=("bytes of a block, as 4,64K,4M; " if fixed else "") + "of gemm, rows of a matrix",
     )
     parser.add_argument(
         "--systems",
-        type=_families,
+        type=_names,
         metavar="NAME,...",
-        help=f"who takes part: {', '.join(_known('systems'))} (default: all)",
-    )
-    parser.add_argument(
-        "--installed", action="store_true", help="peers as installed only, without tuned settings"
+        help=f"who takes part: {who} (default: all)",
     )
     parser.add_argument("--cores", type=_positive, metavar="N", help="use the first N cores only")
     parser.add_argument(
@@ -119,6 +121,16 @@ def _add_choices(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--block-ms", type=_positive, metavar="MS", help="timed part of a turn (default: 20)"
+    )
+
+
+def _add_of_weft(parser: argparse.ArgumentParser) -> None:
+    """What only those programs have that measure weft."""
+    parser.add_argument(
+        "--ranks", type=_ranks, metavar="N,...", help="ranks (default: 2, and those of marks)"
+    )
+    parser.add_argument(
+        "--installed", action="store_true", help="peers as installed only, without tuned settings"
     )
     parser.add_argument(
         "--libweft",
@@ -139,7 +151,7 @@ def _options(args: argparse.Namespace, bench: Benchmark) -> Options:
         ranks=args.ranks,
         ops=args.ops and tuple(op for op in args.ops if op in bench.operations),
         sizes=args.sizes,
-        families=frozenset(bench.systems) & (args.systems or set(bench.systems)),
+        families=frozenset(bench.names) & set(args.systems or bench.names),
         cores=args.cores,
         rounds=args.rounds,
         block_ms=args.block_ms,
@@ -157,17 +169,42 @@ def _write(path: Path, text: str) -> bool:
     return True
 
 
+def _chosen(args: argparse.Namespace) -> list[Benchmark]:
+    """The programs to run; of several, those that have the operations that were asked for."""
+    if args.benches is None:
+        return list(BENCHES.values()) if args.bench == "all" else [BENCHES[args.bench]]
+    some = [BENCHES[name] for name in args.benches]
+    return [bench for bench in some if not args.ops or set(args.ops) & {*bench.operations}] or some
+
+
 def _not_here(args: argparse.Namespace) -> str | None:
-    """Operations and systems that the chosen program does not have."""
-    if args.bench == "all":
-        return "all takes no --ops" if args.ops else None
-    bench = BENCHES[args.bench]
-    asked = ((args.ops or (), bench.operations), (args.systems or (), bench.systems))
-    for names, known in asked:
-        unknown = sorted(name for name in names if name not in known)
-        if unknown:
-            return f"{args.bench} has no {', '.join(unknown)}; it has {', '.join(known)}"
+    """Operations and systems that the chosen programs do not have."""
+    chosen = _chosen(args)
+    what = args.bench or " and ".join(args.benches)
+    if args.bench == "all" and args.ops:
+        return "all takes no --ops"
+    operations = [op for bench in chosen for op in bench.operations]
+    if unknown := [op for op in args.ops or () if op not in operations]:
+        return f"{what} has no {', '.join(unknown)}; it has {', '.join(operations)}"
+    for name in args.systems or ():
+        reasons = [None if name in bench.names else bench.find(name) for bench in chosen]
+        if None not in reasons:
+            names = dict.fromkeys(name for bench in chosen for name in bench.names)
+            known = f"{what} has no {name}; it has {', '.join(names)}"
+            return next(filter(None, reasons), known)
     return None
+
+
+def _impossible(args: argparse.Namespace) -> str | None:
+    """What is wrong with the words alone, whatever is installed here."""
+    chosen = _chosen(args)
+    refused = (bench.size_refused(size) for size in args.sizes or () for bench in chosen)
+    if (why := next(filter(None, refused), None)) is not None:
+        return f"argument --sizes: {why}"
+    if any(callable(bench.systems) for bench in chosen):
+        return None
+    unknown = [name for name in args.systems or () if name not in _fixed_systems()]
+    return f"argument --systems: unknown: {', '.join(unknown)}" if unknown else None
 
 
 def _refusal(args: argparse.Namespace) -> str | None:
@@ -177,9 +214,9 @@ def _refusal(args: argparse.Namespace) -> str | None:
         return why
     if args.rows is not None and args.plots is None:
         return "--from needs --plots"
-    for path in filter(None, (args.json, args.html)):
-        if not path.absolute().parent.is_dir():
-            return f"{path}: there is no such folder"
+    for path in filter(None, (args.json or Path("bench.json"), args.html)):
+        if args.rows is None and (why := common.unwritable(path)) is not None:
+            return why
     if args.plots is not None:
         try:
             args.plots.mkdir(parents=True, exist_ok=True)
@@ -197,21 +234,19 @@ def run(args: argparse.Namespace) -> int:
     try:
         old = None if args.compare is None else results.load_rows(args.compare)
     except ValueError as error:
-        print(f"weft bench: {error}", file=sys.stderr)
-        return 2
+        return common.fail(args.prog, str(error))
     if (refusal := _refusal(args)) is not None:
-        print(f"weft bench: {refusal}", file=sys.stderr)
-        return 2
+        return common.fail(args.prog, refusal)
     if args.rows is not None:
         return _draw_earlier(args)
     about = machine()
     outcomes: dict[str, Outcome] = {}
-    for name in BENCHES if args.bench == "all" else [args.bench]:
-        outcomes[name] = BENCHES[name].measure(_options(args, BENCHES[name]))
-        if outcomes[name].interrupted:
+    for bench in _chosen(args):
+        outcomes[bench.name] = bench.measure(_options(args, bench))
+        if outcomes[bench.name].interrupted:
             break
     code = _tell(args, about, outcomes, old)
-    return 130 if outcomes[name].interrupted else code
+    return 130 if outcomes[bench.name].interrupted else code
 
 
 def _draw(rows: Iterable[dict], folder: Path) -> bool:
@@ -228,8 +263,7 @@ def _draw_earlier(args: argparse.Namespace) -> int:
     try:
         rows = [row for path in args.rows for row in results.load_rows(path)]
     except ValueError as error:
-        print(f"weft bench: {error}", file=sys.stderr)
-        return 2
+        return common.fail(args.prog, str(error))
     return 0 if _draw(rows, args.plots) else 1
 
 
@@ -239,7 +273,7 @@ def _absent(outcome: Outcome) -> dict[str, str]:
 
 def _marks(args: argparse.Namespace, bench: Benchmark, outcome: Outcome) -> list[dict]:
     options = _options(args, bench)
-    left_out = {name: "left out" for name in bench.systems if not options.wants(name)}
+    left_out = {name: "left out" for name in bench.names if not options.wants(name)}
     judged = bench.marks(outcome.blocks, outcome.missing | left_out)
     return [*judged, *(row for row in outcome.ready if "mark" in row)]
 
@@ -255,8 +289,9 @@ def _print(args: argparse.Namespace, name: str, outcome: Outcome) -> None:
     bench = BENCHES[name]
     judged = report.marks_table(_marks(args, bench, outcome))
     print("\n\n".join(filter(None, (bench.figures(outcome.blocks), judged))))
-    why = "the cores moved meanwhile, or a cycle took no longer than its local part"
-    print(f"\n{outcome.dropped} blocks dropped: {why}")
+    if bench.probed:
+        why = "the cores moved meanwhile, or a cycle took no longer than its local part"
+        print(f"\n{outcome.dropped} blocks dropped: {why}")
     for who, why in _absent(outcome).items():
         print(f"missing: {who} ({why})")
     for note in outcome.notes:
@@ -279,14 +314,54 @@ def _tell(
         written &= _draw(values, args.plots)
     if old is not None:
         print(report.changes_text(results.changes(old, values)))
-    broken = any(found.failed or "weft" in found.missing for found in outcomes.values())
+    broken = any(
+        found.failed or BENCHES[name].subject in found.missing for name, found in outcomes.items()
+    )
     return 0 if written and not broken else 1
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="weft bench", description=__doc__)
-    add_arguments(parser)
-    return run(parser.parse_args(argv))
+EXAMPLES = (
+    ("weft bench collectives --quick", "weft beside the MPIs and gloo, within 50 s"),
+    ("weft bench torch --html page.html", "torch.distributed on weft and on gloo, with plots"),
+    ("weft bench gemm --quick", "matrix products on every BLAS library found here"),
+    ("weft bench gemm --systems torch,openblas-pthread --sizes 256,1024", "two of them"),
+    ("weft bench conv2d --json new.json --compare old.json", "what changed since old.json"),
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    made = common.parser(
+        "weft bench",
+        "Measure what is installed here side by side, in one run: medians, spread, ratios, and "
+        "the limit of the machine. Exit status 1 when something broke off, 2 for bad input.",
+        EXAMPLES,
+    )
+    made.add_argument("bench", choices=(*BENCHES, "all"), help="what to measure")
+    add_arguments(made, tuple(BENCHES))
+    _add_of_weft(made)
+    made.set_defaults(prog=made.prog, benches=None)
+    return made
+
+
+def run_some(
+    made: argparse.ArgumentParser, benches: Sequence[str], argv: Sequence[str] | None
+) -> int:
+    """The same under another command's name: `made` is its parser, and `benches` its programs."""
+    add_arguments(made, benches)
+    fixed = {"ranks": None, "installed": False, "libweft": None}
+    made.set_defaults(prog=made.prog, benches=tuple(benches), bench="", **fixed)
+    return _parse_and_run(made, argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    return _parse_and_run(parser(), argv)
+
+
+def _parse_and_run(made: argparse.ArgumentParser, argv: Sequence[str] | None) -> int:
+    args = made.parse_args(argv)
+    if (why := _impossible(args)) is not None:
+        made.error(why)
+    return run(args)
 
 
 if __name__ == "__main__":

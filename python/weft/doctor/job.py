@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The job: who is in it, who shares memory with whom, and how fast each pair is."""
+"""The job: who is in it, who shares memory, what leads to the others, how fast each pair is."""
 
 import array
 import dataclasses
@@ -14,28 +14,32 @@ from weft.doctor import Fact, Page, library
 SECONDS = 1.0  # for the whole self test
 PATIENCE = 5.0  # seconds without the others before it says so
 MOST_RANKS = 16  # of them each two are tested
+MOST_NODES = 64  # of them it is told what leads from one to the other
 LARGE = 1 << 20
 
 
 @dataclasses.dataclass
 class Matrix:
-    """A number for each pair of ranks; 0 where it was not measured."""
+    """A number for each pair of these ranks; 0 where it was not measured."""
 
     title: str
-    size: int
+    ranks: list[int]
     values: list[float]
 
     def lines(self) -> list[str]:
-        cells = [[f"{v:.3g}" if v else "-" for v in self.row(r)] for r in range(self.size)]
+        cells = [[f"{v:.3g}" if v else "-" for v in row] for row in self.rows()]
         width = max(len(cell) for row in cells for cell in row) + 2
-        head = "      " + "".join(f"{rank:>{width}}" for rank in range(self.size))
+        width = max(width, len(str(self.ranks[-1])) + 2)
+        head = "      " + "".join(f"{rank:>{width}}" for rank in self.ranks)
         rows = [
-            f"{rank:>6}" + "".join(f"{c:>{width}}" for c in row) for rank, row in enumerate(cells)
+            f"{rank:>6}" + "".join(f"{c:>{width}}" for c in row)
+            for rank, row in zip(self.ranks, cells, strict=True)
         ]
         return [self.title, head, *rows]
 
-    def row(self, rank: int) -> list[float]:
-        return self.values[rank * self.size : (rank + 1) * self.size]
+    def rows(self) -> list[list[float]]:
+        size = len(self.ranks)
+        return [self.values[at : at + size] for at in range(0, size * size, size)]
 
 
 def page() -> Page | None:
@@ -56,10 +60,10 @@ def page() -> Page | None:
     finally:
         waiting.cancel()
     try:
-        facts = [Fact("launcher", launcher), *_ranks(world)]
+        facts = [Fact("launcher", launcher), *_ranks(world), *_ways(world)]
         facts += [
-            Fact(m.title, "\n".join(m.lines()), [m.row(r) for r in range(m.size)])
-            for m in measure(world.comm)
+            Fact(m.title, "\n".join(m.lines()), m.rows())
+            for m in measure(world.comm, tested(world.peers))
         ]
     except weft.Error as error:
         facts = [Fact("self test", "failed", remedy=f"ranks cannot talk: {error}")]
@@ -86,28 +90,71 @@ def _ranks(world: weft.World) -> list[Fact]:
     return facts
 
 
-def measure(comm: weft.Comm) -> list[Matrix]:
-    """Latency and bandwidth of each pair, one pair at a time. Collective."""
-    size = min(comm.size, MOST_RANKS)
+def _ways(world: weft.World) -> list[Fact]:
+    """Which transport leads from node to node, as their first ranks see it. Collective."""
+    peers = world.peers
+    firsts: dict[int, int] = {}
+    for peer in peers:
+        firsts.setdefault(peer.node, peer.rank)
+    size = min(len(firsts), MOST_NODES)
+    if size == 1:
+        return []
+    names = list(_core.transports())
+    known = array.array("q", bytes(8 * size * size))
+    for a in range(size):
+        if firsts[a] == world.rank:
+            for b in range(size):
+                known[a * size + b] = names.index(peers[firsts[b]].transport)
+    world.comm.allreduce(known)
+    ways: dict[str, list[tuple[int, int]]] = {}
+    for a in range(size):
+        for b in range(a + 1, size):
+            ways.setdefault(names[known[a * size + b]], []).append((a, b))
+    return [
+        Fact(f"by {name}", "all nodes" if len(ways) == 1 else _pairs_text(pairs), pairs)
+        for name, pairs in ways.items()
+    ]
+
+
+def _pairs_text(pairs: list[tuple[int, int]], most: int = 8) -> str:
+    text = ", ".join(f"{a}-{b}" for a, b in pairs[:most])
+    more = f" and {len(pairs) - most} more" if len(pairs) > most else ""
+    return f"between nodes {text}{more}"
+
+
+def tested(peers: list[weft.Peer]) -> list[int]:
+    """The ranks of which each two are tested: of a large job some of as many nodes as can be."""
+    seen: dict[int, int] = {}
+    order = []
+    for peer in peers:
+        seen[peer.node] = seen.get(peer.node, -1) + 1
+        order.append((seen[peer.node], peer.rank))
+    return sorted(rank for _, rank in sorted(order)[:MOST_RANKS])
+
+
+def measure(comm: weft.Comm, ranks: list[int]) -> list[Matrix]:
+    """Latency and bandwidth of each pair of `ranks`, one pair at a time. Collective."""
+    size = len(ranks)
     pairs = [(a, b) for a in range(size) for b in range(a + 1, size)]
     latency = array.array("d", bytes(8 * size * size))
     bandwidth = array.array("d", bytes(8 * size * size))
     seconds = SECONDS / max(1, 2 * len(pairs))
     for a, b in pairs:
         comm.barrier()
-        if comm.rank in (a, b):
-            peer = b if comm.rank == a else a
-            small = _round_trip(comm, peer, comm.rank == a, 8, seconds)
-            large = _round_trip(comm, peer, comm.rank == a, LARGE, seconds)
-            if comm.rank == a:
+        if comm.rank in (ranks[a], ranks[b]):
+            leads = comm.rank == ranks[a]
+            peer = ranks[b] if leads else ranks[a]
+            small = _round_trip(comm, peer, leads, 8, seconds)
+            large = _round_trip(comm, peer, leads, LARGE, seconds)
+            if leads:
                 for at in (a * size + b, b * size + a):
                     latency[at] = small / 2 * 1e6
                     bandwidth[at] = 2 * LARGE / large / 1e9
     comm.allreduce(latency)
     comm.allreduce(bandwidth)
     return [
-        Matrix("latency of 8 bytes, microseconds", size, latency.tolist()),
-        Matrix("bandwidth of 1 MiB messages, GB/s", size, bandwidth.tolist()),
+        Matrix("latency of 8 bytes, microseconds", ranks, latency.tolist()),
+        Matrix("bandwidth of 1 MiB messages, GB/s", ranks, bandwidth.tolist()),
     ]
 
 

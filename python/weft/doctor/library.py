@@ -5,9 +5,12 @@ import contextlib
 import ctypes
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 from weft import _boot, _core
+from weft.bench import peers
 from weft.doctor import Fact, Page, read
 
 
@@ -31,6 +34,18 @@ def page(machine: Page) -> Page:
     return Page("weft", facts)
 
 
+def peers_page(pytorch: Page) -> Page:
+    """What `weft bench` would measure weft against."""
+    said: dict = next((fact.data for fact in pytorch.facts if fact.name == "torch.distributed"), {})
+    facts = []
+    for peer in peers.peers(said):
+        words = [f"yes, {peer.version}" if peer.version else "yes", peer.text]
+        text = ", ".join(filter(None, words)) if peer.here else f"no: {peer.text}"
+        data = {"here": peer.here, "version": peer.version, "text": peer.text}
+        facts.append(Fact(peer.name, text, data))
+    return Page("peers", facts)
+
+
 def settings_page() -> Page:
     facts = []
     bad = refused()
@@ -50,8 +65,45 @@ def _loaded() -> str | None:
 def _transports(machine: Page) -> list[Fact]:
     memfd = next(fact for fact in machine.facts if fact.name == "shared memory")
     shm = "yes, between ranks of this host" if memfd.remedy is None else f"no: {memfd.text}"
-    known = {"self": "yes, always", "shm": shm}
+    known = {"self": "yes, always", "shm": shm, "ucx": _module("ucx"), "mpi": _mpi()}
     return [Fact(f"transport {name}", known.get(name, "yes")) for name in _core.transports()]
+
+
+_PACKAGES = {  # what to install where the loader misses a library
+    "libucp": "Debian: libucx0; PyPI: libucx-cu12",
+    "libmpi.so": "Debian: libopenmpi3",
+    "libmpich": "Debian: libmpich12",
+}
+
+
+def _module(name: str) -> str:
+    """Whether a library of ours that needs a foreign one can be loaded, and which it lacks.
+
+    Tried by a process of its own: what it loads would stay in this one.
+    """
+    file = os.path.join(os.path.dirname(_loaded() or ""), f"libweft_{name}.so")
+    if not os.path.exists(file):
+        return f"no: libweft_{name}.so was not built"
+    body = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); ctypes.CDLL(sys.argv[2])"
+    ours = _loaded() or ""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", body, ours, file],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return "yes, between hosts"
+    reason = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+    missing = re.search(r"(lib\S+): cannot open", reason[0])
+    if missing is None:
+        return f"no: {reason[0]}"
+    package = next((text for lib, text in _PACKAGES.items() if missing[1].startswith(lib)), "")
+    return f"no: {missing[1]} was not found" + (f" ({package})" if package else "")
+
+
+def _mpi() -> str:
+    return "; ".join(f"{name}: {_module(f'mpi_{name}')}" for name in ("openmpi", "mpich"))
 
 
 def _gpu_kernels() -> Fact:

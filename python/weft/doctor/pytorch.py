@@ -13,6 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
+from weft.blas import libraries
 from weft.doctor import Fact, Page, read
 
 OLDEST = (2, 11)
@@ -40,7 +41,7 @@ def page() -> Page:
         return _broken(str(error))
     facts = [_version(torch), Fact("where", os.path.dirname(torch.__file__))]
     facts += [_threads(torch), _blas(torch), _libraries(), _onednn(torch), _cuda(torch)]
-    facts += [_distributed(torch), _shim(torch), _build(torch)]
+    facts += [_distributed(torch), _shim(torch), _abi(torch), _build(torch)]
     return Page("PyTorch", facts)
 
 
@@ -116,24 +117,34 @@ def symbol_file(library: str, name: str) -> str | None:
 def _blas(torch: Any) -> Fact:
     library = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cpu.so")
     said = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    built = f"built with {said[1] if said else 'unknown'}"
     try:
         file = symbol_file(library, "sgemm_")
     except OSError as error:
         return Fact("BLAS", f"cannot look: {error}", False)
-    where = "not by the name sgemm_" if file is None else f"sgemm_ is in {file}"
+    data: dict[str, Any] = {"sgemm_": file, "built_with": said and said[1]}
+    if file is None:
+        return Fact("BLAS", f"not by the name sgemm_; {built}", data)
     if file == os.path.realpath(library):
-        where = "sgemm_ is inside libtorch_cpu.so"
-    return Fact(
-        "BLAS",
-        f"{where}; built with {said[1] if said else 'unknown'}",
-        {"sgemm_": file, "built_with": said and said[1]},
-    )
+        return Fact("BLAS", f"sgemm_ is inside libtorch_cpu.so; {built}", data)
+    where = f"sgemm_ is in {file}"
+    if file == os.path.realpath(libraries.SHIM):  # it passes calls on
+        file = os.path.realpath(os.environ.get("WEFTBLAS_LIBRARY", ""))
+        where = f"sgemm_ is passed on to {file}"
+    known = next((one for one in libraries.libraries() if one.file == file), None)
+    data |= {"library": file, "name": known and known.name, "version": known and known.version}
+    name = f" ({known.name} {known.version or ''}".rstrip() + ")" if known else ""
+    return Fact("BLAS", f"{where}{name}; {built}", data)
+
+
+def mapped() -> list[str]:
+    """The files that this process has loaded."""
+    lines = [line.split(maxsplit=5) for line in read("/proc/self/maps").splitlines()]
+    return sorted({words[5] for words in lines if len(words) == 6 and words[5].startswith("/")})
 
 
 def _libraries() -> Fact:
-    maps = [line.split() for line in read("/proc/self/maps").splitlines()]
-    files = sorted({words[-1] for words in maps if words[-1].startswith("/")})
-    found = [file for file in files if LIBRARIES.match(os.path.basename(file))]
+    found = [file for file in mapped() if LIBRARIES.match(os.path.basename(file))]
     names = ", ".join(os.path.basename(file) for file in found)
     return Fact("math libraries loaded", names or "none of their own", found)
 
@@ -178,6 +189,30 @@ def _shim(torch: Any) -> Fact:
 
     file = build.find()
     return Fact("shim of weft", str(file or f"not built; {build.COMMAND} does it"), bool(file))
+
+
+def _abi(torch: Any) -> Fact:
+    """What an extension in C++ has to be compiled for, to be loaded beside this torch."""
+    new = bool(torch.compiled_with_cxx11_abi())
+    compiler = re.search(r"^\s*-\s*((?:GCC|clang|Clang) [\d.]+)", torch.__config__.show(), re.M)
+    file = next((f for f in mapped() if os.path.basename(f).startswith("libstdc++.so")), None)
+    offers = _newest(file) if file else None
+    words = [f"_GLIBCXX_USE_CXX11_ABI={int(new)}"]
+    words += [f"compiled by {compiler[1]}"] if compiler else []
+    words += [f"loaded {file}" + (f", up to {offers}" if offers else "")] if file else []
+    data = {"cxx11": new, "compiler": compiler and compiler[1], "libstdc++": file, "offers": offers}
+    return Fact("C++ ABI", "; ".join(words), data)
+
+
+def _newest(file: str) -> str | None:
+    """The last version of symbols that a C++ library has: an extension may need no later one."""
+    try:
+        with open(file, "rb") as opened:
+            found = re.findall(rb"\0GLIBCXX_(\d+(?:\.\d+)+)(?=\0)", opened.read())
+    except OSError:
+        return None
+    latest = max((tuple(map(int, one.split(b"."))) for one in found), default=None)
+    return None if latest is None else "GLIBCXX_" + ".".join(map(str, latest))
 
 
 def _build(torch: Any) -> Fact:
