@@ -4,19 +4,25 @@
  * new one is a line here. */
 #include "weft.h"
 
+#include "boot/mpi.h"
 #include "coll/coll.h"
 #include "region/layer.h"
 #include "store/parcel.h"
 
+/* These need foreign libraries, so they are loaded when they are asked for. */
+static const wf_transport transport_ucx = {
+    .abi = WF_TRANSPORT_ABI, .name = "ucx", .library = "libweft_ucx.so"};
+static const wf_transport transport_mpi = {
+    .abi = WF_TRANSPORT_ABI, .name = "mpi", .locate = wf_boot_mpi_library};
+
 static const wf_transport *const transports[] = {
-    &wf_transport_self,
-    &wf_transport_shm,
-    NULL,
+    &wf_transport_self, &wf_transport_shm, &transport_ucx, &transport_mpi, NULL,
 };
 
 static const wf_engine *const engines[WF_ENGINES + 1] = {
     &wf_engine_alone,
     &wf_engine_shm,
+    &wf_engine_hosts,
     &wf_engine_message,
 };
 

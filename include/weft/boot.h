@@ -30,6 +30,9 @@ typedef struct weft_boot {
     /* This rank has joined and needs the table no more. Optional; not called
      * if joining failed. */
     void (*done)(void *ctx);
+    /* Not 0: the table reaches ranks of this host only. Then nothing is made
+     * ready for messages between hosts, unless WEFT_TRANSPORTS names it. */
+    int32_t one_host;
 } weft_boot;
 
 #define WEFT_BOOT_VALUE_MAX (1u << 20)

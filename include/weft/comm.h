@@ -39,8 +39,28 @@ WEFT_API weft_status weft_comm_dup(weft_comm *comm, weft_comm **out);
 /**
  * A communicator of the `n` members of `comm` in `ranks`, in that order.
  * Collective over those ranks only; the caller must be one of them.
+ *
+ * This is also how those who are left go on after a death: once each of `ranks`
+ * was told (an operation failed, or weft_comm_error says so), it works on a
+ * communicator that is broken with WEFT_ERR_PEER. If one of `ranks` is gone, it
+ * fails with WEFT_ERR_PEER and names that one. `comm` stays broken. On one that
+ * is broken for another reason it fails with that reason.
  */
 WEFT_API weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks,
+                                      size_t n, weft_comm **out);
+
+/**
+ * A communicator of all members of `comm` but the `n` in `exclude`, in their
+ * order. Collective over those who stay, who all name the same ones.
+ *
+ * For going on without ranks that are dead, stuck or no longer wanted. Unlike
+ * weft_comm_subset it works whatever state `comm` is in on each rank, also if
+ * it was aborted or a deadline passed. `comm` is broken by it, if it was not:
+ * what is pending on it fails, and so do calls of the excluded ranks, with
+ * WEFT_ERR_ABORTED. If another rank is gone, it fails with WEFT_ERR_PEER and
+ * names that one; it may then be called once more with that one excluded.
+ */
+WEFT_API weft_status weft_comm_shrink(weft_comm *comm, const uint32_t *exclude,
                                       size_t n, weft_comm **out);
 
 /**

@@ -64,8 +64,12 @@ typedef struct weft_store_options {
      * NULL: pushes are added. `step` of the struct is not read: Adam counts the
      * steps of each row (LAZY_ADAM). */
     const weft_update *optimizer;
-    /** Keys are any int64 numbers, at most `keys` different ones. A key is made
-     * when it is first named. */
+    /** Keys are any int64 numbers, at most `keys` different ones: one more is
+     * WEFT_ERR_NOMEM, which names it. A key is made when it is first named.
+     * Between hosts the first call of a host that names a key asks its home,
+     * and waits for the answer, also where a call returns at once otherwise:
+     * one message to each home for all keys of the call. A key whose home is
+     * gone and that this host has not named before is WEFT_ERR_PEER. */
     int32_t hashed;
     /** Rows that a host has room for beside those that begin there, for keys
      * that move or are copied to it: a copy takes two, and so does a key that
@@ -165,7 +169,8 @@ WEFT_API weft_status weft_store_set(weft_worker *worker,
                                     weft_request **request);
 
 /** As weft_store_pull, of keys on this host only: `*local` is 0, and no row was
- * written, if one of them is not. Never waits for another host. */
+ * written, if one of them is not, or is a hashed key that this host would have
+ * to ask for. Never waits for another host. */
 WEFT_API weft_status weft_store_pull_local(weft_worker *worker,
                                            const weft_pairs *pairs, int *local);
 
@@ -202,7 +207,8 @@ WEFT_API int64_t weft_worker_clock(const weft_worker *worker);
  * were given before it and are due have been acted on. So
  * wait_sync, barrier, wait_sync, barrier shows all earlier pushes of all
  * workers everywhere. WEFT_ERR_PEER if differences were lost with a rank that
- * died since the last call, which is named.
+ * died, which is named: since the last call of this worker, or before its first
+ * one and no other worker of this rank was told.
  */
 WEFT_API weft_status weft_store_wait_sync(weft_worker *worker);
 
@@ -286,8 +292,12 @@ WEFT_API weft_status weft_store_save(weft_store *store, const char *path);
 WEFT_API weft_status weft_store_load(weft_store *store, const char *path);
 
 /** Change the number of keys, up to max_keys. Rows that are new are zero, those
- * that go are forgotten. Not of stores with `lengths`. Collective, as
- * weft_store_save. */
+ * that go are forgotten, with the intents for them; the others stay where they
+ * are. Hashed keys cannot become fewer than there are. Not of stores with
+ * `lengths`. Collective, as weft_store_save. WEFT_ERR_NOMEM if a host cannot
+ * hold the new rows: then nothing was changed. If a rank dies meanwhile,
+ * WEFT_ERR_PEER names it; keys below both numbers are as they were, others may
+ * be gone. */
 WEFT_API weft_status weft_store_resize(weft_store *store, uint64_t keys);
 
 /** Counted by this rank since creation, or since they were reset; what a host

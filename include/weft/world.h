@@ -74,6 +74,11 @@ WEFT_API uint32_t weft_world_size(const weft_world *world);
 WEFT_API weft_status weft_world_peer(const weft_world *world, uint32_t rank,
                                      weft_peer *out);
 
+/** The transport that leads from this rank to `rank`: "shm". NULL if there is
+ * no such rank. */
+WEFT_API const char *weft_world_transport(const weft_world *world,
+                                          uint32_t rank);
+
 /** The transports that this library knows, by number, best first: "shm". NULL
  * after the last one. WEFT_TRANSPORTS says which may be used. */
 WEFT_API const char *weft_transport_name(uint32_t index);

@@ -125,6 +125,21 @@ static int boot_number(PyObject *object, const char *name, uint32_t *out)
     return result;
 }
 
+/* Tables of others need not say it. */
+static int boot_is_one_host(PyObject *object)
+{
+    PyObject *value = PyObject_GetAttrString(object, "one_host");
+    int is;
+
+    if (value == NULL && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+        PyErr_Clear();
+        return 0;
+    }
+    is = value != NULL && PyObject_IsTrue(value) > 0;
+    Py_XDECREF(value);
+    return is;
+}
+
 int wfp_boot_init(wfp_boot *boot, PyObject *object)
 {
     memset(boot, 0, sizeof(*boot));
@@ -137,7 +152,8 @@ int wfp_boot_init(wfp_boot *boot, PyObject *object)
         boot_number(object, "size", &boot->table.ranks) < 0) {
         return -1;
     }
-    return 0;
+    boot->table.one_host = boot_is_one_host(object);
+    return PyErr_Occurred() ? -1 : 0;
 }
 
 PyObject *wfp_boot_raise(wfp_boot *boot, weft_status status)

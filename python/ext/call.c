@@ -2,6 +2,7 @@
 #include "call.h"
 
 #include "message.h"
+#include "observe.h"
 #include "request.h"
 
 PyObject *wfp_call_finish(wfp_call *call)
@@ -23,6 +24,7 @@ PyObject *wfp_kind_run(const wfp_kind *kind, PyObject *object,
     wfp_call call;
     weft_status status;
     PyObject *result = NULL;
+    uint64_t since;
 
     if (wfp_args_sort(&kind->signature, args, nargs, kwnames, given) < 0 ||
         wfp_comm_check(self) < 0) {
@@ -31,9 +33,13 @@ PyObject *wfp_kind_run(const wfp_kind *kind, PyObject *object,
     wfp_call_init(&call);
     if (kind->open(&call, self, given, WFP_READ) == 0 &&
         wfp_comm_enter(self) == 0) {
+        since = wfp_observe_begin();
         Py_BEGIN_ALLOW_THREADS
         status = kind->make(self->comm, &call, NULL);
         Py_END_ALLOW_THREADS
+        if (since != 0) {
+            wfp_observe_end(kind->signature.function, self, &call, since);
+        }
         wfp_comm_leave(self);
         result = status == WEFT_OK ? wfp_call_finish(&call) : wfp_raise(status);
     }
@@ -50,6 +56,7 @@ PyObject *wfp_kind_start(const wfp_kind *kind, const char *i_name,
     PyObject *given[WFP_ARGS_MAX];
     wfp_operation *operation;
     weft_status status;
+    uint64_t since;
 
     signature.function = i_name;
     if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
@@ -66,9 +73,13 @@ PyObject *wfp_kind_start(const wfp_kind *kind, const char *i_name,
         return NULL;
     }
     operation->holds = Py_NewRef(operation->call.result);
+    since = wfp_observe_begin();
     Py_BEGIN_ALLOW_THREADS
     status = kind->make(self->comm, &operation->call, &operation->request);
     Py_END_ALLOW_THREADS
+    if (since != 0) {
+        wfp_observe_end(i_name, self, &operation->call, since);
+    }
     wfp_comm_leave(self);
     return wfp_request_started(operation, status);
 }

@@ -3,6 +3,7 @@
  * the reductions. The blocking forms are the hot path of the module: no Python
  * frame, no allocation. */
 #include "call.h"
+#include "observe.h"
 #include "op.h"
 #include "request.h"
 
@@ -10,14 +11,19 @@ PyObject *wfp_comm_barrier(PyObject *object, PyObject *unused)
 {
     wfp_comm *self = (wfp_comm *)object;
     weft_status status;
+    uint64_t since;
 
     (void)unused;
     if (wfp_comm_enter(self) < 0) {
         return NULL;
     }
+    since = wfp_observe_begin();
     Py_BEGIN_ALLOW_THREADS
     status = weft_barrier(self->comm);
     Py_END_ALLOW_THREADS
+    if (since != 0) {
+        wfp_observe_end("barrier", self, NULL, since);
+    }
     wfp_comm_leave(self);
     if (status != WEFT_OK) {
         return wfp_raise(status);

@@ -386,6 +386,11 @@ static PyMethodDef comm_methods[] = {
     {"subset", wfp_comm_subset, METH_O,
      "subset($self, ranks, /)\n--\n\n"
      "A communicator of these ranks; only they call it."},
+    {"shrink", wfp_comm_shrink, METH_O,
+     "shrink($self, exclude, /)\n--\n\n"
+     "A communicator of all ranks but these, which may be dead or stuck; only "
+     "those who stay call it. This one is over then, whatever state it was "
+     "in."},
     WFP_METHOD("abort", comm_abort,
                "abort($self, /, why='aborted by the program')\n--\n\n"
                "Fail every pending and later operation, on all ranks."),

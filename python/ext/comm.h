@@ -48,5 +48,6 @@ wfp_method wfp_comm_empty;
 PyObject *wfp_comm_alloc(PyObject *self, PyObject *bytes);
 PyObject *wfp_comm_dup(PyObject *self, PyObject *unused);
 PyObject *wfp_comm_subset(PyObject *self, PyObject *ranks);
+PyObject *wfp_comm_shrink(PyObject *self, PyObject *exclude);
 
 #endif

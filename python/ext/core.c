@@ -178,6 +178,7 @@ PyMODINIT_FUNC PyInit__core(void)
         wfp_region_rows_functions,
         wfp_update_functions,
         wfp_store_create_functions,
+        wfp_observe_functions,
     };
     PyObject *module = PyModule_Create(&core_module);
 

@@ -59,7 +59,8 @@ int wfp_worker_setup(PyObject *module);
 extern PyMethodDef wfp_op_functions[], wfp_world_functions[],
     wfp_region_create_functions[], wfp_region_files_functions[],
     wfp_region_share_functions[], wfp_region_rows_functions[],
-    wfp_update_functions[], wfp_store_create_functions[];
+    wfp_update_functions[], wfp_store_create_functions[],
+    wfp_observe_functions[];
 
 /* Make a type, of which only this module makes objects, of `bytes` each, and
  * add it to the module. `flags` is Py_TPFLAGS_HAVE_GC, or 0. 0, or -1 with an

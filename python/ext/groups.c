@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split, dup and subset of Comm: new communicators out of one. */
+/* split, dup, subset and shrink of Comm: new communicators out of one. */
 #include "args.h"
 #include "comm.h"
 
-/* Wrap what split, dup or subset made, or raise. */
+/* Wrap what one of them made, or raise. */
 static PyObject *group_made(wfp_comm *parent, weft_status status,
                             weft_comm *made)
 {
@@ -72,7 +72,12 @@ static int group_read_ranks(PyObject *list, Py_ssize_t n, uint32_t *ranks)
     return 0;
 }
 
-static PyObject *group_subset(wfp_comm *self, const uint32_t *ranks, size_t n)
+/* weft_comm_subset or weft_comm_shrink. */
+typedef weft_status make_of_ranks(weft_comm *comm, const uint32_t *ranks,
+                                  size_t n, weft_comm **out);
+
+static PyObject *group_make(wfp_comm *self, make_of_ranks *make,
+                            const uint32_t *ranks, size_t n)
 {
     weft_comm *made = NULL;
     weft_status status;
@@ -81,13 +86,14 @@ static PyObject *group_subset(wfp_comm *self, const uint32_t *ranks, size_t n)
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = weft_comm_subset(self->comm, ranks, n, &made);
+    status = make(self->comm, ranks, n, &made);
     Py_END_ALLOW_THREADS
     wfp_comm_leave(self);
     return group_made(self, status, made);
 }
 
-PyObject *wfp_comm_subset(PyObject *object, PyObject *sequence)
+static PyObject *group_of_ranks(PyObject *object, make_of_ranks *make,
+                                PyObject *sequence)
 {
     PyObject *list = PySequence_List(sequence);
     Py_ssize_t n = list == NULL ? 0 : PyList_Size(list);
@@ -99,9 +105,19 @@ PyObject *wfp_comm_subset(PyObject *object, PyObject *sequence)
         PyErr_NoMemory();
     }
     if (ranks != NULL && group_read_ranks(list, n, ranks) == 0) {
-        made = group_subset((wfp_comm *)object, ranks, (size_t)n);
+        made = group_make((wfp_comm *)object, make, ranks, (size_t)n);
     }
     PyMem_Free(ranks);
     Py_XDECREF(list);
     return made;
+}
+
+PyObject *wfp_comm_subset(PyObject *object, PyObject *ranks)
+{
+    return group_of_ranks(object, weft_comm_subset, ranks);
+}
+
+PyObject *wfp_comm_shrink(PyObject *object, PyObject *exclude)
+{
+    return group_of_ranks(object, weft_comm_shrink, exclude);
 }

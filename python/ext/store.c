@@ -78,6 +78,22 @@ static void store_end(wfp_store *self)
     }
 }
 
+/* With several hosts weft_store_destroy is collective. The garbage collector
+ * comes at another time on each rank, and so does an exception: then the store
+ * stays, for others that need rows of this host, until the job ends. */
+static void store_end_alone(wfp_store *self)
+{
+    wfp_world *world = self->comm->world;
+
+    if (self->store != NULL && self->info.hosts > 1 && world->world != NULL &&
+        !world->forked) {
+        wfp_world_keep(world, self->store);
+        self->store = NULL;
+    } else {
+        store_end(self);
+    }
+}
+
 static PyObject *store_close(PyObject *object, PyObject *unused)
 {
     wfp_store *self = (wfp_store *)object;
@@ -89,6 +105,17 @@ static PyObject *store_close(PyObject *object, PyObject *unused)
                         "be finalized when that is done");
     }
     store_end(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *store_abandon(PyObject *object, PyObject *unused)
+{
+    wfp_store *self = (wfp_store *)object;
+
+    if (self->info.hosts == 1) {
+        return store_close(object, unused);
+    }
+    store_end_alone(self);
     Py_RETURN_NONE;
 }
 
@@ -106,7 +133,7 @@ static int store_traverse(PyObject *object, visitproc visit, void *arg)
  * any more, so the store goes first. */
 static int store_clear(PyObject *object)
 {
-    store_end((wfp_store *)object);
+    store_end_alone((wfp_store *)object);
     Py_CLEAR(((wfp_store *)object)->draw);
     return 0;
 }
@@ -391,6 +418,9 @@ static PyMethodDef store_methods[] = {
                     "trace($self, keys, path, /)\n--\n\nweft_store_trace."),
     {"close", store_close, METH_NOARGS,
      "close($self, /)\n--\n\nweft_store_destroy. Nothing, the second time."},
+    {"abandon", store_abandon, METH_NOARGS,
+     "abandon($self, /)\n--\n\nClose it without waiting: with several hosts it "
+     "serves others until the job ends."},
     {NULL, NULL, 0, NULL},
 };
 

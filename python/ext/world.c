@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,6 +47,7 @@ static PyObject *world_wrap(weft_world *world)
     self->comm = NULL;
     self->busy = 0;
     self->lent = 0;
+    self->kept = NULL;
     self->forked = false;
     PyObject_GC_Track(self);
     self->comm = wfp_comm_wrap(self, weft_world_comm(world), false);
@@ -148,14 +150,39 @@ static PyObject *world_create(PyObject *module, PyObject *const *args,
     return result;
 }
 
+void wfp_world_keep(wfp_world *world, weft_store *store)
+{
+    wfp_kept *kept = malloc(sizeof(*kept));
+
+    if (kept != NULL) { /* else it lasts as long as the process */
+        *kept = (wfp_kept){.next = world->kept, .store = store};
+        world->kept = kept;
+    }
+}
+
+/* Without a world they wait for nobody. */
+static void destroy_kept(wfp_kept *kept)
+{
+    while (kept != NULL) {
+        wfp_kept *next = kept->next;
+
+        weft_store_destroy(kept->store);
+        free(kept);
+        kept = next;
+    }
+}
+
 static void world_end(wfp_world *self)
 {
     weft_world *world = self->world;
+    wfp_kept *kept = self->kept;
 
     self->world = NULL;
+    self->kept = NULL;
     if (world != NULL) {
         Py_BEGIN_ALLOW_THREADS
         weft_world_destroy(world);
+        destroy_kept(kept);
         Py_END_ALLOW_THREADS
     }
     /* Every request is over now, so none of them borrows memory any more. */
@@ -242,6 +269,8 @@ static PyObject *world_peer(const wfp_world *self, uint32_t rank)
                              PyUnicode_DecodeUTF8(peer.host,
                                                   (Py_ssize_t)strlen(peer.host),
                                                   "replace"));
+    PyStructSequence_SetItem(
+        row, 5, PyUnicode_FromString(weft_world_transport(self->world, rank)));
     if (PyErr_Occurred()) {
         Py_CLEAR(row);
     }
@@ -393,6 +422,7 @@ static PyStructSequence_Field peer_fields[] = {
     {"pid", "its process, on its own host"},
     {"shares_memory", "with the caller"},
     {"host", "the name of its host"},
+    {"transport", "which leads to it"},
     {NULL, NULL},
 };
 
@@ -400,7 +430,7 @@ static PyStructSequence_Desc peer_desc = {
     .name = "weft.Peer",
     .doc = "What is known of a rank.",
     .fields = peer_fields,
-    .n_in_sequence = 5,
+    .n_in_sequence = 6,
 };
 
 PyMethodDef wfp_world_functions[] = {

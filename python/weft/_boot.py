@@ -9,11 +9,14 @@ used while a world is made, and no longer.
 
 import contextlib
 import datetime
+import fcntl
 import hmac
+import os
 import secrets
 import socket
 import socketserver
 import struct
+import sys
 import threading
 import time
 from typing import Any, NamedTuple, Protocol
@@ -68,6 +71,8 @@ class TorchStore:
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         self.rank, self.size, self._store = rank, size, store
+        everywhere, here = os.environ.get("WORLD_SIZE"), os.environ.get("LOCAL_WORLD_SIZE")
+        self.one_host = str(size) == everywhere == here
         meeting = (store.add("weft/joined", 1) - 1) // size
         self._prefix = f"weft/{meeting}/"
         if store.add(f"{self._prefix}came/{rank}", 1) > 1:
@@ -91,6 +96,49 @@ class TorchStore:
         return bytes(self._store.get(self._prefix + key))
 
 
+_kept: list[Any] = []  # stores that other ranks may still be reading from
+
+
+def torchrun() -> TorchStore | None:
+    """The store of torchrun, if it has started ranks on several hosts; else None.
+
+    On one host the library needs none. A directory, or another way that the
+    user has named, comes first; and where torch is missing, the library says
+    what else there is.
+    """
+    env = os.environ
+    if env.get("WEFT_BOOT_DIR") or env.get("WEFT_BOOT", "auto") != "auto":
+        return None
+    try:
+        if int(env["LOCAL_WORLD_SIZE"]) >= int(env["WORLD_SIZE"]):
+            return None
+        import torch.distributed as dist
+
+        # As init_process_group does: the agent's own store if it has one, or
+        # else a server in rank 0, which a later process group then shares.
+        timeout = datetime.timedelta(seconds=_REACH)
+        store, rank, size = next(dist.rendezvous("env://", timeout=timeout))
+    except (KeyError, ValueError, ImportError):
+        return None
+    _kept.append(store)
+    return TorchStore(store, rank, size)
+
+
+def _count(comm: Any, said: bool) -> int:
+    """How many ranks say it.
+
+    Others may need this rank's board meanwhile, whose threads could not run while
+    mpi4py waits: it does not let go of the interpreter in every call.
+    """
+    from mpi4py import MPI
+
+    own, total = int(said).to_bytes(8, sys.byteorder), bytearray(8)
+    request = comm.Iallreduce([own, MPI.INT64_T], [total, MPI.INT64_T])
+    while not request.Test():
+        time.sleep(0.001)
+    return int.from_bytes(total, sys.byteorder)
+
+
 class Mpi:
     """An mpi4py communicator: it tells all ranks where rank 0 keeps a `Board`."""
 
@@ -101,9 +149,11 @@ class Mpi:
         try:
             self._visitor = Visitor(where)
         finally:
-            arrived = comm.allreduce(1 if hasattr(self, "_visitor") else 0)
+            arrived = _count(comm, hasattr(self, "_visitor"))
         if arrived != self.size:
-            raise ConnectionError(f"{self.size - arrived} ranks could not reach rank 0 by TCP")
+            raise ConnectionError(
+                f"{self.size - arrived} of {self.size} ranks could not reach rank 0 by TCP"
+            )
 
     def set(self, key: str, value: bytes) -> None:
         self._visitor.set(key, value)
@@ -119,6 +169,26 @@ class Mpi:
 
 _HEADER = struct.Struct("!cIId")  # what, bytes of key, bytes of value, timeout
 _LIMIT = 1 << 20
+_REACH = 300.0  # seconds to reach a store that has yet to be started
+_CONNECT = 5.0  # seconds to reach one address of a board
+_NONCE = 16
+_SIOCGIFADDR = 0x8915
+
+
+def _proof(secret: bytes, who: bytes, nonce: bytes) -> bytes:
+    return hmac.digest(secret, who + nonce, "sha256")
+
+
+def _own_addresses() -> list[str]:
+    """Where other hosts may reach this one, and last what its own processes can use."""
+    found = []
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        for _, name in socket.if_nameindex():
+            with contextlib.suppress(OSError):  # it has no address of this kind
+                answer = fcntl.ioctl(asked, _SIOCGIFADDR, struct.pack("256s", name.encode()))
+                found.append(socket.inet_ntoa(answer[20:24]))
+    outer = [address for address in found if not address.startswith("127.")]
+    return [*outer, socket.gethostname(), "127.0.0.1"]
 
 
 class Board:
@@ -132,7 +202,7 @@ class Board:
         self._server.board = self
         _threads.start(self._server.serve_forever)
         port = self._server.server_address[1]
-        self.where = (socket.gethostname(), port, self.secret)
+        self.where = (_own_addresses(), port, self.secret)
 
     def close(self) -> None:
         """End it when the last visitor has left."""
@@ -142,12 +212,36 @@ class Board:
 class Visitor:
     """A rank's connection to the board."""
 
-    def __init__(self, where: tuple[str, int, bytes]) -> None:
-        host, port, secret = where
-        if host == socket.gethostname():
-            host = "localhost"
-        self._socket = socket.create_connection((host, port), timeout=60)
-        self._socket.sendall(secret)
+    def __init__(self, where: tuple[list[str], int, bytes]) -> None:
+        addresses, port, secret = where
+        reasons = []
+        for address in addresses:
+            try:
+                self._socket = self._reach(address, port, secret)
+                return
+            except OSError as error:
+                reasons.append(f"{address}: {error}")
+        raise ConnectionError(f"rank 0 cannot be reached by TCP ({'; '.join(reasons)})")
+
+    @staticmethod
+    def _reach(address: str, port: int, secret: bytes) -> socket.socket:
+        """A connection on which both sides have proved the secret, without saying it.
+
+        Another host may have the same addresses on networks of its own, and
+        something else behind them.
+        """
+        connection = socket.create_connection((address, port), timeout=_CONNECT)
+        try:
+            nonce = secrets.token_bytes(_NONCE)
+            theirs = _read(connection, _NONCE)
+            connection.sendall(nonce + _proof(secret, b"visitor", theirs))
+            proof = _proof(secret, b"board", nonce)
+            if not hmac.compare_digest(_read(connection, len(proof)), proof):
+                raise ConnectionError("somebody else answers there")
+        except OSError:
+            connection.close()
+            raise
+        return connection
 
     def set(self, key: str, value: bytes) -> None:
         self._ask(b"S", key, value, 60)
@@ -196,7 +290,12 @@ class _Handler(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         board = self.server.board
         with contextlib.suppress(OSError):
-            if hmac.compare_digest(_read(self.request, len(board.secret)), board.secret):
+            nonce = secrets.token_bytes(_NONCE)
+            self.request.sendall(nonce)
+            theirs = _read(self.request, _NONCE)
+            proof = _proof(board.secret, b"visitor", nonce)
+            if hmac.compare_digest(_read(self.request, len(proof)), proof):
+                self.request.sendall(_proof(board.secret, b"board", theirs))
                 while True:
                     self._answer(board)
 

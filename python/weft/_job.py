@@ -121,6 +121,8 @@ class _meeting:
             self.boot = _boot.Mpi(comm)
         elif group is not None and group.store is not None:
             self.boot = _boot.TorchStore(group.store, group.rank, group.size)
+        elif self.by_default and group is None and _core.launcher()[0] == "torchrun":
+            self.boot = _boot.torchrun()
         self._ours = boot is None or isinstance(boot, str)
 
     def close(self) -> None:

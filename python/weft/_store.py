@@ -477,11 +477,23 @@ class Store(Worker):
             self.close()
 
     def close(self) -> None:
-        """Leave the store without waiting for anybody. Does nothing the second time."""
-        for worker in self._workers:
-            worker.close()
-        super().close()
+        """Leave the store, with what was pushed to copies on this host or without it.
+
+        With several hosts it waits until all ranks leave, since they may need rows of this
+        host. Does nothing the second time.
+        """
         self._whole.close()
+        self._end_workers()
+
+    def _abandon(self) -> None:
+        """Leave without waiting: what others need of this host stays until the job ends."""
+        self._whole.abandon()
+        self._end_workers()
+
+    def _end_workers(self) -> None:
+        for worker in (*self._workers, self):
+            with contextlib.suppress(InvalidError):  # a thread that is inside it ends it
+                worker._handle.close()
         _open.discard(self)
 
     def __enter__(self) -> "Store":
@@ -498,7 +510,7 @@ class Store(Worker):
         if kind is None:
             self.finalize()
         else:
-            self.close()
+            self._abandon()
 
     def __repr__(self) -> str:
         if self.closed:
@@ -533,7 +545,12 @@ class Store(Worker):
             return lambda keys: self._values.cast(init(keys))
         if _elements.library_of(init) is None:
             one = self._values.empty(_default_library(), (1,))
-            one[0] = init
+            try:
+                one[0] = init
+            except (TypeError, ValueError):
+                raise InvalidError(
+                    f"init must be a number, an array of all rows or a function, not {init!r:.60}"
+                ) from None
             return lambda keys: one.repeat(self._elements(int(keys[0]), int(keys[-1]) + 1))
         flat = init.reshape(-1)
         total = self._elements(0, self.num_keys)
@@ -586,7 +603,7 @@ def _lengths(value_length: Any) -> tuple[int | None, Any]:
 
 
 def _type_name(dtype: Any) -> str:
-    name = str(dtype).removeprefix("torch.")
+    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     if name not in _TYPES:
         with contextlib.suppress(ImportError, TypeError):
             import numpy
@@ -616,10 +633,11 @@ _open: "weakref.WeakSet[Store]" = weakref.WeakSet()
 
 
 def _leave() -> None:
-    """The job ends: so do its stores."""
+    """The job ends: so do its stores. A program that fails does not wait for other hosts."""
+    failed = getattr(sys, "last_value", None) is not None
     for store in list(_open):
         if store.comm.world is _job._world:
-            store.close()
+            store._abandon() if failed else store.close()
 
 
 _job._before_leaving.append(_leave)

@@ -45,6 +45,8 @@ class StoreEmbedding(torch.nn.Module):
     ) -> None:
         super().__init__()
         kind = dtype or torch.get_default_dtype()
+        if not kind.is_floating_point:
+            raise InvalidError(f"dtype is {kind}; an embedding needs floating rows")
         ranks = _job.init().comm if comm is None else comm
         padding = _modules.padding(padding_idx, num_embeddings)
         fill = init or torch.nn.init.normal_
@@ -136,6 +138,8 @@ class StoreEmbedding(torch.nn.Module):
         if self.padding_idx is not None:
             trained = keys != self.padding_idx
             keys, rows = keys[trained], rows[trained]
+        if len(keys) == 0:  # an empty batch, or one of nothing but padding
+            return
         keys, sums = _summed(keys, rows)
         if self.lr is not None:
             sums = sums.mul_(-self.lr)
@@ -155,6 +159,8 @@ class StoreEmbedding(torch.nn.Module):
         self.worker._whole.load(path)
 
     def extra_repr(self) -> str:
+        if self.worker._whole.closed:
+            return "finalized"
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         text = text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
         return text if self.lr is None else f"{text}, lr={self.lr}"
@@ -234,7 +240,12 @@ class IntentLoader:
     def _announce(self, batch: Any, ticks: int) -> None:
         """The batch will be used when the clocks have been advanced `ticks` times."""
         found = self._keys_of(batch)
-        for worker, keys in zip(self._workers, found if self._several else (found,), strict=True):
+        found = tuple(found) if self._several else (found,)
+        if len(found) != len(self._workers):
+            raise InvalidError(
+                f"keys_of gave {len(found)} arrays of keys for {len(self._workers)} workers"
+            )
+        for worker, keys in zip(self._workers, found, strict=True):
             clock = worker.current_clock + ticks
             on_host = keys.cpu() if isinstance(keys, torch.Tensor) else keys
             worker.intent(on_host, clock, clock + 1)

@@ -6,11 +6,13 @@
 
 #include <weft/status.h>
 
+#include "base/export.h"
+
 typedef struct wf_secret {
     uint64_t k[2];
 } wf_secret;
 
-weft_status wf_random(void *out, size_t n);
-uint64_t wf_keyed_hash(const wf_secret *key, const void *data, size_t n);
+WF_API weft_status wf_random(void *out, size_t n);
+WF_API uint64_t wf_keyed_hash(const wf_secret *key, const void *data, size_t n);
 
 #endif

@@ -205,14 +205,23 @@ static const setting table[] = {
      "How long an operation waits for its peers"},
     {"BOOT_TIMEOUT", "5m", FIELD(parse_timeout, boot_timeout_ns),
      "How long joining the job waits for the other ranks"},
+    {"HOST_TIMEOUT", "15s", FIELD(parse_timeout, host_timeout_ns),
+     "How long a host may be silent before its ranks are taken for dead, the "
+     "same on all ranks"},
+    {"HEARTBEAT", "500ms", FIELD(parse_timeout, heartbeat_ns),
+     "How often neighbouring hosts tell each other that they are there"},
     {"NODE", "", TEXT(node),
      "Ranks with different names map no memory of each other, even on one "
      "host"},
     {"TRANSPORTS", "auto", TEXT(transports),
      "Transports that may be used, with commas between (self,shm), the same "
      "on all ranks; they must be there. auto: all that are"},
+    {"MPI", "auto", TEXT(mpi),
+     "The library of transport mpi: openmpi, mpich, or auto: what is loaded, "
+     "or what the launcher belongs to"},
     {"ENGINE", "auto", TEXT(engine),
-     "The engine of all collectives, by name (shm, message), where it can "
+     "The engine of all collectives, by name (shm, hosts, message), where it "
+     "can "
      "serve"},
     {"ALGORITHM", "auto", TEXT(algorithm),
      "Algorithms of the message engine, as allreduce=ring,broadcast=binomial; "
@@ -231,6 +240,8 @@ static const setting table[] = {
      "Read large messages and scatters straight from the sender's memory, "
      "where the kernel allows it: 1, 0, or auto: messages when ranks outnumber "
      "cores, scatters among three ranks and more"},
+    {"UCX_EAGER", "32K", FIELD(parse_bytes, ucx_eager_bytes),
+     "Messages up to this size are sent over UCX before there is a receive"},
     {"MESH_RANKS", "64", FIELD(parse_u32, mesh_ranks),
      "Up to so many ranks a host, each watches every other one"},
     {"FLAT_BYTES", "auto", FIELD(parse_auto_bytes, flat_bytes),
@@ -252,6 +263,9 @@ static const setting table[] = {
     {"RANK", "", ELSEWHERE, "This process's rank, when no launcher gives it"},
     {"RANKS", "", ELSEWHERE, "Number of ranks, when no launcher gives it"},
     {"JOB", "", ELSEWHERE, "Name of the job, the same on all its ranks"},
+    {"BOOT", "auto", ELSEWHERE,
+     "How ranks of a launcher find each other: local (one host), dir "
+     "(WEFT_BOOT_DIR), pmix, mpi. auto: what suits the job"},
     {"BOOT_DIR", "", ELSEWHERE,
      "Directory that all ranks see, through which they find each other"},
 };

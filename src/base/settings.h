@@ -27,8 +27,11 @@ typedef struct wf_settings {
     uint32_t log;
     uint64_t timeout_ns;
     uint64_t boot_timeout_ns;
+    uint64_t host_timeout_ns;
+    uint64_t heartbeat_ns;
     char node[64];
     char transports[64]; /* "auto", or names with commas */
+    char mpi[16];        /* "auto", or the name of a library */
     char engine[32];
     char algorithm[256];
     uint64_t spin_ns; /* UINT64_MAX: chosen by ranks and cores */
@@ -37,6 +40,7 @@ typedef struct wf_settings {
     uint64_t ring_bytes;
     uint64_t eager_bytes;
     uint32_t cma; /* a wf_cma */
+    uint64_t ucx_eager_bytes;
     uint32_t mesh_ranks;
     uint64_t flat_bytes; /* UINT64_MAX: chosen by the number of ranks */
     uint64_t chunk_bytes;

@@ -10,9 +10,11 @@
 #include <pthread.h>
 #include <weft/status.h>
 
+#include "base/export.h"
+
 /* Start a thread that runs `main(arg)`. Fails with WEFT_ERR_SYSTEM; `what`
  * names the thread in the detail. */
-weft_status wf_thread_start(const char *what, void *(*main)(void *), void *arg,
-                            pthread_t *out);
+WF_API weft_status wf_thread_start(const char *what, void *(*main)(void *),
+                                   void *arg, pthread_t *out);
 
 #endif

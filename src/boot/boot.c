@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "boot/boot.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 weft_status weft_boot_fail(weft_status status, const char *text)
@@ -54,6 +55,19 @@ static weft_status boot_check_key(const char *key)
                        WF_BOOT_KEY_MAX);
     }
     return WEFT_OK;
+}
+
+uint32_t wf_boot_key_owner(const char *key)
+{
+    const char *slash = strrchr(key, '/');
+    const char *number = slash != NULL ? slash + 1 : "";
+    char *end;
+    unsigned long v = strtoul(number, &end, 10);
+
+    return number[0] >= '0' && number[0] <= '9' &&
+                   (*end == '\0' || *end == '.') && v < UINT32_MAX
+               ? (uint32_t)v
+               : 0;
 }
 
 weft_status wf_boot_check_entry(const char *key, const void *value, size_t n)

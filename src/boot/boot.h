@@ -27,10 +27,16 @@ weft_status wf_boot_check_rank(uint32_t rank, uint32_t ranks, weft_boot **out);
 /* Are these 1 to WF_BOOT_KEY_MAX printable characters? */
 bool wf_boot_is_key(const char *text, size_t n);
 
+/* The rank that sets `key`, for tables where one has to know whom to ask: the
+ * number behind its last slash, up to a dot (weft/rank/7, weft/rank/7.1), or 0
+ * where there is none. */
+uint32_t wf_boot_key_owner(const char *key);
+
 /* WEFT_ERR_INVALID if an argument of set() or of get() is not valid. */
-weft_status wf_boot_check_entry(const char *key, const void *value, size_t n);
-weft_status wf_boot_check_room(const char *key, const void *value,
-                               const size_t *n);
+WF_API weft_status wf_boot_check_entry(const char *key, const void *value,
+                                       size_t n);
+WF_API weft_status wf_boot_check_room(const char *key, const void *value,
+                                      const size_t *n);
 
 /* WEFT_ERR_TRUNCATED: the value has `have` bytes, more than `room`. */
 weft_status wf_boot_fail_room(const char *key, size_t have, size_t room);

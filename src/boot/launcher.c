@@ -11,6 +11,7 @@
 #include <weft/boot.h>
 
 #include "base/status.h"
+#include "boot/mpi.h"
 
 const char *wf_boot_env(const char *name)
 {
@@ -173,6 +174,24 @@ static pid_t mpich_proxy(void)
     return 0;
 }
 
+size_t wf_boot_proxy_line(char *line, size_t room)
+{
+    pid_t proxy = mpich_proxy();
+    char path[64];
+    FILE *f;
+    size_t n;
+
+    snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)proxy);
+    f = proxy != 0 ? fopen(path, "re") : NULL;
+    if (f == NULL) {
+        return 0;
+    }
+    n = fread(line, 1, room - 1, f);
+    fclose(f);
+    line[n] = '\0';
+    return n;
+}
+
 static weft_status mpich_job(wf_boot_launch *launch)
 {
     char text[320];
@@ -181,6 +200,14 @@ static weft_status mpich_job(wf_boot_launch *launch)
 
     if (wf_boot_env("PMI_JOBID") != NULL) {
         return job_add_env(launch, "PMI_JOBID");
+    }
+    if (launch->several_hosts && wf_boot_env("WEFT_BOOT_DIR") == NULL) {
+        return WEFT_OK; /* names are for one host, or a directory */
+    }
+    if (launch->several_hosts && wf_boot_mpi_job() != 0) {
+        snprintf(text, sizeof(text), "%016llx",
+                 (unsigned long long)wf_boot_mpi_job());
+        return job_add(launch, text);
     }
     proxy = launch->several_hosts ? 0 : mpich_proxy();
     if (proxy == 0) {
@@ -227,17 +254,23 @@ static weft_status slurm_hosts(wf_boot_launch *launch)
 
 const wf_launcher wf_launchers[] = {
     /* Said by hand, so it wins over everything. */
-    {"weft", "WEFT_RANK", "WEFT_RANKS", NULL, weft_is_it, NULL, weft_job},
+    {"weft", "WEFT_RANK", "WEFT_RANKS", NULL, weft_is_it, NULL, weft_job,
+     "pass a table of your own"},
     /* May itself have been started by the ones below. */
     {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL, NULL,
-     torchrun_job},
+     torchrun_job,
+     "weft.init() in Python uses torchrun's own; from C pass a table"},
     /* Often started inside a Slurm job, as the next. */
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, openmpi_job},
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, openmpi_job,
+     "install libpmix (Debian: libpmix2)"},
     /* Also Intel MPI and srun --mpi=pmi2. */
-    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, NULL, mpich_job},
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, NULL, mpich_job,
+     "build libweft_mpi_mpich with MPICH's headers"},
     {"slurm", "SLURM_PROCID", "SLURM_NTASKS", NULL, slurm_is_step, slurm_hosts,
-     slurm_job},
+     slurm_job,
+     "use srun --mpi=pmix (srun --mpi=list says whether it is there), or "
+     "torchrun on each host"},
     {0},
 };
 
@@ -296,6 +329,7 @@ weft_status wf_boot_read_launch(wf_boot_launch *out)
 
     if (l != NULL) {
         launch.launcher = l->name;
+        launch.advice = l->advice;
         st = launch_numbers(l, &launch);
     }
     if (st == WEFT_OK && launch.ranks > 1) {

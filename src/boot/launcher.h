@@ -11,6 +11,7 @@ typedef struct wf_boot_launch {
     uint32_t rank;
     uint32_t ranks;
     bool several_hosts; /* the launcher says so */
+    const char *advice; /* what to do about that, without a directory */
     char job[1024];     /* differs between jobs; empty for a single rank */
 } wf_boot_launch;
 
@@ -25,6 +26,7 @@ typedef struct wf_launcher {
     bool (*is_it)(void);     /* NULL: it is, if `rank` is set */
     weft_status (*hosts)(wf_boot_launch *launch); /* or NULL */
     weft_status (*job)(wf_boot_launch *launch);
+    const char *advice; /* of wf_boot_launch */
 } wf_launcher;
 
 /* In the order in which they are looked for; the last has no name. */
@@ -35,5 +37,9 @@ weft_status wf_boot_read_launch(wf_boot_launch *out);
 
 /* A variable of the environment; NULL if it is missing or empty. */
 const char *wf_boot_env(const char *name);
+
+/* The command line of MPICH's process on this host that has started us, with a
+ * zero after each word; its length, 0 if there is no such process. */
+size_t wf_boot_proxy_line(char *line, size_t room);
 
 #endif

@@ -388,6 +388,7 @@ static weft_status local_open(const char *name, uint32_t rank, uint32_t ranks,
         .set = local_set,
         .get = local_get,
         .done = local_done,
+        .one_host = 1,
     };
     wf_conn_init(&l->conn, -1);
     wf_boot_local_name(name, &l->address);

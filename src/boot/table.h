@@ -19,13 +19,13 @@ typedef struct wf_boot_table {
 
 /* Add an entry that wf_boot_check_entry has accepted. WEFT_ERR_INVALID if the
  * key is set already, WEFT_ERR_NOMEM. */
-weft_status wf_boot_table_put(wf_boot_table *table, const char *key,
-                              const void *value, size_t n);
+WF_API weft_status wf_boot_table_put(wf_boot_table *table, const char *key,
+                                     const void *value, size_t n);
 
 /* The entry, or NULL. It stays where it is until wf_boot_table_fini. */
-const wf_boot_entry *wf_boot_table_find(const wf_boot_table *table,
-                                        const char *key);
+WF_API const wf_boot_entry *wf_boot_table_find(const wf_boot_table *table,
+                                               const char *key);
 
-void wf_boot_table_fini(wf_boot_table *table);
+WF_API void wf_boot_table_fini(wf_boot_table *table);
 
 #endif

@@ -2,10 +2,10 @@
 /* The engines that carry out collectives, and what they are given.
  *
  * An engine is a way to move and reduce data: through memory that all members
- * map, or by messages. Which one serves a call is a pure function of the call,
- * of the communicator's topology and of the settings, and so is everything an
- * engine decides by itself: all members must come to the same answer without
- * asking.
+ * map, by messages, or by both. Which one serves a call is a pure function of
+ * the call, of the communicator's topology and of the settings, and so is
+ * everything an engine decides by itself: all members must come to the same
+ * answer without asking.
  *
  * Members that make different calls may come to different engines, and are to
  * get an error. So all calls are compared by one engine, that of barriers; a
@@ -117,7 +117,8 @@ typedef struct wf_engine {
     /* What it serves here. Pure, and asked when a communicator is made. For
      * WF_CALL_ALLOC: whether weft_alloc is to have its memory. */
     wf_offer (*offer)(const weft_comm *comm, wf_call_kind kind);
-    /* Bytes it wants of the communicator's segment, all zero at first. */
+    /* Bytes it wants of the segment that the members of a node share, all zero
+     * at first; NULL on a node with one member. */
     size_t (*area)(const weft_comm *comm);
     /* Only where it serves any calls. A state that is NULL is not detached. */
     weft_status (*attach)(weft_comm *comm, void *area, void **state);
@@ -145,6 +146,7 @@ typedef struct wf_engine {
 extern const wf_engine wf_engine_alone;
 extern const wf_engine wf_engine_shm;
 extern const wf_engine wf_engine_message;
+extern const wf_engine wf_engine_hosts;
 
 #define WF_LAYER_COLL 1u /* see comm/layer.h */
 

@@ -40,7 +40,7 @@ static void adopt_shared(weft_comm *comm)
 /* The first of several reasons wins; under comm->lock. */
 static void publish(weft_comm *comm, weft_status status, const char *text)
 {
-    wf_comm_done *own = &comm->done[comm->rank];
+    wf_comm_done *own = comm->own_done;
     uint32_t whole = 0;
 
     own->status = (int32_t)status;

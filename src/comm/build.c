@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making communicators.
  *
- * The first member leads. It picks the id, makes the segment if the members
- * share memory, and mails both to the others as a ticket; each maps it and
- * replies; when all are ready the first says so. Thus either all have it or
- * none has, and all get the reason: in the ticket if the first has failed, in
- * the verdict if another has. */
+ * The first member leads. It picks the id and mails it to the others as a
+ * ticket. The first member of each node makes the segment of the members there
+ * and mails it to them in the same way: one ticket does both for the leader's
+ * own node. Each replies; when all are ready the first says so. Thus either all
+ * have it or none has, and all get the reason: in a ticket if a first one has
+ * failed, in the verdict if another has. */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@
 #define EXPLAIN_NS (WF_SEC / 2)
 
 typedef struct ticket {
-    int32_t status; /* of the first member; with a text if it failed */
+    int32_t status; /* of whoever sent it; with a text if it failed */
     uint32_t id;
     uint64_t bytes; /* of the segment; 0: none */
     char text[WF_DETAIL_MAX];
@@ -38,6 +39,33 @@ static uint64_t build_key(const build *b, enum wf_mail_step step)
     return wf_mail_key(b->group.member, b->group.size, b->salt, step);
 }
 
+/* Of the tickets that the first members of nodes send, beside the leader's. */
+static uint64_t node_key(const build *b)
+{
+    return wf_mail_key(b->group.member, b->group.size, ~b->salt,
+                       WF_MAIL_TICKET);
+}
+
+/* Is this member on the node of this rank? */
+static bool is_mate(const build *b, uint32_t member)
+{
+    const wf_host *host = b->group.world->host;
+
+    return host->peer[b->group.member[member]].node ==
+           host->peer[host->rank].node;
+}
+
+/* The first member on this rank's node. */
+static uint32_t node_first(const build *b)
+{
+    uint32_t r = 0;
+
+    while (!is_mate(b, r)) {
+        r++;
+    }
+    return r;
+}
+
 /* Others may have it already, or be about to get it. */
 static weft_status build_give_up(build *b, weft_status st)
 {
@@ -49,7 +77,7 @@ static weft_status build_give_up(build *b, weft_status st)
 
 static size_t done_bytes(const weft_comm *comm)
 {
-    return wf_round_up(comm->size * sizeof(wf_comm_done), WF_COMM_PAGE);
+    return wf_round_up(comm->mates * sizeof(wf_comm_done), WF_COMM_PAGE);
 }
 
 static size_t segment_bytes(const weft_comm *comm)
@@ -59,9 +87,10 @@ static size_t segment_bytes(const weft_comm *comm)
 
 static void use_segment(weft_comm *comm)
 {
-    comm->shared = comm->segment.base;
+    comm->shared = comm->one_node ? comm->segment.base : NULL;
     comm->done =
         (wf_comm_done *)(void *)((char *)comm->segment.base + WF_COMM_PAGE);
+    comm->own_done = &comm->done[comm->local[comm->rank]];
 }
 
 static weft_status enter(weft_comm *comm)
@@ -76,9 +105,14 @@ static weft_status enter(weft_comm *comm)
 static weft_status make_segment(weft_comm *comm)
 {
     size_t bytes = segment_bytes(comm);
-    weft_status st =
-        wf_segment_create("a communicator", bytes,
-                          (wf_huge)comm->world->settings.huge, &comm->segment);
+    wf_comm_shared *shared;
+    weft_status st;
+
+    if (comm->mates == 1) {
+        return WEFT_OK;
+    }
+    st = wf_segment_create("a communicator", bytes,
+                           (wf_huge)comm->world->settings.huge, &comm->segment);
 
     if (st == WEFT_OK) {
         st = wf_segment_populate(&comm->segment, 0,
@@ -88,10 +122,11 @@ static weft_status make_segment(weft_comm *comm)
         return st;
     }
     use_segment(comm);
-    comm->shared->magic = WF_COMM_MAGIC;
-    comm->shared->version = WF_COMM_VERSION;
-    comm->shared->members = comm->size;
-    comm->shared->bytes = comm->segment.bytes;
+    shared = comm->segment.base;
+    shared->magic = WF_COMM_MAGIC;
+    shared->version = WF_COMM_VERSION;
+    shared->members = comm->mates;
+    shared->bytes = comm->segment.bytes;
     return WEFT_OK;
 }
 
@@ -109,14 +144,18 @@ static weft_status lead_make(weft_comm *comm)
 {
     weft_status st = wf_ids_pick(comm);
 
-    if (st == WEFT_OK && comm->one_node && comm->size > 1) {
+    if (st == WEFT_OK) {
         st = make_segment(comm);
     }
     return st == WEFT_OK ? enter(comm) : st;
 }
 
-static weft_status send_tickets(build *b, const wf_failure *own)
+/* To all other members, or to those of the own node. Its segment goes to them
+ * alone. */
+static weft_status send_tickets(build *b, uint64_t key, bool mates_only,
+                                const wf_failure *own)
 {
+    uint32_t self = node_first(b);
     ticket t = {.status = (int32_t)own->status};
     weft_status st = WEFT_OK;
     int fd = -1;
@@ -127,9 +166,14 @@ static weft_status send_tickets(build *b, const wf_failure *own)
         t.bytes = b->comm->segment.bytes;
         fd = b->comm->segment.fd;
     }
-    for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
-        st = wf_mail_post(&b->group, r, build_key(b, WF_MAIL_TICKET), &t,
-                          offsetof(ticket, text) + strlen(t.text) + 1, fd);
+    for (uint32_t r = self + 1; r < b->group.size && st == WEFT_OK; r++) {
+        bool mate = is_mate(b, r);
+
+        if (mate || !mates_only) {
+            st = wf_mail_post(&b->group, r, key, &t,
+                              offsetof(ticket, text) + strlen(t.text) + 1,
+                              mate ? fd : -1);
+        }
     }
     return st;
 }
@@ -169,7 +213,7 @@ static weft_status lead(build *b, weft_status own)
     weft_status st;
 
     wf_failure_note(&first, own == WEFT_OK ? lead_make(b->comm) : own);
-    st = send_tickets(b, &first);
+    st = send_tickets(b, build_key(b, WF_MAIL_TICKET), false, &first);
     if (st == WEFT_OK && first.status == WEFT_OK) {
         st = collect_replies(b, &first);
         if (st == WEFT_OK) {
@@ -182,21 +226,24 @@ static weft_status lead(build *b, weft_status own)
     return first.status == WEFT_OK ? WEFT_OK : wf_failure_again(&first);
 }
 
-/* Check what a peer wrote. */
-static weft_status check_ticket(const build *b, const ticket *t, size_t n)
+/* Check what member `from` wrote. */
+static weft_status check_ticket(const build *b, uint32_t from, const ticket *t,
+                                size_t n)
 {
     if (n <= offsetof(ticket, text) || ((const char *)t)[n - 1] != '\0' ||
         t->id % 2 != 0) {
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "rank %u sent a malformed ticket for a communicator "
                        "that it leads",
-                       b->group.member[0]);
+                       b->group.member[from]);
     }
     return WEFT_OK;
 }
 
-static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
+static weft_status attach_segment(weft_comm *comm, uint32_t from,
+                                  const ticket *t, int fd)
 {
+    const wf_comm_shared *shared;
     weft_status st;
 
     if (fd < 0 || t->bytes < segment_bytes(comm)) {
@@ -204,7 +251,7 @@ static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
         return wf_fail(WEFT_ERR_MISMATCH,
                        "rank %u and rank %u differ in the settings that size a "
                        "communicator",
-                       comm->member[0], comm->member[comm->rank]);
+                       comm->member[from], comm->member[comm->rank]);
     }
     st =
         wf_segment_attach("a communicator", fd, t->bytes, true, &comm->segment);
@@ -212,13 +259,82 @@ static weft_status attach_segment(weft_comm *comm, const ticket *t, int fd)
         return st;
     }
     use_segment(comm);
-    if (comm->shared->magic != WF_COMM_MAGIC ||
-        comm->shared->version != WF_COMM_VERSION ||
-        comm->shared->members != comm->size) {
+    shared = comm->segment.base;
+    if (shared->magic != WF_COMM_MAGIC || shared->version != WF_COMM_VERSION ||
+        shared->members != comm->mates) {
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "the communicator's segment is malformed");
     }
     return WEFT_OK;
+}
+
+/* Make the segment of this node, and tell the others here; `own` is what this
+ * member has failed with, if it has. */
+static weft_status node_lead(build *b, weft_status own)
+{
+    wf_failure why =
+        wf_failure_of(own == WEFT_OK ? make_segment(b->comm) : own);
+    weft_status st = send_tickets(b, node_key(b), true, &why);
+
+    if (st != WEFT_OK) {
+        return build_give_up(b, st);
+    }
+    return why.status == WEFT_OK ? WEFT_OK : wf_failure_again(&why);
+}
+
+/* The sender could not make what it leads, and says why. */
+static weft_status refused(const build *b, uint32_t from, const ticket *t)
+{
+    weft_status st = wf_status_parse(t->status);
+
+    wf_fail(st, "%s", t->text);
+    return name_rank(b, from, st);
+}
+
+/* Take a ticket; `*fd` is the caller's to close. WEFT_OK, or why there is none
+ * or it cannot be used; false if it did not come at all. */
+static bool take_ticket(build *b, uint32_t from, uint64_t key, ticket *t,
+                        int *fd, weft_status *out)
+{
+    size_t n = sizeof(*t);
+
+    *out = wf_mail_take(&b->group, from, key, t, &n, fd);
+    if (!wf_await_spent(*out)) {
+        return false;
+    }
+    if (*out == WEFT_OK) {
+        *out = check_ticket(b, from, t, n);
+    }
+    return true;
+}
+
+/* Map the segment that the first member of this node has made. */
+static weft_status node_follow(build *b, uint32_t first, weft_status own)
+{
+    wf_failure why = wf_failure_of(own);
+    ticket t = {0};
+    int fd = -1;
+    weft_status st;
+
+    if (!take_ticket(b, first, node_key(b), &t, &fd, &st)) {
+        return st;
+    }
+    if (own != WEFT_OK || st != WEFT_OK || t.status != WEFT_OK) {
+        wf_close(fd);
+        return own != WEFT_OK  ? wf_failure_again(&why)
+               : st != WEFT_OK ? st
+                               : refused(b, first, &t);
+    }
+    return attach_segment(b->comm, first, &t, fd);
+}
+
+/* The memory of this node, if it is not that of the leader. */
+static weft_status node_make(build *b, uint32_t first, weft_status own)
+{
+    if (b->group.member[first] == b->group.world->host->rank) {
+        return node_lead(b, own);
+    }
+    return node_follow(b, first, own);
 }
 
 /* What this member does with a good ticket; `fd` is taken over. */
@@ -226,11 +342,15 @@ static weft_status follow_make(build *b, const ticket *t, int fd,
                                weft_status own)
 {
     weft_comm *comm = b->comm;
+    uint32_t first = node_first(b);
 
-    if (own != WEFT_OK || !comm->one_node) {
+    if (first != 0) {
+        wf_close(fd);
+        own = node_make(b, first, own);
+    } else if (own != WEFT_OK) {
         wf_close(fd);
     } else {
-        own = attach_segment(comm, t, fd);
+        own = attach_segment(comm, 0, t, fd);
     }
     if (own == WEFT_OK) {
         comm->id = t->id;
@@ -259,34 +379,20 @@ static weft_status reply(build *b, weft_status own)
     return own != WEFT_OK ? wf_failure_again(&why) : verdict;
 }
 
-/* The first member could not make it, and says why. */
-static weft_status refused(const build *b, const ticket *t, int fd)
-{
-    weft_status st = wf_status_parse(t->status);
-
-    wf_close(fd);
-    wf_fail(st, "%s", t->text);
-    return name_rank(b, 0, st);
-}
-
 static weft_status follow(build *b, weft_status own)
 {
     ticket t = {0};
-    size_t n = sizeof(t);
     wf_failure why = wf_failure_of(own);
     int fd = -1;
     weft_status st;
 
     b->group.deadline_ns += EXPLAIN_NS;
-    st = wf_mail_take(&b->group, 0, build_key(b, WF_MAIL_TICKET), &t, &n, &fd);
-    if (!wf_await_spent(st)) {
+    if (!take_ticket(b, 0, build_key(b, WF_MAIL_TICKET), &t, &fd, &st)) {
         return st;
     }
-    if (st == WEFT_OK) {
-        st = check_ticket(b, &t, n);
-    }
     if (st == WEFT_OK && t.status != WEFT_OK) {
-        return refused(b, &t, fd);
+        wf_close(fd);
+        return refused(b, 0, &t);
     }
     if (own != WEFT_OK) {
         st = wf_failure_again(&why);

@@ -11,9 +11,26 @@
 #include "comm/ids.h"
 #include "comm/mail.h"
 
+/* Count the nodes that members are on; false: out of memory. */
+static bool count_nodes(weft_comm *comm)
+{
+    const wf_host *host = comm->world->host;
+    bool *seen = wf_zalloc(host->ranks * sizeof(*seen));
+
+    for (uint32_t r = 0; seen != NULL && r < comm->size; r++) {
+        bool *here = &seen[host->peer[comm->member[r]].node];
+
+        comm->nodes += !*here;
+        *here = true;
+    }
+    wf_free(seen);
+    return seen != NULL;
+}
+
 weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
                           uint32_t size, weft_comm **out)
 {
+    const uint32_t node = world->host->peer[world->host->rank].node;
     weft_comm *comm = wf_zalloc(sizeof(*comm));
 
     if (comm != NULL) {
@@ -21,18 +38,21 @@ weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
         comm->segment.fd = -1;
         comm->member = wf_alloc(size * sizeof(*comm->member));
         comm->entry = wf_alloc(size * sizeof(wf_board_rank *));
+        comm->local = wf_alloc(size * sizeof(*comm->local));
     }
-    if (comm == NULL || comm->member == NULL || comm->entry == NULL) {
+    if (comm != NULL && comm->member != NULL) {
+        memcpy(comm->member, members, size * sizeof(*members));
+        comm->world = world;
+        comm->size = size;
+    }
+    if (comm == NULL || comm->member == NULL || comm->entry == NULL ||
+        comm->local == NULL || !count_nodes(comm)) {
         if (comm != NULL) {
             wf_comm_free(comm);
         }
         return wf_fail_nomem("a communicator of %u ranks", size);
     }
-    memcpy(comm->member, members, size * sizeof(*members));
-    comm->world = world;
     atomic_store(&comm->users, 1);
-    comm->size = size;
-    comm->one_node = true;
     wf_requests_init(&comm->ordered);
     wf_requests_init(&comm->loose);
     comm->own = wf_host_own(world->host);
@@ -43,10 +63,9 @@ weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
         if (members[r] == world->host->rank) {
             comm->rank = r;
         }
-        if (p->node != world->host->peer[members[0]].node) {
-            comm->one_node = false;
-        }
+        comm->local[r] = p->node == node ? comm->mates++ : WF_NOT_HERE;
     }
+    comm->one_node = comm->mates == size;
     *out = comm;
     return WEFT_OK;
 }
@@ -57,6 +76,7 @@ void wf_comm_free(weft_comm *comm)
     pthread_mutex_destroy(&comm->lock);
     wf_free(comm->member);
     wf_free(comm->entry);
+    wf_free(comm->local);
     wf_free(comm);
 }
 
@@ -122,8 +142,16 @@ void wf_comm_abandon(weft_comm *comm, const char *how, const char *why)
 /* Collectives that others begin from here on would wait for us in vain. */
 static void tell_closed(weft_comm *comm)
 {
-    if (comm->done != NULL) {
-        atomic_store(&comm->done[comm->rank].closed, 1);
+    if (comm->own_done != NULL) {
+        /* Without a segment for all, those here may not know yet why. */
+        if (comm->shared == NULL && atomic_load(&comm->failed) &&
+            comm->status != WEFT_ERR_CLOSED) {
+            comm->own_done->status = (int32_t)comm->status;
+            snprintf(comm->own_done->text, sizeof(comm->own_done->text), "%s",
+                     comm->text);
+        }
+        /* Publishes the reason; pairs with the load in op_gone. */
+        atomic_store(&comm->own_done->closed, 1);
         wf_host_alarm(comm->world->host);
     }
 }
@@ -136,6 +164,7 @@ void wf_comm_close(weft_comm *comm)
         wf_comm_abandon(comm, "closed its communicator", why);
         tell_closed(comm);
     }
+    wf_mail_closed(comm);
     wf_comm_broken_by(comm, WEFT_ERR_CLOSED, why);
     wf_ids_close(comm);
     wf_comm_unlist(comm);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: what a member keeps, and what the members share.
  *
- * A communicator whose members may all map each other's memory has a segment:
- * a page in which it is broken for all at once, and behind it whatever the
- * layers above asked for (layer.h). A communicator over several nodes has no
- * segment; it is broken by mail. */
+ * Members that may map each other's memory have a segment: a page in which the
+ * communicator is broken for all at once, counts of what each has finished, and
+ * behind them whatever the layers above asked for (layer.h). A communicator
+ * over several nodes has such a segment on each node where it has two members
+ * and more; nothing is broken there, but by mail. */
 #ifndef WF_COMM_COMM_H
 #define WF_COMM_COMM_H
 
@@ -35,9 +36,9 @@ typedef struct wf_comm_shared {
 } wf_comm_shared;
 _Static_assert(sizeof(wf_comm_shared) <= WF_COMM_PAGE, "one page");
 
-/* One for each member behind that page: the number of collectives it has
- * finished here. A member that died after it finished an operation does not
- * keep the others from finishing it, too. */
+/* One for each member of the node behind that page: the number of collectives
+ * it has finished here. A member that died after it finished an operation does
+ * not keep the others from finishing it, too. */
 typedef struct wf_comm_done {
     alignas(64) _Atomic uint32_t count;
     _Atomic uint32_t closed; /* it takes part in no further ones */
@@ -56,14 +57,24 @@ struct weft_comm {
     wf_board_rank *own;    /* ours */
     uint32_t id;           /* unique among the communicators of a rank; even */
     bool one_node;
+    /* Rank here -> number among the members on this rank's node, in their
+     * order; or WF_NOT_HERE. */
+    uint32_t *local;
+    uint32_t mates; /* members on this rank's node, itself among them */
+    uint32_t nodes; /* that members are on */
     _Atomic uint64_t timeout_ns; /* may change while somebody waits */
     uint32_t sequence;           /* number of the next collective operation */
     uint64_t mark;               /* that collective operations carry */
     void *layer[WF_LAYERS];      /* what those above keep here, see layer.h */
 
     wf_segment segment;
-    wf_comm_shared *shared; /* NULL: no segment */
-    wf_comm_done *done;     /* by rank here; NULL: no segment */
+    wf_comm_shared *shared; /* NULL: it is broken by mail */
+    wf_comm_done *done;     /* by `local`; NULL: no segment */
+    wf_comm_done *own_done; /* ours among them */
+
+    /* Without a segment: a member, by its rank in the job, less 1, that has
+     * closed the communicator; 0: none is known. */
+    _Atomic uint32_t closed_by;
 
     /* Set once, under `lock`: this rank knows that it is broken. */
     _Atomic bool failed;
@@ -153,11 +164,20 @@ static inline void wf_comm_show_waiting(weft_comm *comm, bool waiting)
 /* It is over on this rank. */
 static inline void wf_comm_end(weft_comm *comm, const wf_op *op)
 {
-    if (comm->done != NULL) {
+    if (comm->own_done != NULL) {
         /* Tells those who wait after our death that we had our part. */
-        atomic_store_explicit(&comm->done[comm->rank].count, op->sequence + 1,
+        atomic_store_explicit(&comm->own_done->count, op->sequence + 1,
                               memory_order_release);
     }
+}
+
+/* What a member has finished; NULL if it shares no memory with this one. */
+static inline const wf_comm_done *wf_comm_done_of(const weft_comm *comm,
+                                                  uint32_t member)
+{
+    return comm->done != NULL && comm->local[member] != WF_NOT_HERE
+               ? &comm->done[comm->local[member]]
+               : NULL;
 }
 
 /* Wake all other members that sleep. */

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/time.h"
+#include "comm/control.h"
 #include "comm/request.h"
 #include "comm/wait.h"
 
@@ -123,6 +124,7 @@ static weft_status check_pending(weft_request *r, uint64_t now)
     wf_goal goal = wf_op_goal(r->op);
     weft_status st;
 
+    goal.locked = true;
     if (!has_deadline(r)) {
         r->stall.since_ns = now;
     }
@@ -213,6 +215,7 @@ static bool drive_and_unlock(weft_world *world)
     if (w.finished.first != NULL) {
         busy_sweep(world);
     }
+    wf_plane_tick(world);
     pthread_mutex_unlock(&world->drive);
     if (w.finished.first != NULL) {
         wf_board_ring(wf_host_own(world->host)); /* others of us who wait */

@@ -62,16 +62,21 @@ bool wf_comm_shown_text(const wf_board_rank *e, char *out, size_t room)
 }
 
 /* What others wrote on the board is not used as an index. */
-static void add_rank(text *t, const wf_host *host, uint32_t local)
+static void add_rank(text *t, const wf_host *host, uint32_t rank)
 {
-    const wf_board_rank *e = &host->board->rank[local];
-    uint32_t rank = host->rank_of[local];
+    const wf_board_rank *e = wf_host_entry(host, rank);
     const wf_peer *peer = &host->peer[rank];
     uint32_t asleep = atomic_load_explicit(&e->asleep, memory_order_relaxed);
     uint64_t since = atomic_load_explicit(&e->since_ns, memory_order_relaxed);
     bool inside = atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0;
     char shown[192];
 
+    if (!wf_host_same_node(host, rank)) {
+        add(t, "rank %u (pid %d on %s, node %u, %s): on another host\n", rank,
+            peer->pid, peer->host, peer->node,
+            state_name(atomic_load(&e->state)));
+        return;
+    }
     wf_comm_shown_text(e, shown, sizeof(shown));
     add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", rank, peer->pid,
         peer->host, peer->node, state_name(atomic_load(&e->state)),
@@ -92,8 +97,8 @@ size_t weft_dump(weft_world *world, char *out, size_t room)
     if (world == NULL) {
         return 0;
     }
-    for (uint32_t i = 0; i < world->host->count; i++) {
-        add_rank(&t, world->host, i);
+    for (uint32_t r = 0; r < world->host->ranks; r++) {
+        add_rank(&t, world->host, r);
     }
     return t.length;
 }

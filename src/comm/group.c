@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators from communicators: split, dup, subset. */
+/* Communicators from communicators: split, dup, subset, shrink. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +27,11 @@ typedef struct letter {
 
 /* Up to so many, a subset needs no memory for a list of them. */
 #define FEW_MEMBERS 64
+
+/* In place of the number of a call: subsets of a communicator, and of what is
+ * left of it, which must not take mail of those that the death has ended. */
+#define WHOLE UINT32_MAX
+#define BROKEN (UINT32_MAX - 1)
 
 /* A split under way. */
 typedef struct splitting {
@@ -304,38 +309,139 @@ static weft_status fail_subset(weft_comm *comm, size_t n)
     return wf_comm_break(comm, WEFT_ERR_NOMEM, why);
 }
 
+/* Those who are left after a death make another communicator without looking at
+ * the broken one. */
+static weft_status check_parent(weft_comm *comm, weft_comm **parent)
+{
+    weft_status st = wf_comm_check(comm);
+
+    *parent = st == WEFT_OK ? comm : NULL;
+    return st == WEFT_ERR_PEER ? WEFT_OK : st;
+}
+
+/* Memory for a list of `n` members: `few` if that is enough. */
+static uint32_t *list_alloc(uint32_t few[static FEW_MEMBERS], size_t n)
+{
+    return n <= FEW_MEMBERS ? few : wf_alloc(n * sizeof(*few));
+}
+
+static void list_free(const uint32_t *few, uint32_t *list)
+{
+    if (list != few) {
+        wf_free(list);
+    }
+}
+
+/* Only members call this, so the sequence cannot tell creations apart; mail
+ * between two ranks keeps its order, and that is enough. */
+static weft_status build_subset(weft_comm *comm, weft_comm *parent,
+                                const uint32_t *members, size_t n,
+                                weft_comm **out)
+{
+    return wf_comm_build(comm->world, parent, members, (uint32_t)n,
+                         salt_of(comm, parent != NULL ? WHOLE : BROKEN),
+                         comm->timeout_ns, out);
+}
+
 weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
                              weft_comm **out)
 {
+    weft_comm *parent;
     uint32_t few[FEW_MEMBERS];
-    uint32_t *members = few;
+    uint32_t *members;
     weft_status st;
 
     if (comm == NULL || out == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
     }
-    st = wf_comm_check(comm);
+    st = check_parent(comm, &parent);
     if (st == WEFT_OK) {
         st = check_subset(comm, ranks, n);
     }
     if (st != WEFT_OK) {
         return st;
     }
-    if (n > FEW_MEMBERS) {
-        members = wf_alloc(n * sizeof(*members));
-    }
+    members = list_alloc(few, n);
     if (members == NULL) {
         return fail_subset(comm, n);
     }
     for (size_t i = 0; i < n; i++) {
         members[i] = comm->member[ranks[i]];
     }
-    /* Only members call this, so the sequence cannot tell creations apart;
-     * mail between two ranks keeps its order, and that is enough. */
-    st = wf_comm_build(comm->world, comm, members, (uint32_t)n,
-                       salt_of(comm, UINT32_MAX), comm->timeout_ns, out);
-    if (members != few) {
-        wf_free(members);
+    st = build_subset(comm, parent, members, n, out);
+    list_free(few, members);
+    return st;
+}
+
+/* Set `excluded[r]` to 1 for each rank of `exclude`, to 0 for all others. */
+static weft_status mark_excluded(const weft_comm *comm, const uint32_t *exclude,
+                                 size_t n, uint32_t *excluded)
+{
+    if (exclude == NULL && n > 0) {
+        return wf_fail(WEFT_ERR_INVALID, "exclude is NULL");
     }
+    memset(excluded, 0, comm->size * sizeof(*excluded));
+    for (size_t i = 0; i < n; i++) {
+        weft_status st = wf_comm_check_rank(comm, exclude[i]);
+
+        if (st != WEFT_OK) {
+            return st;
+        }
+        if (exclude[i] == comm->rank) {
+            return wf_fail(WEFT_ERR_INVALID,
+                           "rank %u excludes itself; only those who stay call "
+                           "this",
+                           comm->rank);
+        }
+        if (excluded[exclude[i]] != 0) {
+            return wf_fail(WEFT_ERR_INVALID, "rank %u is named twice",
+                           exclude[i]);
+        }
+        excluded[exclude[i]] = 1;
+    }
+    return WEFT_OK;
+}
+
+/* Nobody goes on with it; whoever is in a call on it is told why that fails. */
+static void break_to_shrink(weft_comm *comm)
+{
+    char why[128];
+
+    snprintf(why, sizeof(why), "rank %u has left the communicator to shrink it",
+             comm->rank);
+    wf_comm_break(comm, WEFT_ERR_ABORTED, why);
+}
+
+weft_status weft_comm_shrink(weft_comm *comm, const uint32_t *exclude, size_t n,
+                             weft_comm **out)
+{
+    uint32_t few[FEW_MEMBERS];
+    uint32_t *members;
+    uint32_t left = 0;
+    weft_status st;
+
+    if (comm == NULL || out == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
+    }
+    st = wf_comm_check(comm);
+    if (st == WEFT_ERR_CLOSED) {
+        return st;
+    }
+    members = list_alloc(few, comm->size);
+    if (members == NULL) {
+        return fail_subset(comm, comm->size);
+    }
+    st = mark_excluded(comm, exclude, n, members);
+    if (st == WEFT_OK) {
+        break_to_shrink(comm);
+        /* In place: a member never moves past its own mark. */
+        for (uint32_t r = 0; r < comm->size; r++) {
+            if (members[r] == 0) {
+                members[left++] = comm->member[r];
+            }
+        }
+        st = build_subset(comm, NULL, members, left, out);
+    }
+    list_free(few, members);
     return st;
 }

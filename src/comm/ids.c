@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/time.h"
 #include "comm/drive.h"
+#include "comm/mail.h"
 
 /* An answer comes in as many letters as it needs; one that is not full is the
  * last. */
@@ -18,14 +19,14 @@ uint32_t wf_ids_limit(uint32_t ranks)
     return (1u << 31) / ranks;
 }
 
-static uint32_t id_of(const weft_world *world, uint32_t k)
+uint32_t wf_ids_number(uint32_t rank, uint32_t ranks, uint32_t k)
 {
-    return 2 * (world->host->rank + world->host->ranks * k);
+    return 2 * (rank + ranks * k);
 }
 
-static uint32_t leader_of(const weft_world *world, uint32_t id)
+uint32_t wf_ids_leader(uint32_t id, uint32_t ranks)
 {
-    return id / 2 % world->host->ranks;
+    return id / 2 % ranks;
 }
 
 /* --- ids that are open ---------------------------------------------------- */
@@ -134,7 +135,7 @@ static uint32_t list_own(weft_world *world, uint32_t leader, uint32_t skip,
 
     pthread_mutex_lock(&world->comms_lock);
     for (weft_comm *c = world->comms; c != NULL && n < room; c = c->next) {
-        if (leader_of(world, c->id) == leader) {
+        if (wf_ids_leader(c->id, world->host->ranks) == leader) {
             if (skip > 0) {
                 skip--;
             } else {
@@ -155,8 +156,7 @@ void wf_ids_asked(weft_world *world, uint32_t by)
 
     do {
         n = list_own(world, by, sent, ids, IDS_A_LETTER);
-        st = wf_host_post(world->host, by, ANSWER_KEY, ids, n * sizeof(*ids),
-                          -1);
+        st = wf_mail_send(world, by, ANSWER_KEY, ids, n * sizeof(*ids), -1);
         sent += n;
     } while (st == WEFT_OK && n == IDS_A_LETTER);
 }
@@ -226,7 +226,8 @@ static weft_status ask_all(weft_world *world, uint64_t deadline)
 
     for (uint32_t r = 0; r < host->ranks && st == WEFT_OK; r++) {
         if (r != host->rank) {
-            st = wf_host_post(host, r, WF_MAIL_CALL | WF_MAIL_IDS, NULL, 0, -1);
+            st =
+                wf_mail_send(world, r, WF_MAIL_CALL | WF_MAIL_IDS, NULL, 0, -1);
             st = st == WEFT_ERR_PEER ? WEFT_OK : st;
         }
     }
@@ -279,7 +280,8 @@ static weft_status pick(weft_comm *comm, uint64_t deadline)
             st = begin_anew(world, deadline);
             turns++;
         } else {
-            comm->id = id_of(world, ids->next++);
+            comm->id = wf_ids_number(world->host->rank, world->host->ranks,
+                                     ids->next++);
             if (!is_taken(ids, comm->id)) {
                 return WEFT_OK;
             }

@@ -23,8 +23,14 @@
 
 #include "comm/comm.h"
 
-/* How many ids a rank has, where there are so many ranks. */
+/* How many ids a rank has, where there are so many ranks: 2,048 in the largest
+ * job there can be. */
 uint32_t wf_ids_limit(uint32_t ranks);
+
+/* The id that `rank` of `ranks` uses for k, below that limit; and who uses an
+ * id. */
+uint32_t wf_ids_number(uint32_t rank, uint32_t ranks, uint32_t k);
+uint32_t wf_ids_leader(uint32_t id, uint32_t ranks);
 
 /* Give `comm`, which this rank leads, an id that nobody has. */
 weft_status wf_ids_pick(weft_comm *comm);
@@ -39,7 +45,7 @@ void wf_ids_close(weft_comm *comm);
 bool wf_ids_wanted(void *world, uint64_t tag);
 
 /* Mail whose key has this bit and WF_MAIL_CALL asks for the ids that its sender
- * has led; answered on the watching thread. */
+ * has led; answered by whoever receives it. */
 #define WF_MAIL_IDS (1ull << 62)
 void wf_ids_asked(weft_world *world, uint32_t by);
 

@@ -27,10 +27,11 @@ typedef struct wf_layer {
     size_t world_bytes;
     /* Called with the world, under world->drive. Optional. */
     wf_am_fn *handler[WF_LAYER_MESSAGES];
-    /* With each communicator; all optional. `area` says how many bytes of its
-     * segment are wanted, the same on all members; they are zero at first, and
-     * there are none (NULL) where members do not share memory. `*state` is kept
-     * as comm->layer[slot]; what has none is not detached. */
+    /* With each communicator; all optional. `area` says how many bytes are
+     * wanted of the segment that the members of a node share, the same on all
+     * of them; they are zero at first, and there are none (NULL) on a node with
+     * one member. `*state` is kept as comm->layer[slot]; what has none is not
+     * detached. */
     size_t (*area)(const weft_comm *comm);
     weft_status (*attach)(weft_comm *comm, void *area, void **state);
     void (*detach)(weft_comm *comm, void *state);

@@ -6,6 +6,7 @@
 
 #include "base/secret.h"
 #include "base/time.h"
+#include "comm/control.h"
 #include "comm/ids.h"
 
 typedef struct note {
@@ -21,6 +22,14 @@ uint64_t wf_mail_key(const uint32_t *members, uint32_t size, uint64_t salt,
     uint64_t hash = wf_keyed_hash(&key, members, size * sizeof(*members));
 
     return (hash & ~(WF_MAIL_CALL | 3)) | (uint64_t)step;
+}
+
+weft_status wf_mail_send(weft_world *world, uint32_t to, uint64_t key,
+                         const void *data, size_t n, int fd)
+{
+    return wf_host_same_node(world->host, to)
+               ? wf_host_post(world->host, to, key, data, n, fd)
+               : wf_plane_post(world, to, key, data, n);
 }
 
 /* --- among a group -------------------------------------------------------- */
@@ -42,8 +51,7 @@ weft_status wf_mail_give_up(const wf_mail_group *g, weft_status st)
 weft_status wf_mail_post(const wf_mail_group *g, uint32_t to, uint64_t key,
                          const void *data, size_t n, int fd)
 {
-    weft_status st =
-        wf_host_post(g->world->host, g->member[to], key, data, n, fd);
+    weft_status st = wf_mail_send(g->world, g->member[to], key, data, n, fd);
 
     return st == WEFT_OK ? st : wf_mail_give_up(g, st);
 }
@@ -127,13 +135,108 @@ void wf_mail_break(weft_comm *comm)
 
     for (uint32_t r = 0; r < comm->size; r++) {
         if (r != comm->rank) {
-            (void)wf_host_post(comm->world->host, comm->member[r],
+            (void)wf_mail_send(comm->world, comm->member[r],
                                WF_MAIL_CALL | comm->id, &n, bytes, -1);
         }
     }
 }
 
-/* On the watching thread. */
+void wf_mail_ask(weft_comm *comm, uint32_t member)
+{
+    (void)wf_mail_send(comm->world, comm->member[member],
+                       WF_MAIL_CALL | WF_MAIL_ASK | comm->id, NULL, 0, -1);
+}
+
+/* Of those that exist, whether they are broken or not; under comms_lock. */
+static weft_comm *find_comm(const weft_world *world, uint32_t id)
+{
+    weft_comm *c = world->comms;
+
+    while (c != NULL && c->id != id) {
+        c = c->next;
+    }
+    return c;
+}
+
+/* The reason that is remembered for it, or NULL; under comms_lock. */
+static wf_closed *find_closed(weft_world *world, uint32_t id)
+{
+    for (unsigned i = 0; i < WF_CLOSED_KEPT; i++) {
+        wf_closed *c = &world->closed[i];
+
+        if (c->status != WEFT_OK && c->id == id) {
+            return c;
+        }
+    }
+    return NULL;
+}
+
+void wf_mail_closed(weft_comm *comm)
+{
+    weft_world *world = comm->world;
+    bool broken = atomic_load_explicit(&comm->failed, memory_order_acquire) &&
+                  comm->status != WEFT_ERR_CLOSED;
+    wf_closed *c;
+
+    if (comm->shared != NULL) {
+        return; /* nobody asks */
+    }
+    pthread_mutex_lock(&world->comms_lock);
+    c = find_closed(world, comm->id);
+    if (c == NULL && broken) {
+        c = &world->closed[world->closings++ % WF_CLOSED_KEPT];
+    }
+    if (c != NULL) {
+        c->id = comm->id;
+        c->status = broken ? comm->status : WEFT_OK;
+        snprintf(c->text, sizeof(c->text), "%s", comm->text);
+    }
+    pthread_mutex_unlock(&world->comms_lock);
+}
+
+static void answer(weft_world *world, uint32_t by, uint32_t id)
+{
+    const wf_closed *why;
+    bool exists;
+    note n;
+    size_t bytes = 0;
+
+    pthread_mutex_lock(&world->comms_lock);
+    exists = find_comm(world, id) != NULL;
+    why = find_closed(world, id);
+    if (why != NULL) {
+        bytes = note_make(why->status, why->text, &n);
+    }
+    pthread_mutex_unlock(&world->comms_lock);
+    if (!exists) {
+        (void)wf_mail_send(world, by, WF_MAIL_CALL | WF_MAIL_CLOSED | id, &n,
+                           bytes, -1);
+    }
+}
+
+static void hear_closed(weft_world *world, uint32_t by, uint32_t id,
+                        const void *data, size_t n)
+{
+    weft_comm *comm;
+    note why;
+
+    if (n > 0 && note_read(data, n, &why) != WEFT_OK) {
+        return;
+    }
+    pthread_mutex_lock(&world->comms_lock);
+    comm = find_comm(world, id);
+    if (comm != NULL && n > 0) {
+        wf_comm_broken_by(comm, (weft_status)why.status, why.text);
+    } else if (comm != NULL) {
+        atomic_store(&comm->closed_by, by + 1);
+    }
+    pthread_mutex_unlock(&world->comms_lock);
+    if (comm != NULL) {
+        wf_host_alarm(world->host);
+    }
+}
+
+/* On the watching thread, or by whoever drives. */
 static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
                     size_t n)
 {
@@ -142,6 +245,14 @@ static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
 
     if ((key & WF_MAIL_IDS) != 0) {
         wf_ids_asked(world, from);
+        return;
+    }
+    if ((key & WF_MAIL_ASK) != 0) {
+        answer(world, from, (uint32_t)key);
+        return;
+    }
+    if ((key & WF_MAIL_CLOSED) != 0) {
+        hear_closed(world, from, (uint32_t)key, data, n);
         return;
     }
     if (note_read(data, n, &got) != WEFT_OK) {

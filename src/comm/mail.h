@@ -14,8 +14,25 @@
 #include "comm/comm.h"
 #include "mem/await.h"
 
+/* Mail to any rank, as wf_host_post. Between nodes no descriptor travels. */
+weft_status wf_mail_send(weft_world *world, uint32_t to, uint64_t key,
+                         const void *data, size_t n, int fd);
+
 /* Notify the other members that `comm` is broken; under comm->lock. */
 void wf_mail_break(weft_comm *comm);
+
+/* Ask a member of another node whether it still has this communicator. If it
+ * has not, comm->closed_by says so some time later, after an alarm. */
+void wf_mail_ask(weft_comm *comm, uint32_t member);
+
+/* This rank closes a communicator: remember why it was broken, if it was, for
+ * those who ask. Their own news of that may come later than the closing. */
+void wf_mail_closed(weft_comm *comm);
+
+/* Beside WF_MAIL_CALL: that question, and the answer "no", with the reason if
+ * it was broken before. */
+#define WF_MAIL_ASK (1ull << 61)
+#define WF_MAIL_CLOSED (1ull << 60)
 
 /* Handle such notifications. */
 void wf_mail_listen(weft_world *world);

@@ -32,6 +32,13 @@ typedef struct message_op {
 
 /* --- the two parts ------------------------------------------------------- */
 
+/* A message failed with its peer; but did that die, or leave? Whom the failure
+ * concerns, and its text, depend on it. */
+static bool undecided(const weft_comm *comm, uint32_t peer, weft_status st)
+{
+    return st == WEFT_ERR_PEER && wf_loss_is_open(comm, peer);
+}
+
 static weft_status send_begin(weft_comm *comm, message_send *s)
 {
     weft_world *world = comm->world;
@@ -39,6 +46,10 @@ static weft_status send_begin(weft_comm *comm, message_send *s)
     weft_status st = s->route->transport->send(s->route->port, rank, s->tag,
                                                s->buf, s->n, &s->msg);
 
+    if (undecided(comm, s->to, st)) {
+        s->msg = (wf_msg){.done = true, .status = st};
+        return WEFT_OK;
+    }
     if (st != WEFT_OK) {
         return st == WEFT_ERR_PEER ? wf_peer_lost(comm, s->to) : st;
     }
@@ -66,7 +77,8 @@ static weft_status ended(const weft_comm *comm, uint32_t peer, weft_status st)
 
 static weft_status send_step(message_op *m)
 {
-    if (!m->out.msg.done) {
+    if (!m->out.msg.done ||
+        undecided(m->op.comm, m->out.to, m->out.msg.status)) {
         return WF_PENDING;
     }
     atomic_store_explicit(&m->sends, false, memory_order_relaxed);
@@ -80,6 +92,10 @@ static weft_status received(message_op *m)
     const wf_msg *msg = &m->in.msg;
     weft_status st = wf_message_describe(comm, &m->in.want, msg, &m->got);
 
+    if (st == WEFT_OK && undecided(comm, m->got.from, msg->status)) {
+        return WF_PENDING;
+    }
+    atomic_store_explicit(&m->receives, false, memory_order_relaxed);
     if (st == WEFT_OK && msg->status != WEFT_ERR_TRUNCATED) {
         st = ended(comm, m->got.from, msg->status);
     }
@@ -94,7 +110,6 @@ static weft_status receive_step(message_op *m)
     weft_comm *comm = m->op.comm;
 
     if (wf_receive_over(comm, &m->in)) {
-        atomic_store_explicit(&m->receives, false, memory_order_relaxed);
         return received(m);
     }
     if (m->in.queued) {

@@ -7,7 +7,13 @@
 
 #include "comm/comm.h"
 #include "comm/drive.h"
+#include "comm/mail.h"
 #include "comm/wait.h"
+
+/* How long nothing may move after a member has closed the communicator. */
+#define CLOSED_NS (100 * WF_MS)
+/* Members that are asked at a time. */
+#define ASKED 16u
 
 /* --- as a goal ------------------------------------------------------------ */
 
@@ -37,48 +43,113 @@ static weft_status op_check(const wf_goal *g)
     return wf_comm_check(op->comm);
 }
 
-static bool finished(const wf_op *op, uint32_t member)
+static bool finished(const wf_op *op, const wf_comm_done *done)
 {
-    uint32_t count = atomic_load_explicit(&op->comm->done[member].count,
-                                          memory_order_acquire);
+    uint32_t count = atomic_load_explicit(&done->count, memory_order_acquire);
 
     return (int32_t)(count - op->sequence) > 0;
 }
 
-/* It has closed the communicator, so that it will never join in. */
+/* It has closed the communicator, so that it will never join in; perhaps since
+ * it was broken there. */
 static weft_status fail_closed(const weft_comm *comm, uint32_t member)
 {
     const wf_peer *peer = &comm->world->host->peer[comm->member[member]];
+    const wf_comm_done *done = wf_comm_done_of(comm, member);
 
+    if (comm->shared == NULL && done != NULL && done->status != WEFT_OK) {
+        return wf_fail(wf_status_parse(done->status), "%.*s",
+                       (int)sizeof(done->text) - 1, done->text);
+    }
     return wf_fail(WEFT_ERR_PEER,
                    "rank %u (pid %d on %s) has closed communicator %u", member,
                    peer->pid, peer->host, comm->id);
 }
 
-static weft_status op_gone(const wf_goal *g, uint32_t member)
+/* An operation that uses the ports is changed by whoever drives. */
+static bool op_awaits(const wf_goal *g, uint32_t member)
 {
     const wf_op *op = g->ctx;
+    bool locks = op->driven && !g->locked;
+    bool awaits;
+
+    if (op->awaits == NULL) {
+        return false;
+    }
+    if (locks) {
+        pthread_mutex_lock(&g->world->drive);
+    }
+    awaits = op->awaits(op, member);
+    if (locks) {
+        pthread_mutex_unlock(&g->world->drive);
+    }
+    return awaits;
+}
+
+/* Between nodes, one that has closed it may have done its part before, and that
+ * may still be on its way: so only if nothing moves any more. */
+static weft_status far_closed(const wf_goal *g, uint32_t member)
+{
+    wf_op *op = g->ctx;
+    weft_comm *comm = op->comm;
+    uint64_t now;
+
+    if (atomic_load(&comm->closed_by) != comm->member[member] + 1 ||
+        !op_awaits(g, member)) {
+        return WEFT_OK;
+    }
+    now = wf_now_ns();
+    if (op->closed_ns == 0 || op->closed_moved != op->moved) {
+        op->closed_ns = now;
+        op->closed_moved = op->moved;
+    }
+    return now - op->closed_ns < CLOSED_NS ? WF_PENDING
+                                           : fail_closed(comm, member);
+}
+
+/* Some of those that it waits for, others the next time. */
+static void op_stalled(const wf_goal *g)
+{
+    wf_op *op = g->ctx;
+    weft_comm *comm = op->comm;
+    uint32_t asked = 0;
+
+    if (comm->one_node || op->awaits == NULL ||
+        wf_call_is(op->call.kind, WF_MESSAGE)) {
+        return;
+    }
+    for (uint32_t i = 0; i < comm->size && asked < ASKED; i++) {
+        uint32_t member = op->asked++ % comm->size;
+
+        if (!wf_host_same_node(comm->world->host, comm->member[member]) &&
+            op_awaits(g, member)) {
+            wf_mail_ask(comm, member);
+            asked++;
+        }
+    }
+}
+
+static weft_status op_gone(const wf_goal *g, uint32_t member)
+{
+    wf_op *op = g->ctx;
     const weft_comm *comm = op->comm;
+    const wf_comm_done *done = wf_comm_done_of(comm, member);
     weft_status st = WEFT_OK;
 
-    if (comm->done == NULL || wf_call_is(op->call.kind, WF_MESSAGE)) {
+    if (wf_call_is(op->call.kind, WF_MESSAGE)) {
         return WEFT_OK; /* the transport tells of those who went */
     }
-    if (atomic_load(&comm->done[member].closed) != 0) {
+    if (done == NULL) {
+        return far_closed(g, member);
+    }
+    if (atomic_load(&done->closed) != 0) {
         st = fail_closed(comm, member);
-    } else if (!op->driven) {
+    } else if (!op->driven || op->shares) {
         /* Of deaths the transport tells those who use it. */
         st = wf_host_check(comm->world->host, comm->member[member]);
     }
     /* In this order: what it finished, it finished before it went. */
-    return st == WEFT_OK || finished(op, member) ? WEFT_OK : st;
-}
-
-static bool op_awaits(const wf_goal *g, uint32_t member)
-{
-    const wf_op *op = g->ctx;
-
-    return op->awaits != NULL && op->awaits(op, member);
+    return st == WEFT_OK || finished(op, done) ? WEFT_OK : st;
 }
 
 static weft_status op_give_up(const wf_goal *g, weft_status why)
@@ -95,6 +166,7 @@ wf_goal wf_op_goal(wf_op *op)
                                       .check = op_check,
                                       .gone = op_gone,
                                       .awaits = op_awaits,
+                                      .stalled = op_stalled,
                                       .fail = op_give_up};
     weft_comm *comm = op->comm;
 

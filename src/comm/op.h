@@ -25,8 +25,8 @@ struct wf_op {
     /* Bring small data to the others right away, though earlier operations are
      * still under way. Optional; runs under the same lock as step(). */
     void (*early)(wf_op *op);
-    /* Does the operation wait for this member? Optional; called at a deadline.
-     */
+    /* Does the operation wait for this member? Optional; runs under the same
+     * lock as step(), when it is stalled. */
     bool (*awaits)(const wf_op *op, uint32_t member);
     /* It failed before it was over: let go of buffers and messages. Optional;
      * runs under the same lock as step(). */
@@ -35,9 +35,17 @@ struct wf_op {
     uint32_t sequence; /* its number on the communicator; a message's tag */
     bool private_failure;
     bool driven; /* step() uses the ports: it runs under world->drive only */
+    /* It waits for memory that members of the node write, though it may be
+     * driven, too: the transport does not tell of their deaths. */
+    bool shares;
     /* All that is left is up to the peers: nobody needs to step it before
      * somebody waits for it. */
     bool lazy;
+    /* Between nodes, see op.c: members that were asked; since when one is known
+     * to have closed the communicator, or 0, and what had moved then. */
+    uint32_t asked;
+    uint64_t closed_ns;
+    uint64_t closed_moved;
     wf_call call;
 };
 
@@ -51,7 +59,10 @@ static inline void wf_op_init(wf_op *op)
     op->moved = 0;
     op->private_failure = false;
     op->driven = false;
+    op->shares = false;
     op->lazy = false;
+    op->asked = 0;
+    op->closed_ns = 0;
 }
 
 /* Step an operation until it is over. A failure breaks the communicator. */

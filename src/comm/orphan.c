@@ -3,6 +3,7 @@
  * way is its parent's: the child's copies of requests are over, as closed,
  * without their callbacks, and its ports hold nothing. So whatever the child
  * does with its copies later ends at once and is local. */
+#include "comm/control.h"
 #include "comm/request.h"
 #include "mem/fork.h"
 
@@ -26,6 +27,7 @@ static void orphan_comm(weft_comm *comm)
 static void orphan_world(weft_world *world)
 {
     wf_ports_orphan(world);
+    wf_plane_orphan(world);
     for (weft_comm *c = world->comms; c != NULL; c = c->next) {
         orphan_comm(c);
     }

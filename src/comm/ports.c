@@ -7,9 +7,12 @@
 #include "base/alloc.h"
 #include "base/library.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/status.h"
+#include "comm/control.h"
 #include "comm/ids.h"
 #include "comm/wait.h"
+#include "mem/mailbox.h"
 #include "mem/watch.h"
 
 /* In wf_ports.to: no transport reaches it. */
@@ -36,14 +39,25 @@ static bool allowed(const wf_settings *s, const char *name, bool *named)
     return *named;
 }
 
+/* Does the transport lie in a library of its own? */
+static bool is_apart(const wf_transport *row)
+{
+    return row->library != NULL || row->locate != NULL;
+}
+
 /* The transport that a row of the table means. */
-static weft_status load(const wf_transport *row, const wf_transport **out)
+static weft_status load(const wf_settings *settings, const wf_transport *row,
+                        const wf_transport **out)
 {
     const void *found = row;
+    const char *file = row->library;
     weft_status st = WEFT_OK;
 
-    if (row->library != NULL) {
-        st = wf_library_find(NULL, row->library, WF_TRANSPORT_SYMBOL, &found);
+    if (row->locate != NULL) {
+        st = row->locate(settings, &file);
+    }
+    if (st == WEFT_OK && file != NULL) {
+        st = wf_library_find(NULL, file, WF_TRANSPORT_SYMBOL, &found);
     }
     *out = found;
     return st;
@@ -63,7 +77,7 @@ static weft_status check_abi(const wf_transport *row, const wf_transport *t)
 
 /* Add the transport of a row, if it works here, and its address. */
 static weft_status prepare(weft_world *world, const wf_transport *row,
-                           uint32_t ranks, wf_address *address,
+                           bool one_host, wf_address *address,
                            size_t *addresses)
 {
     wf_ports *p = &world->ports;
@@ -72,11 +86,11 @@ static weft_status prepare(weft_world *world, const wf_transport *row,
     weft_status st;
 
     if (!allowed(&world->settings, row->name, &named) ||
-        (ranks == 1 && !named && row->library != NULL)) {
+        (one_host && !named && is_apart(row))) {
         return WEFT_OK;
     }
     *route = (wf_route){.descriptor = -1};
-    st = load(row, &route->transport);
+    st = load(&world->settings, row, &route->transport);
     if (st == WEFT_OK) {
         st = check_abi(row, route->transport);
     }
@@ -127,13 +141,14 @@ weft_status wf_ports_join(weft_world *world, const weft_boot *boot,
     uint32_t n = table_size(world);
     wf_address *address = wf_zalloc((n + 1) * sizeof(*address));
     size_t addresses = 0;
+    bool one_host = boot->ranks == 1 || boot->one_host != 0;
     weft_status st = address != NULL ? alloc(world, boot->ranks)
                                      : wf_fail_nomem("addresses");
 
     for (uint32_t i = 0; i < n && st == WEFT_OK; i++) {
         const wf_transport *row = world->parts->transports[i];
 
-        st = prepare(world, row, boot->ranks, &address[addresses], &addresses);
+        st = prepare(world, row, one_host, &address[addresses], &addresses);
     }
     if (st != WEFT_OK) {
         wf_join_decline(boot);
@@ -153,6 +168,10 @@ static void on_loss(void *ctx, uint32_t rank, weft_status why)
     const wf_peer *peer = &world->host->peer[rank];
 
     world->ports.lost[rank] = why;
+    if (!wf_host_same_node(world->host, rank)) {
+        wf_plane_lost(world, rank, why);
+        wf_mailbox_gone(world->host->mailbox, rank, true);
+    }
     wf_log(WEFT_LOG_INFO, "rank %u lost rank %u (pid %d on %s): %s",
            world->host->rank, rank, peer->pid, peer->host,
            weft_status_text(why));
@@ -286,14 +305,14 @@ static weft_status flush_look(wf_wait *w)
 
     wf_wait_drive(w);
     pthread_mutex_lock(&world->drive);
-    busy = wf_ports_busy(world);
+    busy = wf_ports_busy(world) || wf_plane_busy(world);
     pthread_mutex_unlock(&world->drive);
     return busy ? WF_PENDING : WEFT_OK;
 }
 
 /* A send may be over before its message has left this process. A peer that does
  * not read keeps this rank for a moment only. */
-static void flush(weft_world *world)
+void wf_ports_flush(weft_world *world)
 {
     static const wf_goal_kind kind = {.moved = flush_moved};
     static const _Atomic uint64_t moment_ns = WF_SEC;
@@ -303,6 +322,20 @@ static void flush(weft_world *world)
                     .timeout_ns = &moment_ns};
     wf_wait w;
 
+    /* Without these nothing was sent, and routes may be missing. */
+    if ((world->comm == NULL && world->plane == NULL) ||
+        atomic_load(&world->host->orphan)) {
+        return;
+    }
+    pthread_mutex_lock(&world->drive);
+    for (uint32_t i = 0; i < world->ports.count; i++) {
+        const wf_route *r = &world->ports.route[i];
+
+        if (r->transport->leaving != NULL) {
+            r->transport->leaving(r->port);
+        }
+    }
+    pthread_mutex_unlock(&world->drive);
     wf_wait_begin(&w, &goal, true);
     if (wf_wait_run(&w, flush_look) != WEFT_OK) {
         wf_log(WEFT_LOG_WARN, "rank %u left before all that it had sent: %s",
@@ -314,9 +347,8 @@ void wf_ports_close(weft_world *world)
 {
     wf_ports *p = &world->ports;
 
-    /* Without a communicator nothing was sent, and routes may be missing. */
-    if (world->comm != NULL && !atomic_load(&world->host->orphan)) {
-        flush(world);
+    if (world->plane != NULL) {
+        wf_ports_flush(world);
     }
     for (uint32_t i = p->prepared; i-- > 0;) {
         wf_route *r = &p->route[i];
@@ -349,18 +381,18 @@ static void tell_of_losses(weft_world *world)
 {
     wf_ports *p = &world->ports;
     wf_host *host = world->host;
-    uint32_t alarm =
-        atomic_load_explicit(&host->board->alarm, memory_order_acquire);
+    uint32_t gone =
+        atomic_load_explicit(&host->board->gone, memory_order_acquire);
 
-    if (alarm == p->alarm) {
+    if (gone == p->gone) {
         return;
     }
-    p->alarm = alarm;
-    for (uint32_t i = 0; i < host->count; i++) {
-        uint32_t state = atomic_load(&host->board->rank[i].state);
-        uint32_t rank = host->rank_of[i];
+    p->gone = gone;
+    for (uint32_t rank = 0; rank < host->ranks; rank++) {
+        uint32_t state = atomic_load(&host->board->rank[rank].state);
 
-        if (i != host->self && !p->reported[rank] && state != WF_BOARD_HERE) {
+        if (rank != host->rank && !p->reported[rank] &&
+            state != WF_BOARD_HERE) {
             const wf_route *r = wf_world_route(world, rank);
 
             p->reported[rank] = true;
@@ -372,6 +404,7 @@ static void tell_of_losses(weft_world *world)
 bool wf_ports_progress(weft_world *world)
 {
     const wf_ports *p = &world->ports;
+    uint64_t came = world->plane != NULL ? world->plane->came : 0;
     unsigned events = 0;
 
     for (uint32_t i = 0; i < p->count; i++) {
@@ -379,6 +412,10 @@ bool wf_ports_progress(weft_world *world)
     }
     if (p->count > 0) {
         tell_of_losses(world);
+    }
+    if (world->plane != NULL) {
+        /* Heartbeats move nothing that anybody waits for. */
+        events -= (unsigned)wf_least(events, world->plane->came - came);
     }
     world->news += events;
     if (events > 0 && p->watched > 0) {

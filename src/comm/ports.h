@@ -29,7 +29,7 @@ typedef struct wf_ports {
     bool *reported;    /* by rank in the job: its port knows that it is gone */
     /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
     weft_status *lost;
-    uint32_t alarm; /* of the board, at the last report to the ports */
+    uint32_t gone; /* of the board, at the last report to the ports */
 } wf_ports;
 
 /* Join the other ranks (wf_host_join), telling them the addresses of the ports
@@ -41,7 +41,9 @@ weft_status wf_ports_join(weft_world *world, const weft_boot *boot,
  * if some rank is reached by none. What there is after a failure is for
  * wf_ports_close. Needs no lock. */
 weft_status wf_ports_open(weft_world *world);
-/* Close all ports, once what was sent has left them; routes still say which
+/* Let what was sent leave the ports, before this rank says goodbye. */
+void wf_ports_flush(weft_world *world);
+/* Close all ports, once the goodbye has left them; routes still say which
  * transport leads where. */
 void wf_ports_close(weft_world *world);
 void wf_ports_fini(weft_world *world);

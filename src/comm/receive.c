@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "comm/control.h"
+
 /* --- what is wanted ------------------------------------------------------ */
 
 wf_want wf_want_of(const weft_comm *comm, uint32_t from, uint32_t tag)
@@ -24,9 +26,21 @@ static bool overlap(const wf_want *a, const wf_want *b)
     return sender && ((a->tag ^ b->tag) & a->mask & b->mask) == 0;
 }
 
+bool wf_loss_is_open(const weft_comm *comm, uint32_t member)
+{
+    const weft_world *world = comm->world;
+    uint32_t rank = comm->member[member];
+
+    return !wf_host_same_node(world->host, rank) &&
+           atomic_load(&comm->entry[member]->state) == WF_BOARD_HERE &&
+           (world->ports.lost[rank] == WEFT_OK ||
+            wf_plane_unsettled(world, rank));
+}
+
 static bool member_lost(const weft_comm *comm, uint32_t member)
 {
-    return comm->world->ports.lost[comm->member[member]] != WEFT_OK;
+    return comm->world->ports.lost[comm->member[member]] != WEFT_OK &&
+           !wf_loss_is_open(comm, member);
 }
 
 weft_status wf_peer_lost(const weft_comm *comm, uint32_t member)
@@ -191,6 +205,10 @@ static weft_status post_directly(weft_comm *comm, wf_receive *r)
     weft_status st = post(r, wf_world_route(comm->world, rank), rank,
                           r->want.tag, r->want.mask);
 
+    if (st == WEFT_ERR_PEER && wf_loss_is_open(comm, r->want.from)) {
+        r->msg = (wf_msg){.done = true, .status = st, .from = rank};
+        return WEFT_OK;
+    }
     return st == WEFT_ERR_PEER ? wf_peer_lost(comm, r->want.from) : st;
 }
 

@@ -58,6 +58,10 @@ wf_want wf_want_of(const weft_comm *comm, uint32_t from, uint32_t tag);
 /* Fail because `member` is gone, in the words of the board. */
 weft_status wf_peer_lost(const weft_comm *comm, uint32_t member);
 
+/* Is a member of another node lost, or about to be, and not known yet to have
+ * died or left? That takes a second at most. Under world->drive. */
+bool wf_loss_is_open(const weft_comm *comm, uint32_t member);
+
 /* Does a message that failed with `st` leave the communicator whole? A member
  * that left in good order has done its part in all that the others still wait
  * for, so that only what concerns it fails; a death is everybody's. */

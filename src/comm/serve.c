@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "comm/control.h"
 #include "comm/drive.h"
 #include "comm/wait.h"
 
@@ -29,13 +30,18 @@ static bool listens(weft_world *world)
 /* A caller that waits for answers itself stands in for the server. */
 static weft_status look(wf_wait *w)
 {
-    const wf_server *s = w->goal.ctx;
+    wf_server *s = w->goal.ctx;
     const wf_board_rank *own = wf_host_own(s->world->host);
+    bool due = false;
 
     if (atomic_load(&s->stop)) {
         return WEFT_OK;
     }
-    if (w->drowsy ||
+    if (s->world->plane != NULL) {
+        due = wf_plane_is_due(s->world);
+        s->pace.nap_ns = atomic_load(&s->world->plane->nap_ns);
+    }
+    if (due || w->drowsy ||
         atomic_load_explicit(&own->listening, memory_order_relaxed) >= 0) {
         wf_wait_drive(w);
     } else {

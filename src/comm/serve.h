@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server: a thread that answers active messages while this rank calls
- * nothing.
+/* The server: a thread that answers active messages, and drives what has to be
+ * driven, while this rank calls nothing.
  *
- * A layer above that other ranks ask by active messages starts it. It sleeps on
- * the second bell of the board (mem/board.h), which only active messages ring,
- * and then drives the world, until the world is left. */
+ * It is there in jobs on several nodes, and where a transport has a descriptor;
+ * else a layer above that other ranks ask by active messages starts it. It
+ * sleeps on the second bell of the board (mem/board.h), which only active
+ * messages ring, and then drives the world, until the world is left. */
 #ifndef WF_COMM_SERVE_H
 #define WF_COMM_SERVE_H
 

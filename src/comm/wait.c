@@ -7,6 +7,10 @@
 #include "comm/comm.h"
 #include "comm/drive.h"
 
+/* When a goal is stalled, and how often it is told so. */
+#define STALL_NS (100 * WF_MS)
+#define STALLED_PAUSE_NS WF_SEC
+
 /* --- peers, in words ------------------------------------------------------ */
 
 /* "it was last in allreduce of 4 f32, sum, number 7 on communicator 2" */
@@ -15,6 +19,10 @@ static void last_act(const wf_goal *g, uint32_t rank, char *text, size_t room)
     const wf_board_rank *e = wf_host_entry(g->world->host, g->member[rank]);
     char shown[192];
 
+    if (!wf_host_same_node(g->world->host, g->member[rank])) {
+        snprintf(text, room, "its host knows what it did last");
+        return;
+    }
     if (!wf_comm_shown_text(e, shown, sizeof(shown))) {
         snprintf(text, room, "it has called nothing yet");
         return;
@@ -120,6 +128,15 @@ static weft_status check_alarm(const wf_goal *g, wf_stall *s)
     return st == WF_PENDING ? WEFT_OK : st;
 }
 
+static void check_stall(const wf_goal *g, wf_stall *s, uint64_t now)
+{
+    if (g->kind->stalled != NULL && now - s->since_ns > STALL_NS &&
+        now - s->asked_ns > STALLED_PAUSE_NS) {
+        s->asked_ns = now;
+        g->kind->stalled(g);
+    }
+}
+
 weft_status wf_goal_check(const wf_goal *g, wf_stall *s, uint64_t now)
 {
     uint64_t moved = goal_moved(g);
@@ -131,6 +148,9 @@ weft_status wf_goal_check(const wf_goal *g, wf_stall *s, uint64_t now)
     }
     if (st == WEFT_OK) {
         st = check_alarm(g, s);
+    }
+    if (st == WEFT_OK) {
+        check_stall(g, s, now);
     }
     if (st == WEFT_OK && g->timeout_ns != NULL &&
         now - s->since_ns > atomic_load(g->timeout_ns)) {

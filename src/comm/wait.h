@@ -42,6 +42,8 @@ typedef struct wf_goal_kind {
     weft_status (*gone)(const wf_goal *goal, uint32_t rank);
     /* Is `rank` late? Called when the deadline has passed. */
     bool (*awaits)(const wf_goal *goal, uint32_t rank);
+    /* Nothing has moved for a while: find out whether it still can. */
+    void (*stalled)(const wf_goal *goal);
     /* The wait would fail with this status and the error detail: returns the
      * status to fail with, or WEFT_OK to go on. */
     weft_status (*fail)(const wf_goal *goal, weft_status why);
@@ -58,6 +60,7 @@ struct wf_goal {
     const uint32_t *member;             /* rank -> rank in the job */
     const _Atomic uint64_t *timeout_ns; /* NULL: there is no deadline */
     const wf_interrupt *interrupt;      /* NULL: nobody is asked */
+    bool locked;                        /* who checks it holds world->drive */
 };
 
 /* The goal of a thread that only drives: it never fails. */
@@ -72,8 +75,9 @@ static inline wf_goal wf_goal_none(weft_world *world, void *ctx)
 typedef struct wf_stall {
     uint64_t moved;
     uint64_t since_ns;
-    uint32_t alarm;  /* of the board, at the last look at the peers */
-    bool has_looked; /* and need not look before the next alarm */
+    uint64_t asked_ns; /* when it was last told so */
+    uint32_t alarm;    /* of the board, at the last look at the peers */
+    bool has_looked;   /* and need not look before the next alarm */
 } wf_stall;
 
 /* Can it still be reached? By rules 2 and 3; fails as the kind says. */

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/time.h"
 #include "comm/comm.h"
+#include "comm/control.h"
 #include "comm/drive.h"
 #include "comm/ids.h"
 #include "comm/mail.h"
@@ -71,6 +72,21 @@ static weft_status make_world_comm(weft_world *world)
     return st;
 }
 
+/* Other nodes may ask, or have to be told something, at any time; and what a
+ * network library was given may leave only when it is called again. */
+static weft_status open_plane(weft_world *world)
+{
+    weft_status st = wf_plane_create(world);
+    bool needs_driving = world->ports.watched > 0 && world->host->ranks > 1;
+
+    if (st == WEFT_OK && (world->plane != NULL || needs_driving)) {
+        pthread_mutex_lock(&world->drive);
+        st = wf_serve(world);
+        pthread_mutex_unlock(&world->drive);
+    }
+    return st;
+}
+
 static weft_status world_join(weft_world *world, const weft_boot *boot,
                               wf_interrupt interrupt)
 {
@@ -98,6 +114,9 @@ static weft_status world_join(weft_world *world, const weft_boot *boot,
         st = wf_progress_create(world, &world->progress);
     }
     if (st == WEFT_OK) {
+        st = open_plane(world);
+    }
+    if (st == WEFT_OK) {
         st = make_world_comm(world);
     }
     return st;
@@ -111,10 +130,13 @@ static void world_leave(weft_world *world)
     world->server = NULL;
     wf_progress_destroy(world->progress);
     world->progress = NULL;
-    wf_ports_close(world);
+    wf_plane_stay(world);
+    wf_ports_flush(world);
     if (world->host != NULL) {
         wf_host_goodbye(world->host);
+        wf_plane_leave(world);
     }
+    wf_ports_close(world);
     wf_boot_seat_leave(world->seat);
     world->seat = NULL;
 }
@@ -244,6 +266,7 @@ void wf_world_release(weft_world *world)
     if (atomic_fetch_sub(&world->users, 1) != 1) {
         return;
     }
+    wf_plane_destroy(world);
     wf_host_leave(world->host);
     pthread_mutex_destroy(&world->comms_lock);
     pthread_mutex_destroy(&world->drive);
@@ -266,6 +289,17 @@ uint32_t weft_world_size(const weft_world *world)
 weft_comm *weft_world_comm(weft_world *world)
 {
     return world->comm;
+}
+
+const char *weft_world_transport(const weft_world *world, uint32_t rank)
+{
+    const wf_ports *ports;
+
+    if (world == NULL || rank >= world->host->ranks) {
+        return NULL;
+    }
+    ports = &world->ports;
+    return ports->route[ports->to[rank]].transport->name;
 }
 
 weft_status weft_world_peer(const weft_world *world, uint32_t rank,

@@ -7,6 +7,7 @@
 #include <weft/world.h>
 
 #include "base/settings.h"
+#include "base/status.h"
 #include "boot/seat.h"
 #include "comm/call.h"
 #include "comm/layer.h"
@@ -16,6 +17,7 @@
 
 typedef struct wf_progress wf_progress;
 typedef struct wf_server wf_server;
+typedef struct wf_plane wf_plane;
 
 /* What a world is put together from. src/comm does not know who fills it in:
  * src/weft.c does, above all layers. */
@@ -48,6 +50,14 @@ typedef struct wf_ids {
 /* Open ids are spread over so many lists. */
 #define WF_WORLD_BUCKETS 64u
 
+/* Why a communicator that this rank has closed was broken; status 0: unused. */
+#define WF_CLOSED_KEPT 4
+typedef struct wf_closed {
+    uint32_t id;
+    weft_status status;
+    char text[WF_DETAIL_MAX];
+} wf_closed;
+
 struct weft_world {
     wf_host *host;
     wf_boot_seat *seat; /* NULL: the caller's table says who this is */
@@ -59,9 +69,12 @@ struct weft_world {
 
     wf_pace pace; /* of waits, see wait.h */
 
-    /* All communicators, for news that comes by mail. */
+    /* All communicators, for news that comes by mail, and the last that were
+     * closed here and broken before. */
     pthread_mutex_t comms_lock;
     weft_comm *comms;
+    wf_closed closed[WF_CLOSED_KEPT];
+    uint32_t closings;
     wf_ids ids;
 
     /* Ports and queues are touched by the holder of this lock only. */
@@ -75,6 +88,7 @@ struct weft_world {
     weft_comm *busy;          /* communicators with requests */
     _Atomic uint32_t pending; /* requests that are not over */
     wf_progress *progress;
+    wf_plane *plane;        /* NULL: all ranks are on one node, see control.h */
     wf_server *server;      /* NULL: nothing here is asked for, see serve.h */
     void *layer[WF_LAYERS]; /* what those above keep here, see layer.h */
 };

@@ -8,6 +8,15 @@
 /* How long a lack of memory may last before a wait for mail fails of it. */
 #define HOPE_NS WF_SEC
 
+static weft_status parted(const wf_host *host, uint32_t rank)
+{
+    const wf_peer *p = &host->peer[rank];
+
+    return wf_fail(WEFT_ERR_PEER,
+                   "rank %u (pid %d on %s) went away while the job was forming",
+                   rank, p->pid, p->host);
+}
+
 /* Death only: one that has left in good order may have done its part. */
 static weft_status check_deaths(const wf_await *a)
 {
@@ -17,6 +26,9 @@ static weft_status check_deaths(const wf_await *a)
         if (atomic_load_explicit(&e->state, memory_order_acquire) ==
             WF_BOARD_DEAD) {
             return wf_host_check(a->host, a->needs[i]);
+        }
+        if (a->by_socket && atomic_load(&a->host->peer[a->needs[i]].parted)) {
+            return parted(a->host, a->needs[i]);
         }
     }
     return WEFT_OK;

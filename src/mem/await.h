@@ -18,6 +18,9 @@ typedef struct wf_await {
     /* Optional: WEFT_OK while the mail can still come, else why it cannot. */
     weft_status (*check)(void *ctx);
     void *ctx;
+    /* The mail comes by socket also from ranks of other nodes, whose end is
+     * then the sender's: nothing else tells of it while the ports open. */
+    bool by_socket;
 } wf_await;
 
 /* Wait for the oldest mail with `key` from rank `from`, as wf_host_take does.

@@ -25,6 +25,18 @@ void wf_board_wake(wf_board_rank *r)
     futex(&r->bell, FUTEX_WAKE, INT32_MAX, NULL);
 }
 
+bool wf_board_end(wf_board *board, uint32_t rank, uint32_t state)
+{
+    uint32_t here = WF_BOARD_HERE;
+    bool news =
+        atomic_compare_exchange_strong(&board->rank[rank].state, &here, state);
+
+    if (news) {
+        atomic_fetch_add(&board->gone, 1);
+    }
+    return news;
+}
+
 bool wf_board_register_barrier(void)
 {
     return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0,
@@ -79,6 +91,16 @@ void wf_board_wake_listener(wf_board_rank *r)
 {
     atomic_fetch_add_explicit(&r->second_bell, 1, memory_order_release);
     futex(&r->second_bell, FUTEX_WAKE, INT32_MAX, NULL);
+}
+
+void wf_board_ring_all(wf_board_rank *r)
+{
+    if (wf_board_listens(r)) { /* fences */
+        wf_board_wake_listener(r);
+    }
+    if (atomic_load(&r->asleep) != 0) {
+        wf_board_wake(r);
+    }
 }
 
 uint32_t wf_board_listen(wf_board_rank *self)

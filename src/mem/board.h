@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The board: one small segment that all ranks of a host share. Each rank has an
- * entry with its state, its current operation, and its bell: the futex word on
- * which it sleeps.
+/* The board: what all ranks of a node share. Each rank of the job has an entry,
+ * by its number there, with its state, its current operation, and its bell: the
+ * futex word on which it sleeps.
  *
  * A rank writes its own entry only, except that any rank may ring a bell and
  * may set the state of a rank that died to DEAD. A process that dies leaves its
- * entry in state HERE; whoever detects the death sets it to DEAD.
+ * entry in state HERE; whoever detects the death sets it to DEAD. Entries of
+ * ranks of other nodes have a state only, written by whoever hears of a change
+ * (comm/control.h); nobody sleeps on their bells, so ringing them does nothing.
  *
  * Sleeping without losing a wake-up, and without a fence on the fast path:
  *
@@ -42,7 +44,7 @@
 #include "base/export.h"
 
 #define WF_BOARD_MAGIC 0x54464557u /* "WEFT" */
-#define WF_BOARD_VERSION 2u
+#define WF_BOARD_VERSION 3u
 #define WF_BOARD_STAND_IN 0x10000
 
 enum wf_board_state {
@@ -79,6 +81,7 @@ typedef struct wf_board {
     /* Counts up whenever a rank dies or leaves, or gives something up that it
      * shares with others; waits look at it. */
     alignas(64) _Atomic uint32_t alarm;
+    _Atomic uint32_t gone; /* ranks that are not HERE any more */
     alignas(64) wf_board_rank rank[];
 } wf_board;
 _Static_assert(sizeof(wf_board) == 128, "layout");
@@ -129,6 +132,9 @@ static inline void wf_board_ring_listener(wf_board_rank *r)
     }
 }
 
+/* Wake a rank for whatever it sleeps, on either bell. */
+void wf_board_ring_all(wf_board_rank *r);
+
 /* Like drowse, sleep and awake, but for the second bell. */
 uint32_t wf_board_listen(wf_board_rank *self);
 void wf_board_sleep_listening(wf_board_rank *self, uint32_t bell,
@@ -138,6 +144,10 @@ void wf_board_unlisten(wf_board_rank *self);
  * messages itself, and once more after that. */
 void wf_board_stand_in(wf_board_rank *self);
 void wf_board_step_back(wf_board_rank *self);
+
+/* The rank died or left (`state`): true if that was news. Followed by
+ * wf_host_alarm. */
+bool wf_board_end(wf_board *board, uint32_t rank, uint32_t state);
 
 /* Register this process for membarrier; false if the kernel has none. */
 bool wf_board_register_barrier(void);

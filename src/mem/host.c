@@ -21,70 +21,76 @@
 /* How long one that failed waits for others that have not connected yet. */
 #define LATE_NS (200 * WF_MS)
 
-static size_t board_bytes(uint32_t count)
+static size_t board_bytes(const wf_host *h)
 {
-    return sizeof(wf_board) + (size_t)count * sizeof(wf_board_rank);
+    return sizeof(wf_board) + (size_t)h->ranks * sizeof(wf_board_rank);
 }
 
-/* Number the nodes by their first rank, and the ranks of this host. */
-static weft_status place_ranks(wf_host *h, const wf_join_table *t)
+/* Nodes that are pretended have their boards behind each other, in the order of
+ * their first ranks. */
+static uint32_t boards_here(const wf_host *h, uint32_t locals)
 {
-    uint32_t nodes = 0;
+    uint32_t boards = 0;
 
-    for (uint32_t r = 0; r < h->ranks; r++) {
-        const wf_join_record *rec = &t->record[r];
-        wf_peer *p = &h->peer[r];
+    for (uint32_t i = 0; i < locals; i++) {
         uint32_t first = 0;
 
-        snprintf(p->host, sizeof(p->host), "%s", rec->host);
-        p->pid = rec->pid;
-        while (!wf_join_same_node(&t->record[first], rec)) {
+        while (h->peer[h->rank_of[first]].node != h->peer[h->rank_of[i]].node) {
             first++;
         }
-        p->node = first == r ? nodes++ : h->peer[first].node;
+        boards += first == i;
+    }
+    return boards;
+}
+
+static wf_board *board_at(const wf_host *h, uint32_t board)
+{
+    return (wf_board *)(void *)((char *)h->control.base +
+                                board * board_bytes(h));
+}
+
+/* Where in the segment is the board of a rank of this host? */
+static wf_board *board_of(const wf_host *h, uint32_t local)
+{
+    uint32_t first = 0;
+
+    while (h->peer[h->rank_of[first]].node != h->peer[h->rank_of[local]].node) {
+        first++;
+    }
+    return board_at(h, boards_here(h, first));
+}
+
+/* Once the segment is mapped. */
+static void boards_use(wf_host *h)
+{
+    for (uint32_t i = 0; i < h->count; i++) {
+        uint32_t rank = h->rank_of[i];
+
+        h->peer[rank].bell = &board_of(h, i)->rank[rank];
+    }
+    h->board = board_of(h, h->self);
+}
+
+/* Nodes are numbered by their first rank; number the ranks of this host. */
+static void place_ranks(wf_host *h, const wf_join_table *t)
+{
+    const wf_join_node *own = wf_join_node_of(t, h->rank);
+
+    h->nodes = t->head->nodes;
+    for (uint32_t r = 0; r < h->ranks; r++) {
+        const wf_join_node *node = wf_join_node_of(t, r);
+        wf_peer *p = &h->peer[r];
+
+        snprintf(p->host, sizeof(p->host), "%s", node->host);
+        p->pid = t->member[r].pid;
+        p->node = t->member[r].node;
         p->local = WF_NOT_HERE;
-        if (wf_join_same_host(&t->record[h->rank], rec)) {
+        if (wf_join_same_host(own, node)) {
             p->local = h->count++;
             h->rank_of[p->local] = r;
         }
     }
     h->self = h->peer[h->rank].local;
-    for (uint32_t r = 0; r < h->ranks; r++) {
-        if (h->peer[r].local == WF_NOT_HERE) {
-            return wf_fail(WEFT_ERR_UNSUPPORTED,
-                           "rank %u (on %s) cannot be reached from rank %u (on "
-                           "%s): another machine, user or namespace; several "
-                           "hosts are not supported yet",
-                           r, h->peer[r].host, h->rank, h->peer[h->rank].host);
-        }
-    }
-    return WEFT_OK;
-}
-
-static uint32_t count_cpus(const wf_host *h, const wf_join_table *t)
-{
-    uint32_t count = 0;
-
-    for (size_t byte = 0; byte < sizeof(t->record[0].cpus); byte++) {
-        unsigned any = 0;
-
-        for (uint32_t i = 0; i < h->count; i++) {
-            any |= t->record[h->rank_of[i]].cpus[byte];
-        }
-        count += (uint32_t)__builtin_popcount(any);
-    }
-    return count > 0 ? count : 1;
-}
-
-static bool one_session(const wf_host *h, const wf_join_table *t)
-{
-    for (uint32_t i = 1; i < h->count; i++) {
-        if (t->record[h->rank_of[i]].session !=
-            t->record[h->rank_of[0]].session) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static void host_free(wf_host *h)
@@ -193,18 +199,33 @@ static void board_enter(wf_host *h)
 {
     wf_board_rank *own = wf_host_own(h);
 
-    own->rank = h->rank;
-    own->pid = h->peer[h->rank].pid;
     own->fence = h->count > h->cpus;
     if (!wf_board_register_barrier()) {
-        atomic_store(&h->board->unfenced, 1);
+        for (uint32_t i = 0; i < h->count; i++) {
+            atomic_store(&board_of(h, i)->unfenced, 1);
+        }
     }
     atomic_store(&own->state, WF_BOARD_HERE);
 }
 
+/* Ranks of other nodes are here until somebody says otherwise. */
+static void board_init(const wf_host *h, wf_board *board, uint32_t node)
+{
+    board->magic = WF_BOARD_MAGIC;
+    board->version = WF_BOARD_VERSION;
+    board->ranks = h->ranks;
+    for (uint32_t r = 0; r < h->ranks; r++) {
+        board->rank[r].rank = r;
+        board->rank[r].pid = h->peer[r].pid;
+        if (h->peer[r].node != node) {
+            atomic_store(&board->rank[r].state, WF_BOARD_HERE);
+        }
+    }
+}
+
 static weft_status board_lead(wf_host *h, uint64_t deadline)
 {
-    uint64_t bytes = board_bytes(h->count);
+    uint64_t bytes = boards_here(h, h->count) * board_bytes(h);
     wf_packet p;
     weft_status st =
         wf_segment_create("the board", bytes, WF_HUGE_OFF, &h->control);
@@ -215,10 +236,10 @@ static weft_status board_lead(wf_host *h, uint64_t deadline)
     if (st != WEFT_OK) {
         return st;
     }
-    h->board = h->control.base;
-    h->board->magic = WF_BOARD_MAGIC;
-    h->board->version = WF_BOARD_VERSION;
-    h->board->ranks = h->count;
+    boards_use(h);
+    for (uint32_t i = 0; i < h->count; i++) {
+        board_init(h, board_of(h, i), h->peer[h->rank_of[i]].node);
+    }
     board_enter(h);
     for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
         st = tell(h, i, WF_PACKET_BOARD, &bytes, sizeof(bytes), h->control.fd,
@@ -239,7 +260,7 @@ static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
     weft_status st;
 
     memcpy(&bytes, p->data, sizeof(bytes));
-    if (fd < 0 || bytes != board_bytes(h->count)) {
+    if (fd < 0 || bytes != boards_here(h, h->count) * board_bytes(h)) {
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "the board arrived without its descriptor");
     }
@@ -247,9 +268,9 @@ static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
     if (st != WEFT_OK) {
         return st;
     }
-    h->board = h->control.base;
+    boards_use(h);
     if (h->board->magic != WF_BOARD_MAGIC ||
-        h->board->version != WF_BOARD_VERSION || h->board->ranks != h->count) {
+        h->board->version != WF_BOARD_VERSION || h->board->ranks != h->ranks) {
         return wf_fail(WEFT_ERR_PROTOCOL, "the board is malformed");
     }
     return WEFT_OK;
@@ -303,7 +324,7 @@ static void explain_to_lower(wf_host *h, const wf_join_table *t,
 
     for (uint32_t i = 0; i < h->self; i++) {
         if (h->link[i] < 0 &&
-            wf_link_connect(t->record[h->rank_of[i]].socket, &fd) == WEFT_OK) {
+            wf_link_connect(t->member[h->rank_of[i]].socket, &fd) == WEFT_OK) {
             (void)wf_link_send(fd, p, -1, wf_now_ns() + LATE_NS);
             close(fd);
         }
@@ -342,14 +363,13 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
                                 const wf_patience *patience)
 {
     uint64_t deadline = patience->deadline_ns;
-    weft_status st = place_ranks(h, t);
+    weft_status st;
 
-    h->job = t->head.job;
-    h->cpus = count_cpus(h, t);
-    h->yields = one_session(h, t);
-    if (st == WEFT_OK) {
-        st = wf_mesh_connect(h, t, settings->mesh_ranks, listener, patience);
-    }
+    place_ranks(h, t);
+    h->job = t->head->job;
+    h->cpus = wf_join_cpus(t, h->rank);
+    h->yields = wf_join_one_session(t, h->rank);
+    st = wf_mesh_connect(h, t, settings->mesh_ranks, listener, patience);
     if (st == WEFT_OK) {
         st = h->self == 0 ? board_lead(h, deadline) : board_follow(h, deadline);
     }
@@ -382,7 +402,7 @@ static weft_status boot_exchange(const weft_boot *boot,
         st = wf_link_listen(name, listener);
     }
     if (st == WEFT_OK) {
-        st = wf_join_describe(settings, boot->rank, name, &own);
+        st = wf_join_describe(settings, name, &own);
     }
     if (st != WEFT_OK) {
         wf_join_decline(boot);
@@ -425,20 +445,21 @@ void wf_host_alarm(wf_host *h)
     /* Publishes what was stored before; pairs with the loads of `alarm`. */
     atomic_fetch_add_explicit(&h->board->alarm, 1, memory_order_release);
     for (uint32_t i = 0; i < h->count; i++) {
-        wf_board_ring(&h->board->rank[i]);
+        uint32_t rank = h->rank_of[i];
+
+        if (wf_host_same_node(h, rank)) {
+            wf_board_ring_all(&h->board->rank[rank]);
+        }
     }
 }
 
 void wf_host_goodbye(wf_host *h)
 {
-    wf_board_rank *own = wf_host_own(h);
-
-    if (atomic_load(&h->orphan) ||
-        atomic_exchange(&own->state, WF_BOARD_LEFT) == WF_BOARD_LEFT) {
-        return;
+    if (!atomic_load(&h->orphan) &&
+        wf_board_end(h->board, h->rank, WF_BOARD_LEFT)) {
+        /* The sockets say the same later, and less kindly. */
+        wf_host_alarm(h);
     }
-    /* The sockets say the same later, and less kindly. */
-    wf_host_alarm(h);
 }
 
 void wf_host_leave(wf_host *h)
@@ -476,6 +497,9 @@ bool wf_host_stopped(const wf_host *h, uint32_t rank)
     char *state;
     FILE *f;
 
+    if (h->peer[rank].local == WF_NOT_HERE) {
+        return false;
+    }
     snprintf(path, sizeof(path), "/proc/%d/stat", h->peer[rank].pid);
     f = fopen(path, "re");
     if (f == NULL) {

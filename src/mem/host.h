@@ -9,15 +9,18 @@
  *   3. Ranks with the same boot id, user and namespaces connect; both sides of
  *      a connection prove the secret (a challenge each, a keyed hash back) and
  *      the kernel vouches for the user.
- *   4. The lowest rank of the host makes the board and sends its descriptor to
- *      the others; each maps it, writes its entry and answers READY; when all
- *      have, the lowest rank sends GO.
+ *   4. The lowest rank of the host makes the board of each node (of several, if
+ *      WEFT_NODE pretends that there are) and sends the descriptor to the
+ *      others; each maps it, writes its entry and answers READY; when all have,
+ *      the lowest rank sends GO.
  *
  * From then on a thread watches the sockets (and pidfds, where the kernel has
- * them): if one ends while the board does not say that the rank left, the rank
- * has died. The thread also receives the mail. Up to `mesh_ranks` ranks are
- * all connected with each other; above that each is connected with its
- * neighbours and with the lowest rank, which forwards mail. */
+ * them): if that of a rank of the same node ends while the board does not say
+ * that the rank left, the rank has died. What happens on other nodes, also on
+ * those that are pretended, is told by them (comm/control.h). The thread also
+ * receives the mail. Up to `mesh_ranks` ranks are all connected with each
+ * other; above that each is connected with its neighbours and with the lowest
+ * rank, which forwards mail. */
 #ifndef WF_MEM_HOST_H
 #define WF_MEM_HOST_H
 
@@ -42,6 +45,10 @@ typedef struct wf_peer {
     int32_t pid;
     uint32_t node;  /* ranks with the same number may map each other's memory */
     uint32_t local; /* index on this host, or WF_NOT_HERE */
+    wf_board_rank *bell; /* what it sleeps on, on its own board; NULL: another
+                            host's */
+    /* The socket of a rank of this host, but of another node, ended. */
+    _Atomic bool parted;
 } wf_peer;
 
 typedef struct wf_mailbox wf_mailbox;
@@ -50,6 +57,7 @@ typedef struct wf_watch wf_watch;
 typedef struct wf_host {
     uint32_t rank; /* in the job */
     uint32_t ranks;
+    uint32_t nodes;
     uint32_t self; /* on this host */
     uint32_t count;
     uint32_t cpus;      /* cores that the ranks of this host may use together */
@@ -57,9 +65,11 @@ typedef struct wf_host {
     wf_peer *peer;      /* by rank in the job */
     uint32_t *rank_of;  /* local index -> rank in the job */
     int *link;          /* local index -> socket, or -1 */
-    wf_segment control; /* holds the board */
-    wf_board *board;
-    uint64_t job;           /* random, the same on all ranks */
+    wf_segment control; /* holds the boards of the nodes of this host */
+    wf_board *board;    /* of this rank's node */
+    _Atomic uint32_t parted; /* how many of the peers have */
+    _Atomic bool found;      /* this rank was first to see that one had died */
+    uint64_t job;            /* random, the same on all ranks */
     _Atomic bool orphan;    /* this process is a forked child, see mem/fork.h */
     wf_interrupt interrupt; /* asked by waits for other ranks */
     wf_mailbox *mailbox;
@@ -80,18 +90,32 @@ void wf_host_goodbye(wf_host *host);
 /* Leave and free everything, with a goodbye if there was none. Takes NULL. */
 void wf_host_leave(wf_host *host);
 
+/* What this node knows of a rank of the job. */
 static inline wf_board_rank *wf_host_entry(const wf_host *host, uint32_t rank)
 {
-    return &host->board->rank[host->peer[rank].local];
+    return &host->board->rank[rank];
+}
+
+/* What a rank of this host really sleeps on, for those who write to its memory.
+ */
+static inline wf_board_rank *wf_host_bell(const wf_host *host, uint32_t rank)
+{
+    return host->peer[rank].bell;
+}
+
+/* May this rank map the memory of that one? */
+static inline bool wf_host_same_node(const wf_host *host, uint32_t rank)
+{
+    return host->peer[rank].node == host->peer[host->rank].node;
 }
 
 /* The entry of the caller's own rank. */
 static inline wf_board_rank *wf_host_own(const wf_host *host)
 {
-    return &host->board->rank[host->self];
+    return &host->board->rank[host->rank];
 }
 
-/* All waits on this host shall look whether somebody is gone. Called after that
+/* All waits on this node shall look whether somebody is gone. Called after that
  * was stored where they look. */
 void wf_host_alarm(wf_host *host);
 

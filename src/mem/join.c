@@ -1,195 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The exchange of tables over the bootstrap table. Keys:
+ *
+ *   weft/rank/R    the table of rank R alone
+ *   weft/group/R   the tables of a group, merged by its first rank R
+ *   weft/table     the table of the job
+ *
+ * A table longer than WEFT_BOOT_VALUE_MAX continues under KEY.1, KEY.2, ...
+ * Who sets a key can be told from it (wf_boot_key_owner). */
 #include "mem/join.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "base/time.h"
 
 #define TABLE_KEY "weft/table"
 
-/* A rank that cannot join says so with this in place of its record. */
-#define NOTE_MAGIC 0x4e464557u
-
 /* How long a rank that cannot join waits for rank 0, to tell it. */
 #define DECLINE_MS 1000
 
-bool wf_join_same_host(const wf_join_record *a, const wf_join_record *b)
-{
-    return a->user == b->user && a->netns == b->netns &&
-           a->userns == b->userns && strcmp(a->boot_id, b->boot_id) == 0;
-}
+/* Who waits for one that waits itself does so for a little longer, so that the
+ * explanation gets here. */
+#define EXPLAIN_NS (WF_SEC / 2)
 
-bool wf_join_same_node(const wf_join_record *a, const wf_join_record *b)
-{
-    return wf_join_same_host(a, b) && strcmp(a->node, b->node) == 0;
-}
+/* More than a rank needs for its addresses, so that a length that makes no
+ * sense is not taken for the size of a table. */
+#define RANK_BYTES_MAX (16u << 20)
 
-static weft_status check_record(const wf_join_record *r, uint32_t rank)
+/* Below this many ranks, rank 0 collects from all by itself. */
+#define GROUP_MIN 32u
+
+typedef char join_key[40];
+
+typedef struct exchange {
+    const weft_boot *boot;
+    const wf_patience *patience;
+    uint32_t group;
+    uint32_t operations;
+    unsigned char *buffer; /* WEFT_BOOT_VALUE_MAX bytes */
+} exchange;
+
+uint32_t wf_join_group(uint32_t ranks)
 {
-    if (r->magic != WF_JOIN_MAGIC || r->version != WF_JOIN_VERSION) {
-        return wf_fail(WEFT_ERR_PROTOCOL,
-                       "rank %u runs another version of weft", rank);
+    uint32_t group = GROUP_MIN;
+
+    while ((uint64_t)group * group < ranks) {
+        group *= 2;
     }
-    if (r->rank != rank || r->boot_id[0] == '\0' ||
-        memchr(r->host, 0, sizeof(r->host)) == NULL ||
-        memchr(r->node, 0, sizeof(r->node)) == NULL ||
-        memchr(r->boot_id, 0, sizeof(r->boot_id)) == NULL) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",
-                       rank);
-    }
-    return WEFT_OK;
+    return group;
 }
 
-/* --- addresses ------------------------------------------------------------ */
-
-static size_t padded(size_t n)
+/* Where `rank` publishes what it has collected. */
+static void key_of(uint32_t rank, uint32_t group, char *key)
 {
-    return (n + 7) / 8 * 8;
-}
-
-static size_t packed_bytes(const wf_address *addresses, size_t count)
-{
-    size_t n = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        n += sizeof(wf_join_section) + padded(addresses[i].n);
-    }
-    return n;
-}
-
-static void pack(const wf_address *addresses, size_t count, unsigned char *to)
-{
-    for (size_t i = 0; i < count; i++) {
-        wf_join_section s = {.bytes = addresses[i].n};
-
-        snprintf(s.of, sizeof(s.of), "%s", addresses[i].of);
-        memcpy(to, &s, sizeof(s));
-        to += sizeof(s);
-        memset(to, 0, padded(addresses[i].n));
-        if (addresses[i].n > 0) {
-            memcpy(to, addresses[i].data, addresses[i].n);
-        }
-        to += padded(addresses[i].n);
+    if (rank == 0) {
+        snprintf(key, sizeof(join_key), TABLE_KEY);
+    } else {
+        snprintf(key, sizeof(join_key), "weft/%s/%u",
+                 rank % group == 0 ? "group" : "rank", rank);
     }
 }
 
-/* Take the first of the sections in `*left` bytes at `*at`; false if there is
- * none that is whole. */
-static bool next_section(const unsigned char **at, size_t *left,
-                         wf_address *out)
+/* The key under which a table goes on, after `part` values. */
+static const char *part_key(const char *key, size_t part, char *out)
 {
-    const wf_join_section *s = (const void *)*at;
-    size_t n;
-
-    if (*left < sizeof(*s) || memchr(s->of, 0, sizeof(s->of)) == NULL ||
-        s->bytes > *left - sizeof(*s) ||
-        padded(s->bytes) > *left - sizeof(*s)) {
-        return false;
+    if (part == 0) {
+        return key;
     }
-    n = sizeof(*s) + padded(s->bytes);
-    *out = (wf_address){s->of, *at + sizeof(*s), s->bytes};
-    *at += n;
-    *left -= n;
-    return true;
-}
-
-static weft_status check_addresses(const unsigned char *at, size_t n,
-                                   uint32_t rank)
-{
-    wf_address ignored;
-
-    while (n > 0) {
-        if (!next_section(&at, &n, &ignored)) {
-            return wf_fail(WEFT_ERR_PROTOCOL,
-                           "the addresses of rank %u are malformed", rank);
-        }
-    }
-    return WEFT_OK;
-}
-
-bool wf_join_address(const wf_join_table *t, uint32_t rank, const char *of,
-                     wf_address *out)
-{
-    const unsigned char *at = (const unsigned char *)&t->record[t->head.ranks];
-    size_t left = t->record[rank].address_bytes;
-
-    for (uint32_t r = 0; r < rank; r++) {
-        at += t->record[r].address_bytes;
-    }
-    while (next_section(&at, &left, out)) {
-        if (strcmp(out->of, of) == 0) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* --- the table ------------------------------------------------------------ */
-
-/* Check the records and, behind them, `n` bytes of addresses. */
-static weft_status check_records(const wf_join_table *t, uint32_t ranks,
-                                 size_t n)
-{
-    const unsigned char *at = (const unsigned char *)&t->record[ranks];
-    weft_status st = WEFT_OK;
-
-    for (uint32_t r = 0; r < ranks && st == WEFT_OK; r++) {
-        size_t bytes = t->record[r].address_bytes;
-
-        st = check_record(&t->record[r], r);
-        if (st == WEFT_OK && (bytes > n || bytes % 8 != 0)) {
-            st = wf_fail(WEFT_ERR_PROTOCOL,
-                         "the addresses of rank %u are malformed", r);
-        }
-        if (st == WEFT_OK) {
-            st = check_addresses(at, bytes, r);
-            at += bytes;
-            n -= bytes;
-        }
-    }
-    return st == WEFT_OK && n > 0
-               ? wf_fail(WEFT_ERR_PROTOCOL,
-                         "the job's table has %zu bytes too many", n)
-               : st;
-}
-
-weft_status wf_join_check(const void *data, size_t n, uint32_t ranks)
-{
-    const wf_join_table *t = data;
-    size_t fixed = sizeof(t->head) + (size_t)ranks * sizeof(t->record[0]);
-
-    if (n < sizeof(t->head) || t->head.magic != WF_JOIN_MAGIC ||
-        t->head.version != WF_JOIN_VERSION) {
-        return wf_fail(WEFT_ERR_PROTOCOL,
-                       "the job's table comes from another version of weft");
-    }
-    if (t->head.failed != 0) {
-        return wf_fail(WEFT_ERR_PEER, "rank 0 could not form the job: %.*s",
-                       (int)(n - sizeof(t->head)),
-                       (const char *)data + sizeof(t->head));
-    }
-    if (t->head.ranks != ranks || n < fixed) {
-        return wf_fail(WEFT_ERR_PROTOCOL,
-                       "the job's table has %u ranks, but this rank was "
-                       "started with %u",
-                       t->head.ranks, ranks);
-    }
-    return check_records(t, ranks, n - fixed);
+    snprintf(out, sizeof(join_key), "%s.%zu", key, part);
+    return out;
 }
 
 /* A table has no way to interrupt a get, so it is asked again and again. One
  * that gives up before its time means it. */
-static weft_status patient_get(const weft_boot *boot, const char *key,
+static weft_status patient_get(exchange *x, const char *key,
                                const wf_patience *patience, void *value,
                                size_t *n)
 {
+    const weft_boot *boot = x->boot;
     size_t room = *n;
     uint64_t until;
     weft_status st;
 
+    x->operations++;
     do {
         until = wf_patience_slice(patience);
         *n = room;
@@ -199,238 +95,302 @@ static weft_status patient_get(const weft_boot *boot, const char *key,
     return st;
 }
 
-typedef struct note {
-    wf_join_head head;
-    char text[512];
-} note;
-
-static weft_status read_note(const void *data, size_t n, uint32_t rank)
+static weft_status publish(exchange *x, const char *key, const wf_join_table *t)
 {
-    wf_join_head head;
+    size_t left = t->head->bytes;
+    weft_status st = WEFT_OK;
+    join_key part;
 
-    if (n < sizeof(head)) {
-        n = 0;
-    } else {
-        memcpy(&head, data, sizeof(head));
-    }
-    if (n != 0 && head.magic == WF_JOIN_MAGIC &&
-        head.version != WF_JOIN_VERSION) {
-        return wf_fail(WEFT_ERR_PROTOCOL,
-                       "rank %u runs another version of weft", rank);
-    }
-    if (n == 0 || head.magic != NOTE_MAGIC) {
-        return wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",
-                       rank);
-    }
-    return wf_fail(WEFT_ERR_PEER, "rank %u could not join: %.*s", rank,
-                   (int)(n - sizeof(head)), (const char *)data + sizeof(head));
-}
+    for (size_t i = 0; left > 0 && st == WEFT_OK; i++) {
+        size_t n = left < WEFT_BOOT_VALUE_MAX ? left : WEFT_BOOT_VALUE_MAX;
 
-/* A table that is being filled: `n` of `room` bytes are. */
-typedef struct filling {
-    wf_join_table *table;
-    size_t n;
-    size_t room;
-} filling;
-
-/* Put the record of `rank`, which came as `n` bytes at `data` with its
- * addresses behind it, into the table. */
-static weft_status enter(filling *f, uint32_t rank, const void *data, size_t n)
-{
-    wf_join_record *r = &f->table->record[rank];
-    size_t addresses = n - sizeof(*r);
-    weft_status st;
-
-    memcpy(r, data, sizeof(*r));
-    st = check_record(r, rank);
-    if (st == WEFT_OK && r->address_bytes != addresses) {
-        st = wf_fail(WEFT_ERR_PROTOCOL, "the record of rank %u is malformed",
-                     rank);
-    }
-    if (st == WEFT_OK && addresses > f->room - f->n) {
-        st = wf_fail(WEFT_ERR_UNSUPPORTED,
-                     "the addresses of rank %u take %zu bytes; the table of "
-                     "the job, with %u bytes at most, has no room for them",
-                     rank, addresses, WEFT_BOOT_VALUE_MAX);
-    }
-    if (st == WEFT_OK && addresses > 0) {
-        memcpy((char *)f->table + f->n, (const char *)data + sizeof(*r),
-               addresses);
-        f->n += addresses;
+        st = x->boot->set(x->boot->ctx, part_key(key, i, part),
+                          t->bytes + i * WEFT_BOOT_VALUE_MAX, n);
+        x->operations++;
+        left -= n;
     }
     return st;
 }
 
-static weft_status collect_one(const weft_boot *boot, uint32_t rank,
-                               const wf_patience *patience, void *buffer,
-                               filling *f)
+/* The length of the table whose first `n` bytes are in the buffer, as far as
+ * that is known before it is checked. */
+static size_t whole_bytes(const exchange *x, size_t n)
+{
+    wf_join_head head;
+
+    if (n < WEFT_BOOT_VALUE_MAX) {
+        return n;
+    }
+    memcpy(&head, x->buffer, sizeof(head));
+    return head.magic == WF_JOIN_MAGIC && head.version == WF_JOIN_VERSION &&
+                   head.bytes > n &&
+                   head.bytes / RANK_BYTES_MAX < x->boot->ranks
+               ? head.bytes
+               : n;
+}
+
+static weft_status fetch(exchange *x, const char *key,
+                         const wf_patience *patience, wf_join_table **out,
+                         size_t *bytes)
 {
     size_t n = WEFT_BOOT_VALUE_MAX;
-    char key[32];
-    weft_status st;
+    wf_join_table *t;
+    join_key part;
+    weft_status st = patient_get(x, key, patience, x->buffer, &n);
 
-    snprintf(key, sizeof(key), "weft/rank/%u", rank);
-    st = patient_get(boot, key, patience, buffer, &n);
-    if (st == WEFT_ERR_TIMEOUT) {
-        return wf_fail(st, "rank %u did not join in time", rank);
-    }
     if (st != WEFT_OK) {
         return st;
     }
-    return n >= sizeof(wf_join_record) ? enter(f, rank, buffer, n)
-                                       : read_note(buffer, n, rank);
+    *bytes = whole_bytes(x, n);
+    /* Room for a head, so that looking at one is safe. */
+    t = wf_join_room(*bytes > sizeof(*t->head) ? *bytes : sizeof(*t->head));
+    if (t == NULL) {
+        return wf_fail_nomem("a table of %zu bytes", *bytes);
+    }
+    memcpy(t->bytes, x->buffer, n);
+    for (size_t i = 1; n < *bytes && st == WEFT_OK; i++) {
+        size_t more = *bytes - n;
+
+        st = patient_get(x, part_key(key, i, part), patience, t->bytes + n,
+                         &more);
+        n += more;
+    }
+    if (st != WEFT_OK) {
+        wf_free(t);
+        return st;
+    }
+    *bytes = n;
+    *out = t;
+    return WEFT_OK;
 }
 
-static weft_status collect(const weft_boot *boot, const void *own, size_t n,
-                           const wf_patience *patience, filling *f)
-{
-    void *buffer = boot->ranks > 1 ? wf_alloc(WEFT_BOOT_VALUE_MAX) : NULL;
-    weft_status st = enter(f, 0, own, n);
-
-    if (boot->ranks > 1 && buffer == NULL) {
-        st = wf_fail_nomem("the record of a rank");
-    }
-    for (uint32_t r = 1; r < boot->ranks && st == WEFT_OK; r++) {
-        st = collect_one(boot, r, patience, buffer, f);
-    }
-    wf_free(buffer);
-    return st;
-}
+/* --- failures ------------------------------------------------------------- */
 
 /* So that the others need not wait for their own deadline. */
-static void publish_failure(const weft_boot *boot, const char *key,
-                            uint32_t magic, size_t room)
+static void publish_failure(const weft_boot *boot, uint32_t kind)
 {
-    note why;
+    struct {
+        wf_join_head head;
+        char text[512];
+    } why;
+    join_key key;
 
     memset(&why, 0, sizeof(why));
-    why.head.magic = magic;
+    why.head.magic = WF_JOIN_MAGIC;
     why.head.version = WF_JOIN_VERSION;
-    why.head.failed = 1;
-    snprintf(why.text, room - sizeof(why.head), "%s", weft_error_detail());
+    why.head.failed = kind;
+    snprintf(why.head.weft, sizeof(why.head.weft), "%s", weft_version());
+    snprintf(why.text, sizeof(why.text), "%s", weft_error_detail());
+    key_of(boot->rank, wf_join_group(boot->ranks), key);
     (void)boot->set(boot->ctx, key, &why, sizeof(why.head) + strlen(why.text));
 }
 
 void wf_join_decline(const weft_boot *boot)
 {
     wf_failure why = wf_failure_of(WEFT_OK);
-    note answer;
+    unsigned char answer[1024];
     size_t n = sizeof(answer);
-    char key[32];
 
     if (boot->ranks == 1) {
         return;
     }
-    if (boot->rank == 0) {
-        publish_failure(boot, TABLE_KEY, WF_JOIN_MAGIC, sizeof(note));
-    } else {
-        snprintf(key, sizeof(key), "weft/rank/%u", boot->rank);
-        publish_failure(boot, key, NOTE_MAGIC, sizeof(wf_join_record));
+    publish_failure(boot, WF_JOIN_FAILED_SELF);
+    if (boot->rank != 0) {
         /* A table that has yet to reach rank 0 gets a moment for it. */
-        (void)boot->get(boot->ctx, TABLE_KEY, &answer, &n, DECLINE_MS);
+        (void)boot->get(boot->ctx, TABLE_KEY, answer, &n, DECLINE_MS);
     }
     wf_failure_again(&why);
 }
 
-static weft_status lead(const weft_boot *boot, const void *own, size_t n,
-                        const wf_patience *patience, filling *f)
-{
-    wf_join_table *t = f->table;
-    wf_failure why;
-    weft_status st = collect(boot, own, n, patience, f);
+/* --- collecting ----------------------------------------------------------- */
 
-    t->head = (wf_join_head){.magic = WF_JOIN_MAGIC,
-                             .version = WF_JOIN_VERSION,
-                             .ranks = boot->ranks};
-    if (st == WEFT_OK) {
-        st = wf_random(&t->head.secret, sizeof(t->head.secret));
-    }
-    if (st == WEFT_OK) {
-        st = wf_random(&t->head.job, sizeof(t->head.job));
-    }
-    if (st != WEFT_OK) {
-        why = wf_failure_of(st);
-        publish_failure(boot, TABLE_KEY, WF_JOIN_MAGIC, sizeof(note));
-        return wf_failure_again(&why);
-    }
-    return boot->ranks == 1 ? WEFT_OK
-                            : boot->set(boot->ctx, TABLE_KEY, t, f->n);
-}
-
-static weft_status follow(const weft_boot *boot, const void *own, size_t n,
-                          const wf_patience *patience, filling *f)
+/* Fetch what rank `from` has to tell of `ranks` ranks. */
+static weft_status collect_one(exchange *x, uint32_t from, uint32_t ranks,
+                               wf_join_table **out)
 {
-    /* A little longer than rank 0 waits, so that its explanation gets here. */
-    wf_patience longer = {patience->deadline_ns + WF_SEC / 2,
-                          patience->interrupt};
-    char key[32];
+    wf_patience patience = *x->patience;
+    wf_join_table *t = NULL;
+    size_t bytes = 0;
+    join_key key;
     weft_status st;
 
-    snprintf(key, sizeof(key), "weft/rank/%u", boot->rank);
-    st = boot->set(boot->ctx, key, own, n);
+    patience.deadline_ns += from % x->group == 0 ? EXPLAIN_NS : 0;
+    key_of(from, x->group, key);
+    st = fetch(x, key, &patience, &t, &bytes);
+    if (st == WEFT_ERR_TIMEOUT) {
+        return wf_fail(st, "rank %u did not join in time", from);
+    }
+    if (st == WEFT_OK) {
+        st = wf_join_open(t, bytes, from, from, ranks, x->boot->ranks);
+    }
     if (st != WEFT_OK) {
-        wf_join_decline(boot);
+        wf_free(t);
         return st;
     }
-    st = patient_get(boot, TABLE_KEY, &longer, f->table, &f->room);
+    *out = t;
+    return WEFT_OK;
+}
+
+/* Collect those that come after our own, up to `end`: ranks of our group, and
+ * then, as rank 0, groups. */
+static weft_status collect_parts(exchange *x, uint32_t end,
+                                 wf_join_table **part, size_t *count)
+{
+    weft_status st = WEFT_OK;
+    uint32_t ranks;
+
+    for (uint32_t r = x->boot->rank + 1; r < end && st == WEFT_OK; r += ranks) {
+        uint32_t left = end - r;
+
+        ranks = r % x->group != 0 ? 1 : left < x->group ? left : x->group;
+        st = collect_one(x, r, ranks, &part[*count]);
+        *count += st == WEFT_OK;
+    }
+    return st;
+}
+
+static weft_status collect(exchange *x, wf_join_table *own, wf_join_table **out)
+{
+    uint32_t ranks = x->boot->ranks;
+    uint32_t rank = x->boot->rank;
+    uint32_t end =
+        rank == 0 || ranks - rank < x->group ? ranks : rank + x->group;
+    wf_join_table **part =
+        wf_alloc((x->group + ranks / x->group + 1) * sizeof(wf_join_table *));
+    size_t count = 1;
+    weft_status st;
+
+    if (part == NULL) {
+        return wf_fail_nomem("the tables of %u ranks", ranks);
+    }
+    part[0] = own;
+    st = collect_parts(x, end, part, &count);
+    if (st == WEFT_OK) {
+        st = wf_join_merge(part, count, out);
+    }
+    for (size_t i = 1; i < count; i++) {
+        wf_free(part[i]);
+    }
+    wf_free(part);
+    return st;
+}
+
+static weft_status sign(wf_join_head *head)
+{
+    weft_status st = wf_random(&head->secret, sizeof(head->secret));
+
+    return st == WEFT_OK ? wf_random(&head->job, sizeof(head->job)) : st;
+}
+
+/* Collect and publish, as rank 0 or the first of a group. `*out` is what was
+ * collected. */
+static weft_status lead(exchange *x, wf_join_table *own, wf_join_table **out)
+{
+    const weft_boot *boot = x->boot;
+    wf_join_table *t = NULL;
+    wf_failure why;
+    join_key key;
+    weft_status st = collect(x, own, &t);
+
+    if (st == WEFT_OK && boot->rank == 0) {
+        st = sign(t->head);
+    }
+    if (st != WEFT_OK && boot->ranks > 1) {
+        why = wf_failure_of(st);
+        publish_failure(boot, st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_PEER ||
+                                      st == WEFT_ERR_PROTOCOL
+                                  ? WF_JOIN_FAILED_JOB
+                                  : WF_JOIN_FAILED_SELF);
+        wf_failure_again(&why);
+    }
+    if (st == WEFT_OK && boot->ranks > 1) {
+        key_of(boot->rank, x->group, key);
+        st = publish(x, key, t);
+    }
+    if (st != WEFT_OK) {
+        wf_free(t);
+        return st;
+    }
+    *out = t;
+    return WEFT_OK;
+}
+
+static weft_status follow(exchange *x, wf_join_table **out)
+{
+    wf_patience longer = *x->patience;
+    uint32_t ranks = x->boot->ranks;
+    wf_join_table *t = NULL;
+    size_t bytes = 0;
+    weft_status st;
+
+    longer.deadline_ns += ranks > x->group ? 2 * EXPLAIN_NS : EXPLAIN_NS;
+    st = fetch(x, TABLE_KEY, &longer, &t, &bytes);
     if (st == WEFT_ERR_TIMEOUT) {
         return wf_fail(st, "rank 0 did not form the job in time");
     }
-    return st != WEFT_OK ? st : wf_join_check(f->table, f->room, boot->ranks);
+    if (st == WEFT_OK) {
+        st = wf_join_open(t, bytes, 0, 0, ranks, ranks);
+    }
+    if (st != WEFT_OK) {
+        wf_free(t);
+        return st;
+    }
+    *out = t;
+    return WEFT_OK;
 }
 
-/* The record as it is published, with its addresses behind it. */
-static weft_status publishable(const wf_join_record *own,
-                               const wf_address *addresses, size_t count,
-                               void **out, size_t *n)
+/* Publish our own table, or all of our group, and wait for that of the job. */
+static weft_status report(exchange *x, wf_join_table *own, wf_join_table **out)
 {
-    size_t bytes = packed_bytes(addresses, count);
-    wf_join_record *r = wf_alloc(sizeof(*r) + bytes);
+    wf_join_table *group = NULL;
+    join_key key;
+    weft_status st;
 
-    if (r == NULL) {
-        return wf_fail_nomem("addresses of %zu bytes", bytes);
+    if (x->boot->rank % x->group == 0) {
+        st = lead(x, own, &group);
+        wf_free(group);
+        return st == WEFT_OK ? follow(x, out) : st;
     }
-    *r = *own;
-    r->address_bytes = bytes;
-    pack(addresses, count, (unsigned char *)(r + 1));
-    *out = r;
-    *n = sizeof(*r) + bytes;
-    return WEFT_OK;
+    key_of(x->boot->rank, x->group, key);
+    st = publish(x, key, own);
+    if (st != WEFT_OK) {
+        wf_join_decline(x->boot);
+        return st;
+    }
+    return follow(x, out);
 }
 
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
                              const wf_address *addresses, size_t count,
                              const wf_patience *patience, wf_join_table **out)
 {
-    size_t fixed =
-        sizeof(wf_join_head) + (size_t)boot->ranks * sizeof(wf_join_record);
-    filling f = {.n = fixed};
-    wf_join_table *shrunk;
-    void *record = NULL;
-    size_t n = 0;
-    weft_status st = publishable(own, addresses, count, &record, &n);
+    exchange x = {boot, patience, wf_join_group(boot->ranks), 0, NULL};
+    wf_join_table *single = NULL;
+    wf_join_table *t = NULL;
+    weft_status st =
+        wf_join_single(own, boot->rank, boot->ranks, addresses, count, &single);
 
-    /* Room for rank 0's explanation even when the table is smaller. */
-    f.room = boot->ranks == 1              ? fixed + n
-             : fixed > WEFT_BOOT_VALUE_MAX ? fixed
-                                           : WEFT_BOOT_VALUE_MAX;
-    f.table = wf_alloc(f.room);
-    if (st == WEFT_OK && f.table == NULL) {
-        st = wf_fail_nomem("a table of %u ranks", boot->ranks);
+    if (st == WEFT_OK && boot->ranks > 1) {
+        x.buffer = wf_alloc(WEFT_BOOT_VALUE_MAX);
+        st = x.buffer != NULL ? WEFT_OK : wf_fail_nomem("the record of a rank");
     }
     if (st != WEFT_OK) {
         wf_join_decline(boot);
     } else {
-        memset(f.table, 0, fixed); /* the rest, mostly unused, is not touched */
-        st = own->rank == 0 ? lead(boot, record, n, patience, &f)
-                            : follow(boot, record, n, patience, &f);
+        st = boot->rank == 0 ? lead(&x, single, &t) : report(&x, single, &t);
     }
-    wf_free(record);
+    wf_free(single);
+    wf_free(x.buffer);
     if (st != WEFT_OK) {
-        wf_free(f.table);
         return st;
     }
-    shrunk = wf_realloc(f.table, own->rank == 0 ? f.n : f.room);
-    *out = shrunk != NULL ? shrunk : f.table;
+    t->operations = x.operations;
+    wf_log(WEFT_LOG_INFO,
+           "rank %u joined %u ranks on %u node%s: a table of %zu bytes, %u "
+           "operations of the bootstrap table",
+           boot->rank, boot->ranks, t->head->nodes,
+           t->head->nodes == 1 ? "" : "s", (size_t)t->head->bytes,
+           x.operations);
+    *out = t;
     return WEFT_OK;
 }

@@ -70,22 +70,19 @@ static int64_t scheduling_session(void)
     return on == '1' ? (int64_t)getsid(0) : 0;
 }
 
-weft_status wf_join_describe(const wf_settings *settings, uint32_t rank,
+weft_status wf_join_describe(const wf_settings *settings,
                              const uint64_t socket[2], wf_join_record *out)
 {
     memset(out, 0, sizeof(*out));
-    out->magic = WF_JOIN_MAGIC;
-    out->version = WF_JOIN_VERSION;
-    out->rank = rank;
     out->pid = (int32_t)getpid();
     out->socket[0] = socket[0];
     out->socket[1] = socket[1];
-    out->user = geteuid();
-    out->netns = namespace_id("/proc/self/ns/net");
-    out->userns = namespace_id("/proc/self/ns/user");
-    out->session = scheduling_session();
-    gethostname(out->host, sizeof(out->host) - 1);
-    snprintf(out->node, sizeof(out->node), "%s", settings->node);
-    read_cpus(out->cpus, sizeof(out->cpus));
-    return read_boot_id(out->boot_id, sizeof(out->boot_id));
+    out->node.user = geteuid();
+    out->node.netns = namespace_id("/proc/self/ns/net");
+    out->node.userns = namespace_id("/proc/self/ns/user");
+    out->node.session = scheduling_session();
+    gethostname(out->node.host, sizeof(out->node.host) - 1);
+    snprintf(out->node.node, sizeof(out->node.node), "%s", settings->node);
+    read_cpus(out->node.cpus, sizeof(out->node.cpus));
+    return read_boot_id(out->node.boot_id, sizeof(out->node.boot_id));
 }

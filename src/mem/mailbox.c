@@ -28,7 +28,7 @@ struct wf_mail {
 
 struct wf_mailbox {
     wf_host *host;
-    bool *ended; /* by local index: all that it sent has been read */
+    bool *ended; /* by rank in the job: all that it sent has been read */
     pthread_mutex_t lock;
     pthread_cond_t changed; /* mail came, or a peer went */
     wf_mail *first;
@@ -64,7 +64,7 @@ weft_status wf_mailbox_create(wf_host *host, wf_mailbox **out)
     if (box == NULL) {
         return wf_fail_nomem("the mailbox");
     }
-    box->ended = wf_zalloc(host->count * sizeof(*box->ended));
+    box->ended = wf_zalloc(host->ranks * sizeof(*box->ended));
     box->spare = spare_alloc();
     if (box->ended == NULL || box->spare == NULL) {
         wf_free(box->spare);
@@ -101,45 +101,56 @@ void wf_mailbox_destroy(wf_mailbox *box)
     wf_free(box);
 }
 
-void wf_mailbox_gone(wf_mailbox *box, uint32_t local, bool ended)
+void wf_mailbox_gone(wf_mailbox *box, uint32_t rank, bool ended)
 {
     pthread_mutex_lock(&box->lock);
-    box->ended[local] |= ended;
+    box->ended[rank] |= ended;
     pthread_cond_broadcast(&box->changed);
     pthread_mutex_unlock(&box->lock);
 }
 
 bool wf_mailbox_ready(wf_mailbox *box)
 {
+    bool ready;
+
+    pthread_mutex_lock(&box->lock);
     if (box->spare == NULL) {
         box->spare = spare_alloc();
     }
-    pthread_mutex_lock(&box->lock);
-    if (box->spare != NULL) {
+    ready = box->spare != NULL;
+    if (ready) {
         box->starved_ns = 0;
     } else if (box->starved_ns == 0) {
         box->starved_ns = wf_now_ns();
         wf_log(WEFT_LOG_WARN, "no memory for mail from other ranks");
     }
     pthread_mutex_unlock(&box->lock);
-    return box->spare != NULL;
+    return ready;
 }
 
 static void keep_mail(wf_mailbox *box, const wf_packet *p, int fd)
 {
     wf_mail *m = wf_alloc(sizeof(*m) + p->bytes);
 
+    pthread_mutex_lock(&box->lock);
     if (m == NULL) {
         m = box->spare;
-        box->spare = NULL;
+        box->spare = spare_alloc();
     }
-    *m = (wf_mail){.from = p->from, .bytes = p->bytes, .key = p->key, .fd = fd};
-    memcpy(m->data, p->data, p->bytes);
-    pthread_mutex_lock(&box->lock);
-    *box->last = m;
-    box->last = &m->next;
-    pthread_cond_broadcast(&box->changed);
+    if (m != NULL) {
+        *m = (wf_mail){
+            .from = p->from, .bytes = p->bytes, .key = p->key, .fd = fd};
+        memcpy(m->data, p->data, p->bytes);
+        *box->last = m;
+        box->last = &m->next;
+        pthread_cond_broadcast(&box->changed);
+    }
     pthread_mutex_unlock(&box->lock);
+    if (m == NULL) { /* of another node: it waits in no socket */
+        wf_close(fd);
+        wf_log(WEFT_LOG_ERROR, "no memory for mail from rank %u: it is lost",
+               p->from);
+    }
 }
 
 static int route(const wf_host *host, uint32_t to)
@@ -285,7 +296,7 @@ static weft_status check_sender(wf_mailbox *box, uint32_t from,
     weft_status st = wf_host_check(box->host, from);
     uint64_t now = wf_now_ns();
 
-    if (st == WEFT_OK || box->ended[box->host->peer[from].local]) {
+    if (st == WEFT_OK || box->ended[from]) {
         return st;
     }
     if (*grace_ns == 0) {

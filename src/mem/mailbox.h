@@ -23,8 +23,8 @@ bool wf_mailbox_ready(wf_mailbox *box);
  * lowest rank of the host, pass it on. The mailbox owns `fd` from here on. */
 void wf_mailbox_deliver(wf_mailbox *box, wf_packet *p, int fd);
 
-/* The peer with this local index is gone: wake whoever waits for its mail.
+/* This rank of the job is gone: wake whoever waits for its mail.
  * `ended`: all that it sent has been read. */
-void wf_mailbox_gone(wf_mailbox *box, uint32_t local, bool ended);
+void wf_mailbox_gone(wf_mailbox *box, uint32_t rank, bool ended);
 
 #endif

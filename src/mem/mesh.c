@@ -64,7 +64,7 @@ static uint64_t prove(const mesh *m, uint64_t theirs, uint64_t ours,
 {
     uint64_t words[3] = {theirs, ours, prover};
 
-    return wf_keyed_hash(&m->table->head.secret, words, sizeof(words));
+    return wf_keyed_hash(&m->table->head->secret, words, sizeof(words));
 }
 
 /* Also if nobody has waited for it yet. */
@@ -191,7 +191,7 @@ static weft_status mesh_recv(const mesh *m, uint32_t local, uint32_t kind,
 
 static weft_status say_hello(mesh *m, uint32_t local)
 {
-    const wf_join_record *r = &m->table->record[m->host->rank_of[local]];
+    const wf_join_member *r = &m->table->member[m->host->rank_of[local]];
     weft_status st = wf_random(&m->mine[local], sizeof(m->mine[local]));
 
     if (st == WEFT_OK) {
@@ -276,7 +276,7 @@ static weft_status probe_missing(mesh *m)
         if (!is_missing(m, i)) {
             continue;
         }
-        if (wf_link_connect(m->table->record[h->rank_of[i]].socket, &fd) ==
+        if (wf_link_connect(m->table->member[h->rank_of[i]].socket, &fd) ==
             WEFT_ERR_CLOSED) {
             return wf_mesh_lost(h, i);
         }

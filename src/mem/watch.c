@@ -70,16 +70,32 @@ weft_status wf_watch_create(wf_host *host, wf_watch **out)
     return WEFT_OK;
 }
 
+/* As a network would, this tells the one who was connected, and nobody else. */
+static void peer_parted(wf_host *h, uint32_t rank)
+{
+    if (!atomic_exchange(&h->peer[rank].parted, true)) {
+        atomic_fetch_add(&h->parted, 1);
+        wf_board_ring_all(wf_host_own(h));
+    }
+}
+
 static void peer_gone(wf_watch *w, uint32_t local, bool ended)
 {
-    wf_board_rank *r = &w->host->board->rank[local];
-    uint32_t here = WF_BOARD_HERE;
+    wf_host *h = w->host;
+    uint32_t rank = h->rank_of[local];
 
-    if (atomic_compare_exchange_strong(&r->state, &here, WF_BOARD_DEAD)) {
-        wf_log(WEFT_LOG_INFO, "rank %u (pid %d) died", r->rank, r->pid);
+    if (!wf_host_same_node(h, rank)) {
+        peer_parted(h, rank);
+        ended = false; /* there is mail beside that of its socket */
+    } else {
+        if (wf_board_end(h->board, rank, WF_BOARD_DEAD)) {
+            atomic_store(&h->found, true);
+            wf_log(WEFT_LOG_INFO, "rank %u (pid %d) died", rank,
+                   h->peer[rank].pid);
+        }
+        wf_host_alarm(h);
     }
-    wf_host_alarm(w->host);
-    wf_mailbox_gone(w->host->mailbox, local, ended);
+    wf_mailbox_gone(h->mailbox, rank, ended);
 }
 
 static void read_link(wf_watch *w, uint32_t local)
@@ -104,20 +120,6 @@ static void read_link(wf_watch *w, uint32_t local)
     }
 }
 
-/* Somebody of this rank sleeps, or is about to: a waiter on the first bell, or
- * the one that answers other ranks on the second, or both. */
-static void ring_own(const wf_watch *w)
-{
-    wf_board_rank *own = wf_host_own(w->host);
-
-    if (wf_board_listens(own)) { /* fences */
-        wf_board_wake_listener(own);
-    }
-    if (atomic_load(&own->asleep) != 0) {
-        wf_board_wake(own);
-    }
-}
-
 static void *watch_main(void *arg)
 {
     wf_watch *w = arg;
@@ -138,7 +140,7 @@ static void *watch_main(void *arg)
                 epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->pidfd[local], NULL);
                 peer_gone(w, local, false);
             } else if (kind == EVENT_OWN) {
-                ring_own(w);
+                wf_board_ring_all(wf_host_own(w->host));
             } else if (wf_mailbox_ready(w->host->mailbox)) {
                 read_link(w, local);
             } else {

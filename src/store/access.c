@@ -34,7 +34,8 @@ static weft_status begin_remote(access *a, weft_worker *worker)
 }
 
 static weft_status begin(access *a, weft_worker *worker, const char *who,
-                         const weft_pairs *pairs, weft_request **request)
+                         const weft_pairs *pairs, weft_request **request,
+                         bool wait)
 {
     weft_store *store = worker->store;
     weft_status st = wf_store_check(store);
@@ -45,7 +46,7 @@ static weft_status begin(access *a, weft_worker *worker, const char *who,
     a->keys.many = NULL;
     a->many = NULL;
     if (st == WEFT_OK) {
-        st = wf_dense_init(&a->keys, store, who, &pairs->keys, true);
+        st = wf_dense_init(&a->keys, store, who, &pairs->keys, wait);
     }
     if (st == WEFT_OK) {
         st = wf_store_check_length(store, who, &a->keys.ids, pairs);
@@ -63,18 +64,37 @@ static void end(access *a)
     wf_dense_fini(&a->keys);
 }
 
-weft_status weft_store_pull(weft_worker *worker, const weft_pairs *pairs,
-                            weft_request **request)
+/* One key of a store on one host, with nothing to object to: so short that a
+ * processor reads the rows of several such calls at a time. False, and nothing
+ * is told, if it is anything else, or somebody is writing the row. */
+static inline bool pull_one(weft_worker *worker, const weft_pairs *pairs)
+{
+    const weft_store *store = worker->store;
+    const weft_ids *keys = &pairs->keys;
+    const int64_t *key = keys->at;
+
+    return keys->n == 1 && keys->type == WEFT_I64 && keys->place == WEFT_HOST &&
+           store->hash == NULL && pairs->values != NULL && key != NULL &&
+           (uintptr_t)key % sizeof(*key) == 0 &&
+           (uint64_t)*key < store->options.keys &&
+           pairs->length == store->options.length &&
+           !atomic_load_explicit(&store->closed, memory_order_relaxed) &&
+           wf_slots_pull_one(store->slots, (uint64_t)*key, pairs->values);
+}
+
+/* Apart from the call for one key, whose registers need no saving then. */
+__attribute__((noinline)) static weft_status
+pull_many(weft_worker *worker, const weft_pairs *pairs, weft_request **request)
 {
     wf_store_counts *c = &worker->store->counts;
     access a;
-    weft_status st = begin(&a, worker, "pull", pairs, request);
+    weft_status st = begin(&a, worker, "pull", pairs, request, true);
 
     if (st == WEFT_OK) {
         st = wf_slots_pull(worker->store->slots, &a.batch);
     }
     if (st == WEFT_OK) {
-        wf_count(&c->pulls, pairs->keys.n);
+        wf_count_alone(&worker->pulls, pairs->keys.n);
         wf_count_some(&c->away_pulls, a.batch.absents);
         wf_count_some(&c->copy_pulls, a.batch.copies);
     }
@@ -83,6 +103,19 @@ weft_status weft_store_pull(weft_worker *worker, const weft_pairs *pairs,
     }
     end(&a);
     return st;
+}
+
+weft_status weft_store_pull(weft_worker *worker, const weft_pairs *pairs,
+                            weft_request **request)
+{
+    if (!pull_one(worker, pairs)) {
+        return pull_many(worker, pairs, request);
+    }
+    wf_count_alone(&worker->pulls, 1);
+    if (request != NULL) {
+        *request = NULL;
+    }
+    return WEFT_OK;
 }
 
 /* Where the rows go until it is known whether all of them are here. */
@@ -110,22 +143,33 @@ static weft_status pull_apart(weft_worker *worker, access *a, int *local)
     return st;
 }
 
+/* Have all hashed keys numbers here? */
+static bool all_known(const access *a)
+{
+    for (uint64_t i = 0; i < a->keys.ids.n; i++) {
+        if (wf_id_at(&a->keys.ids, i) < 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
 weft_status weft_store_pull_local(weft_worker *worker, const weft_pairs *pairs,
                                   int *local)
 {
     wf_store_counts *c = &worker->store->counts;
     access a;
-    weft_status st = begin(&a, worker, "pull", pairs, NULL);
+    weft_status st = begin(&a, worker, "pull", pairs, NULL, false);
 
     *local = 0;
     if (st == WEFT_OK && worker->store->remote == NULL) {
         st = wf_slots_pull(worker->store->slots, &a.batch);
         *local = st == WEFT_OK;
-    } else if (st == WEFT_OK) {
+    } else if (st == WEFT_OK && all_known(&a)) {
         st = pull_apart(worker, &a, local);
     }
     if (*local) {
-        wf_count(&c->pulls, pairs->keys.n);
+        wf_count_alone(&worker->pulls, pairs->keys.n);
         wf_count_some(&c->copy_pulls, a.batch.copies);
     }
     end(&a);
@@ -191,8 +235,8 @@ static weft_status change(weft_worker *worker, wf_op_kind kind, change_fn *how,
     weft_store *store = worker->store;
     wf_store_counts *c = &store->counts;
     access a;
-    weft_status st =
-        begin(&a, worker, kind == WF_OP_SET ? "set" : "push", pairs, request);
+    weft_status st = begin(&a, worker, kind == WF_OP_SET ? "set" : "push",
+                           pairs, request, true);
 
     if (st == WEFT_OK) {
         pthread_mutex_lock(&store->writer[worker->writer]);
@@ -200,7 +244,7 @@ static weft_status change(weft_worker *worker, wf_op_kind kind, change_fn *how,
         pthread_mutex_unlock(&store->writer[worker->writer]);
     }
     if (st == WEFT_OK) {
-        wf_count(&c->pushes, pairs->keys.n);
+        wf_count_alone(&worker->pushes, pairs->keys.n);
         wf_count_some(&c->away_pushes, a.batch.absents);
         wf_count_some(&c->copy_pushes, a.batch.copies);
     }

@@ -6,12 +6,14 @@
 #include "store/table.h"
 
 #define LINE 64u
-/* Rows are asked for in blocks of at most so many bytes and rows, before the
- * first of a block is locked: to lock a row waits for all memory that was asked
- * for before it. Of more rows than a processor waits for at a time it forgets
- * some. */
-#define BLOCK_BYTES (16u << 10)
-#define BLOCK_ROWS 12u
+/* To lock a row waits for all memory that was asked for before it, so that rows
+ * are asked for in blocks: a block after the first row of the one before was
+ * written. Of more lines than a processor waits for at a time it forgets some:
+ * the longer rows are, the fewer belong to a block (measured; 8 rows of 64
+ * bytes, 4 of 256). */
+#define BLOCK_LINES 32u
+#define BLOCK_MOST 8u
+#define BLOCK_LEAST 3u
 
 /* --- one row -------------------------------------------------------------- */
 
@@ -69,18 +71,6 @@ static inline void row_write(const wf_slots *slots, wf_write *write,
     }
 }
 
-/* While the row is locked: whoever takes the mark away and then locks the row
- * finds in it what the mark was made for. */
-static void mark_dirty(wf_slots *slots, uint32_t slot)
-{
-    _Atomic uint64_t *at = &slots->dirty[slot / 64];
-    uint64_t bit = 1ull << slot % 64;
-
-    if ((atomic_load_explicit(at, memory_order_relaxed) & bit) == 0) {
-        atomic_fetch_or_explicit(at, bit, memory_order_relaxed);
-    }
-}
-
 static inline weft_status write_direct(wf_slots *slots, wf_write *write,
                                        uint64_t key, const char *values)
 {
@@ -132,7 +122,9 @@ static weft_status write_found(wf_slots *slots, wf_write *write, uint64_t key,
         wf_place_save(slots, &place, word);
         row_write(slots, write, &place, values);
         if ((word & (WF_SLOT_COPY | WF_SLOT_SHARED)) != 0) {
-            mark_dirty(slots, place.slot);
+            /* While the row is locked: whoever takes the mark away and then
+             * locks the row finds in it what the mark was made for. */
+            wf_slot_mark(slots, WF_BIT_DIRTY, place.slot);
         }
         wf_place_unlock(&place, word);
         return WEFT_OK;
@@ -177,9 +169,10 @@ static inline void ask_key(const wf_slots *slots, uint64_t key)
 /* Keys of a block; those of the first length stand for all. */
 static uint64_t block_keys(const wf_slots *slots)
 {
-    uint64_t fit = BLOCK_BYTES / (slots->classes[0].pitch + 1) + 1;
+    uint64_t lines = slots->classes[0].pitch / LINE + 1;
+    uint64_t fit = wf_least(BLOCK_LINES / (lines + 2), BLOCK_MOST);
 
-    return wf_least(fit, BLOCK_ROWS);
+    return fit < BLOCK_LEAST ? BLOCK_LEAST : fit;
 }
 
 /* Ask for the rows of the keys [at, end), and for where the next ones are. */
@@ -214,9 +207,11 @@ weft_status wf_slots_write_all(wf_slots *slots, wf_batch *batch,
     for (uint64_t i = 0; st == WEFT_OK && i < n; i++) {
         uint64_t key = (uint64_t)wf_id_at(&batch->keys, i);
 
-        if (i == asked) {
-            asked = wf_least(i + block, n);
-            ask_block(slots, &batch->keys, i, asked);
+        if (i == asked || i + block - 1 == asked) {
+            uint64_t from = asked;
+
+            asked = wf_least(asked + block, n);
+            ask_block(slots, &batch->keys, from, asked);
         }
         st = write_one(slots, write, key, values);
         values += wf_class_of(slots, key)->length * write->element;

@@ -9,7 +9,7 @@
 #include "base/types.h"
 #include "region/rows/kernel/rows.h"
 #include "region/rows/rows.h"
-#include "store/store.h"
+#include "store/hosts/hosts.h"
 
 static weft_status check_array(const char *who, const weft_ids *keys)
 {
@@ -64,9 +64,10 @@ static weft_status check_range(const weft_store *store, const char *who,
 }
 
 static weft_status make_dense(wf_dense *dense, weft_store *store,
-                              const weft_ids *keys, bool enter)
+                              const char *who, const weft_ids *keys, bool wait)
 {
     int64_t *to = dense->few;
+    weft_status st;
 
     if (keys->n > WF_DENSE_FEW) {
         to = dense->many = wf_alloc(keys->n * sizeof(*to));
@@ -75,15 +76,24 @@ static weft_status make_dense(wf_dense *dense, weft_store *store,
         }
     }
     dense->ids = (weft_ids){.at = to, .type = WEFT_I64, .n = keys->n};
-    if (enter) {
-        return wf_hash_enter(store->hash, keys, to);
+    if (store->remote != NULL) {
+        return wf_names_find(store, who, keys, to, wait);
     }
-    wf_hash_find(store->hash, keys, to);
-    return WEFT_OK;
+    st = wf_hash_enter(store->hash, keys, to);
+    for (uint64_t i = 0; i < keys->n && st == WEFT_OK; i++) {
+        if (to[i] < 0) {
+            st = wf_fail(WEFT_ERR_NOMEM,
+                         "%s: key %" PRId64 " at position %" PRIu64
+                         " is new, but the store has its %" PRIu64
+                         " keys already",
+                         who, wf_id_at(keys, i), i, store->options.keys);
+        }
+    }
+    return st;
 }
 
 weft_status wf_dense_init(wf_dense *dense, weft_store *store, const char *who,
-                          const weft_ids *keys, bool enter)
+                          const weft_ids *keys, bool wait)
 {
     weft_status st = check_array(who, keys);
 
@@ -92,13 +102,23 @@ weft_status wf_dense_init(wf_dense *dense, weft_store *store, const char *who,
     if (st != WEFT_OK) {
         return st;
     }
-    return store->hash != NULL ? make_dense(dense, store, keys, enter)
+    return store->hash != NULL ? make_dense(dense, store, who, keys, wait)
                                : check_range(store, who, keys);
 }
 
 void wf_dense_fini(wf_dense *dense)
 {
     wf_free(dense->many);
+}
+
+int64_t wf_store_name(const weft_store *store, uint64_t key)
+{
+    int64_t name = (int64_t)key;
+
+    if (store->hash != NULL && !wf_hash_key(store->hash, key, &name)) {
+        return -1;
+    }
+    return name;
 }
 
 uint64_t wf_store_length_of(const weft_store *store, const weft_ids *keys)
@@ -155,7 +175,7 @@ weft_status weft_store_length(const weft_store *store, int64_t key,
         *out = store->options.length;
         return WEFT_OK;
     }
-    if (check_range(store, "weft_store_length", &keys) != WEFT_OK) {
+    if (check_range(store, "length", &keys) != WEFT_OK) {
         return WEFT_ERR_INVALID;
     }
     *out = wf_slots_length(store->slots, (uint64_t)key);

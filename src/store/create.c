@@ -29,6 +29,7 @@ static weft_store *store_alloc(const weft_store_options *options)
 
     if (store != NULL) {
         store->options = *options;
+        store->ids = options->keys;
         store->uniform = options->lengths == NULL;
         store->optimizes = options->optimizer != NULL;
         store->optimizer_kind =
@@ -39,6 +40,7 @@ static weft_store *store_alloc(const weft_store_options *options)
         store->options.lengths = NULL;
         store->options.optimizer = NULL;
         atomic_store(&store->users, 1);
+        pthread_mutex_init(&store->roll, NULL);
         for (uint32_t i = 0; i < WF_WRITERS; i++) {
             pthread_mutex_init(&store->writer[i], NULL);
         }
@@ -56,6 +58,7 @@ static void store_free(weft_store *store)
     wf_hash_destroy(store->hash);
     weft_comm_destroy(store->host);
     weft_comm_destroy(store->comm);
+    pthread_mutex_destroy(&store->roll);
     for (uint32_t i = 0; i < WF_WRITERS; i++) {
         pthread_mutex_destroy(&store->writer[i]);
     }
@@ -78,40 +81,36 @@ static void number_hosts(weft_store *store)
 
 /* --- rows ----------------------------------------------------------------- */
 
-/* Who asks for the room of which rows. */
-typedef struct room_ctx {
-    const weft_store *store;
-    const int64_t *lengths; /* NULL: all keys have one length */
-} room_ctx;
-
 /* Slots for rows of one length, which `keys` keys have: those that begin here,
  * and this length's part of the cache. */
 static uint64_t room_of(void *ctx, uint64_t length, uint64_t keys)
 {
-    const room_ctx *r = ctx;
-    const weft_store *store = r->store;
+    const weft_store *store = ctx;
+    const int64_t *lengths = store->options.lengths;
     uint64_t all = store->options.keys;
     uint64_t cache = store->options.cache;
-    uint64_t home = 0;
+    uint64_t home = wf_keys_at(store, store->number, keys);
 
     if (store->hosts == 1) {
         return keys;
     }
-    for (uint64_t k = store->number; k < store->options.max_keys;
-         k += store->hosts) {
-        home += r->lengths == NULL || (uint64_t)r->lengths[k] == length;
+    if (lengths != NULL) {
+        home = 0;
+        for (uint64_t k = store->number; k < all; k += store->hosts) {
+            home += (uint64_t)lengths[k] == length;
+        }
     }
-    cache = cache > 0 ? (uint64_t)((double)cache / (double)(all > 0 ? all : 1) *
-                                   (double)keys) +
-                            2
-                      : keys / store->hosts + 2;
-    return home + cache;
+    if (cache == 0) {
+        cache = keys / store->hosts;
+    } else if (lengths != NULL) {
+        cache = (uint64_t)((double)cache / (double)all * (double)keys);
+    }
+    return home + cache + 2;
 }
 
 static weft_status build_slots(weft_store *store,
                                const weft_store_options *options)
 {
-    room_ctx ctx = {store, options->lengths};
     wf_slots_options s = {.type = options->type,
                           .keys = options->keys,
                           .max_keys = options->max_keys,
@@ -121,13 +120,18 @@ static weft_status build_slots(weft_store *store,
                           .direct =
                               options->lengths == NULL && store->hosts == 1,
                           .room = room_of,
-                          .ctx = &ctx,
+                          .ctx = store,
                           .timeout = weft_comm_timeout(store->comm)};
-    weft_status st = wf_slots_create(store->host, &s, &store->slots);
+    weft_status st;
+
+    store->options.lengths = options->lengths; /* for room_of */
+    st = wf_slots_create(store->host, &s, &store->slots);
+    store->options.lengths = NULL;
 
     if (st == WEFT_OK && options->hashed) {
-        st = wf_hash_create(store->host, options->keys, options->max_keys,
-                            &store->hash);
+        st = wf_hash_create(store->host, store->hosts, store->number,
+                            wf_keys_at(store, store->number, options->keys),
+                            options->max_keys, &store->hash);
     }
     return st;
 }
@@ -150,12 +154,6 @@ static weft_status build_hosts(weft_store *store)
 {
     weft_status st;
 
-    if (store->options.hashed) {
-        return wf_fail(WEFT_ERR_UNSUPPORTED,
-                       "hashed keys are supported on one host only (this "
-                       "store has %" PRIu32 ")",
-                       store->hosts);
-    }
     if (store->hosts > WF_HOSTS_MAX) {
         return wf_fail(WEFT_ERR_UNSUPPORTED,
                        "a store over %" PRIu32 " hosts: at most %u are "

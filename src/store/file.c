@@ -12,6 +12,7 @@
 #include "base/alloc.h"
 #include "base/time.h"
 #include "region/region.h"
+#include "region/rows/rows.h"
 #include "store/hosts/hosts.h"
 #include "store/table.h"
 #include <weft/coll.h>
@@ -55,8 +56,7 @@ static file_head head_of(const weft_store *store)
 {
     return (file_head){.magic = MAGIC,
                        .version = 1,
-                       .rows = store->hash != NULL ? wf_hash_count(store->hash)
-                                                   : store->options.keys,
+                       .rows = store->options.keys,
                        .keys = store->options.keys,
                        .length = store->options.length,
                        .lengths = store->lengths_sum,
@@ -126,9 +126,10 @@ typedef struct mover {
     weft_store *store;
     weft_region *region;
     uint64_t pitch;
-    uint64_t skip; /* bytes before the row: the hashed key */
-    char *rows;    /* BATCH of them */
-    int64_t *ids;  /* rows of the region; -1: not this host's */
+    uint64_t skip;        /* bytes before the row: the hashed key */
+    const uint64_t *made; /* by host: hashed keys that it has given numbers */
+    char *rows;           /* BATCH of them */
+    int64_t *ids;         /* rows of the region; -1: not this host's */
     uint64_t n;
 } mover;
 
@@ -148,6 +149,21 @@ static bool is_owned(const weft_store *store, uint64_t key, uint32_t *slot)
     }
     place = wf_place_of(store->slots, key, *slot);
     return (atomic_load(wf_place_word(&place)) & WF_SLOT_COPY) == 0;
+}
+
+/* The key of a row of the file. Hashed keys have the numbers that hosts gave
+ * them, those of one host after those of the other. */
+static uint64_t key_of_row(const mover *m, uint64_t row)
+{
+    uint32_t host = 0;
+
+    if (m->made == NULL) {
+        return row;
+    }
+    while (row >= m->made[host]) {
+        row -= m->made[host++];
+    }
+    return row * m->store->hosts + host;
 }
 
 static weft_table table_of(const mover *m)
@@ -182,14 +198,15 @@ static weft_status move_row(const mover *m, uint64_t key, uint64_t i, bool load)
     memcpy(at + m->skip, row, bytes);
     wf_slot_unlock_as_it_was(slots, slot, WF_WRITERS - 1);
     if (m->skip > 0) {
-        int64_t name = wf_hash_key(m->store->hash, key);
+        int64_t name = wf_store_name(m->store, key);
 
         memcpy(at, &name, sizeof(name));
     }
     return WEFT_OK;
 }
 
-/* Keys `first` to `first + n`, which are rows from `first` + 1 on. */
+/* The keys `first` to `first + n` of the file, which are rows from `first` + 1
+ * on. */
 static weft_status move_batch(mover *m, uint64_t first, uint64_t n, bool load)
 {
     weft_table table = table_of(m);
@@ -199,7 +216,7 @@ static weft_status move_batch(mover *m, uint64_t first, uint64_t n, bool load)
     uint32_t slot;
 
     for (uint64_t i = 0; i < n; i++) {
-        m->ids[i] = is_owned(m->store, first + i, &slot)
+        m->ids[i] = is_owned(m->store, key_of_row(m, first + i), &slot)
                         ? (int64_t)(first + i + 1)
                         : -1;
     }
@@ -209,35 +226,37 @@ static weft_status move_batch(mover *m, uint64_t first, uint64_t n, bool load)
         memset(m->rows, 0, n * m->pitch);
     }
     for (uint64_t i = 0; i < n && st == WEFT_OK; i++) {
-        st = move_row(m, first + i, i, load);
+        st = move_row(m, key_of_row(m, first + i), i, load);
     }
     return st == WEFT_OK && !load ? weft_rows_scatter(&table, &ids, &rows, NULL)
                                   : st;
 }
 
-/* Hashed keys: the keys of these rows, which all get into this host's table. */
+/* Hashed keys: these rows say which, and the store says what numbers they have.
+ */
 static weft_status load_hashed(mover *m, uint64_t first, uint64_t n)
 {
     weft_table table = table_of(m);
     weft_ids ids = {.at = m->ids, .type = WEFT_I64, .n = n};
     weft_rows rows = {.at = m->rows, .pitch = m->pitch, .type = WEFT_U8};
+    wf_dense dense = {.many = NULL};
     weft_status st;
 
     for (uint64_t i = 0; i < n; i++) {
         m->ids[i] = (int64_t)(first + i + 1);
     }
     st = weft_rows_gather(&table, &ids, &rows, NULL);
-    for (uint64_t i = 0; i < n && st == WEFT_OK; i++) {
-        int64_t key;
-        int64_t dense = 0;
-        weft_ids one = {.at = &key, .type = WEFT_I64, .n = 1};
-
-        memcpy(&key, m->rows + i * m->pitch, sizeof(key));
-        st = wf_hash_enter(m->store->hash, &one, &dense);
-        if (st == WEFT_OK) {
-            st = move_row(m, (uint64_t)dense, i, true);
-        }
+    if (st != WEFT_OK) {
+        return st;
     }
+    for (uint64_t i = 0; i < n; i++) {
+        memcpy(&m->ids[i], m->rows + i * m->pitch, sizeof(m->ids[i]));
+    }
+    st = wf_dense_init(&dense, m->store, "load", &ids, true);
+    for (uint64_t i = 0; i < n && st == WEFT_OK; i++) {
+        st = move_row(m, (uint64_t)wf_id_at(&dense.ids, i), i, true);
+    }
+    wf_dense_fini(&dense);
     return st;
 }
 
@@ -322,10 +341,21 @@ static weft_status check_path(weft_store *store, const char *path)
                : st;
 }
 
+/* Hashed keys are as many as all hosts have given numbers. */
+static weft_status count_rows(weft_store *store, file_head *head,
+                              uint64_t **made)
+{
+    *head = head_of(store);
+    *made = NULL;
+    return store->hash == NULL ? WEFT_OK
+                               : wf_store_made(store, made, &head->rows);
+}
+
 weft_status weft_store_save(weft_store *store, const char *path)
 {
     weft_status st;
     file_head head;
+    uint64_t *made = NULL;
     mover m = {0};
 
     if (store == NULL) {
@@ -336,8 +366,11 @@ weft_status weft_store_save(weft_store *store, const char *path)
         st = settle(store);
     }
     if (st == WEFT_OK) {
-        head = head_of(store);
+        st = count_rows(store, &head, &made);
+    }
+    if (st == WEFT_OK) {
         st = mover_init(&m, store, pitch_of(&head), head.rows);
+        m.made = made;
     }
     if (st == WEFT_OK) {
         st = move_all(&m, head.rows, false);
@@ -350,6 +383,7 @@ weft_status weft_store_save(weft_store *store, const char *path)
         st = weft_region_save(m.region, store->comm, path, NULL);
     }
     mover_fini(&m);
+    wf_free(made);
     return st;
 }
 

@@ -16,7 +16,7 @@
 /* It lies in front of the keys. */
 typedef struct hash_head {
     pthread_mutex_t entering; /* robust */
-    _Atomic uint64_t made;    /* dense numbers that were given out */
+    _Atomic uint64_t made;    /* dense numbers that this host gave out */
 } hash_head;
 #define HEAD_KEYS ((sizeof(hash_head) + 7) / 8)
 
@@ -26,8 +26,10 @@ struct wf_hash {
     _Atomic int64_t *key_of;
     _Atomic uint32_t *entry;
     hash_head *head;
-    uint64_t keys;
-    uint64_t mask; /* number of entries, a power of two, less 1 */
+    uint32_t hosts;
+    uint32_t number; /* of this host */
+    uint64_t share;  /* dense numbers that it may give out */
+    uint64_t mask;   /* number of entries, a power of two, less 1 */
 };
 
 static weft_status array_create(weft_comm *host, uint64_t n, weft_dtype type,
@@ -62,8 +64,8 @@ static weft_status build(wf_hash *hash, weft_comm *host, uint64_t max_keys,
     return st == WEFT_OK ? weft_barrier(host) : st;
 }
 
-weft_status wf_hash_create(weft_comm *host, uint64_t keys, uint64_t max_keys,
-                           wf_hash **out)
+weft_status wf_hash_create(weft_comm *host, uint32_t hosts, uint32_t number,
+                           uint64_t share, uint64_t max_keys, wf_hash **out)
 {
     wf_hash *hash = wf_zalloc(sizeof(*hash));
     uint64_t entries = 16;
@@ -75,7 +77,9 @@ weft_status wf_hash_create(weft_comm *host, uint64_t keys, uint64_t max_keys,
     if (hash == NULL) {
         return wf_fail_nomem("hashed keys of a store");
     }
-    hash->keys = keys;
+    hash->hosts = hosts;
+    hash->number = number;
+    hash->share = share;
     st = build(hash, host, max_keys, entries);
     if (st != WEFT_OK) {
         wf_hash_destroy(hash);
@@ -85,9 +89,9 @@ weft_status wf_hash_create(weft_comm *host, uint64_t keys, uint64_t max_keys,
     return WEFT_OK;
 }
 
-void wf_hash_limit(wf_hash *hash, uint64_t keys)
+void wf_hash_limit(wf_hash *hash, uint64_t share)
 {
-    hash->keys = keys;
+    hash->share = share;
 }
 
 void wf_hash_destroy(wf_hash *hash)
@@ -125,32 +129,73 @@ static uint64_t probe(const wf_hash *hash, int64_t key, uint64_t at,
     }
 }
 
+uint32_t wf_hash_home(const wf_hash *hash, int64_t key)
+{
+    return (uint32_t)((mix(key) >> 32) % hash->hosts); /* not as in probe */
+}
+
+static uint64_t dense_at(const wf_hash *hash, uint64_t position)
+{
+    return position * hash->hosts + hash->number;
+}
+
+/* --- entering ------------------------------------------------------------- */
+
+/* The last number may have been given out without its entry. */
+static void finish_entry(wf_hash *hash)
+{
+    uint64_t made = atomic_load(&hash->head->made);
+    uint64_t dense = made > 0 ? dense_at(hash, made - 1) : 0;
+    uint32_t found = 0;
+    int64_t key;
+    uint64_t at;
+
+    if (made > 0) {
+        key = atomic_load(&hash->key_of[dense]);
+        at = probe(hash, key, mix(key) & hash->mask, &found);
+        if (found == 0) {
+            atomic_store(&hash->entry[at], (uint32_t)dense + 1);
+        }
+    }
+}
+
 static weft_status lock(wf_hash *hash)
 {
     pthread_mutex_t *entering = &hash->head->entering;
+    int got = pthread_mutex_lock(entering);
 
-    errno = wf_robust_got(entering, pthread_mutex_lock(entering));
+    if (got == EOWNERDEAD) {
+        finish_entry(hash);
+    }
+    errno = wf_robust_got(entering, got);
     return errno == 0 ? WEFT_OK : wf_fail_errno("the lock of hashed keys");
 }
 
-/* Enter a key under the lock, unless another rank has; -1: there is no room. */
+static void unlock(wf_hash *hash)
+{
+    pthread_mutex_unlock(&hash->head->entering);
+}
+
+/* Enter a key under the lock, unless another rank has; -1: no number is left.
+ */
 static int64_t enter(wf_hash *hash, int64_t key)
 {
-    uint64_t number = atomic_load(&hash->head->made);
+    uint64_t made = atomic_load(&hash->head->made);
+    uint64_t dense = dense_at(hash, made);
     uint32_t found;
     uint64_t at = probe(hash, key, mix(key) & hash->mask, &found);
 
     if (found != 0) {
         return (int64_t)found - 1;
     }
-    if (number >= hash->keys) {
+    if (made >= hash->share) {
         return -1;
     }
-    atomic_store(&hash->head->made, number + 1);
-    atomic_store_explicit(&hash->key_of[number], key, memory_order_relaxed);
-    atomic_store_explicit(&hash->entry[at], (uint32_t)number + 1,
+    atomic_store(&hash->key_of[dense], key);
+    atomic_store(&hash->head->made, made + 1);
+    atomic_store_explicit(&hash->entry[at], (uint32_t)dense + 1,
                           memory_order_release);
-    return (int64_t)number;
+    return (int64_t)dense;
 }
 
 weft_status wf_hash_enter(wf_hash *hash, const weft_ids *keys, int64_t *dense)
@@ -168,19 +213,40 @@ weft_status wf_hash_enter(wf_hash *hash, const weft_ids *keys, int64_t *dense)
             st = lock(hash);
             locked = st == WEFT_OK;
         }
-        if (found == 0 && locked && (dense[i] = enter(hash, key)) < 0) {
-            st = wf_fail(WEFT_ERR_NOMEM,
-                         "key %" PRId64 " at position %" PRIu64
-                         " is new, but the store has its %" PRIu64
-                         " keys already",
-                         key, i, hash->keys);
+        if (found == 0 && locked) {
+            dense[i] = enter(hash, key);
         }
     }
     if (locked) {
-        pthread_mutex_unlock(&hash->head->entering);
+        unlock(hash);
     }
     return st;
 }
+
+weft_status wf_hash_learn(wf_hash *hash, const int64_t *keys,
+                          const int64_t *dense, uint64_t n)
+{
+    weft_status st = lock(hash);
+
+    for (uint64_t i = 0; i < n && st == WEFT_OK; i++) {
+        uint32_t found = 0;
+        uint64_t at = dense[i] < 0 ? 0
+                                   : probe(hash, keys[i],
+                                           mix(keys[i]) & hash->mask, &found);
+
+        if (dense[i] >= 0 && found == 0) {
+            atomic_store(&hash->key_of[dense[i]], keys[i]);
+            atomic_store_explicit(&hash->entry[at], (uint32_t)dense[i] + 1,
+                                  memory_order_release);
+        }
+    }
+    if (st == WEFT_OK) {
+        unlock(hash);
+    }
+    return st;
+}
+
+/* --- finding -------------------------------------------------------------- */
 
 void wf_hash_find(const wf_hash *hash, const weft_ids *keys, int64_t *dense)
 {
@@ -193,14 +259,21 @@ void wf_hash_find(const wf_hash *hash, const weft_ids *keys, int64_t *dense)
     }
 }
 
-uint64_t wf_hash_count(const wf_hash *hash)
+uint64_t wf_hash_made(const wf_hash *hash)
 {
-    uint64_t made = atomic_load(&hash->head->made);
-
-    return made < hash->keys ? made : hash->keys;
+    return atomic_load(&hash->head->made);
 }
 
-int64_t wf_hash_key(const wf_hash *hash, uint64_t dense)
+uint64_t wf_hash_share(const wf_hash *hash)
 {
-    return atomic_load_explicit(&hash->key_of[dense], memory_order_relaxed);
+    return hash->share;
+}
+
+bool wf_hash_key(const wf_hash *hash, uint64_t dense, int64_t *key)
+{
+    uint32_t found;
+
+    *key = atomic_load_explicit(&hash->key_of[dense], memory_order_relaxed);
+    probe(hash, *key, mix(*key) & hash->mask, &found);
+    return found == dense + 1;
 }

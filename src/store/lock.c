@@ -29,7 +29,8 @@ typedef struct row_wait {
 /* Its rank in the job. */
 static uint32_t holder_of(const wf_slots *slots, uint64_t word)
 {
-    uint32_t writer = (uint32_t)((word & WF_WORD_WRITER) >> 8) - 1;
+    uint32_t writer =
+        (uint32_t)((word & WF_WORD_WRITER) >> WF_WORD_WRITER_AT) - 1;
     uint32_t rank = writer / WF_WRITERS;
 
     return slots->member[rank < slots->ranks ? rank : 0];
@@ -76,15 +77,15 @@ static weft_status repair_lock(wf_slots *slots)
 static void repair_row(wf_slots *slots, const wf_place *place, uint64_t word)
 {
     const wf_undo *undo = wf_undo_of(slots, word);
-    uint64_t flags = word & WF_WORD_FLAGS;
+    uint64_t marks = word & WF_WORD_MARKS;
 
     if (atomic_load_explicit(&undo->token, memory_order_acquire) ==
         wf_undo_token(place->slot, word)) {
         memcpy(wf_place_row(place), undo->row, place->class->bytes);
-        flags = undo->flags;
+        marks = undo->marks;
     }
     atomic_fetch_add(&slots->shared->repaired, 1);
-    wf_place_unlock(place, (word & ~WF_WORD_FLAGS) | flags);
+    wf_place_unlock(place, (word & ~WF_WORD_MARKS) | marks);
 }
 
 static weft_status repair(wf_slots *slots, const wf_place *place)
@@ -214,6 +215,28 @@ weft_status wf_place_await(wf_slots *slots, const wf_place *place)
     return st;
 }
 
+bool wf_slot_held(const wf_slots *slots, uint32_t slot)
+{
+    wf_place place = wf_place_at(slots, slot);
+    uint64_t word = 0;
+
+    for (unsigned i = 0; i < POLLS + YIELDS / 8; i++) {
+        uint64_t now =
+            atomic_load_explicit(wf_place_word(&place), memory_order_relaxed);
+
+        if ((now & WF_WORD_WRITER) == 0 || (i > 0 && now != word)) {
+            return false;
+        }
+        word = now;
+        if (i < POLLS) {
+            wf_cpu_relax();
+        } else {
+            sched_yield();
+        }
+    }
+    return !holder_dead(slots, word);
+}
+
 /* --- one slot, for the server --------------------------------------------- */
 
 weft_status wf_slot_lock(wf_slots *slots, uint64_t key, uint32_t slot,
@@ -245,18 +268,30 @@ void wf_slot_unlock_as_it_was(wf_slots *slots, uint32_t slot, uint32_t writer)
     wf_undo *undo = wf_undo_of(slots, wf_writer_bits(slots, writer));
 
     /* The version stays, so that the next lock would find its row saved, with
-     * flags that have changed since. */
+     * marks that have changed since. */
     atomic_store_explicit(&undo->token, WF_UNDO_NONE, memory_order_release);
     wf_place_release(&place, atomic_load_explicit(wf_place_word(&place),
                                                   memory_order_relaxed));
 }
 
-void wf_slot_flags(wf_slots *slots, uint32_t slot, uint32_t flags)
+wf_slot_marks wf_slot_marks_get(const wf_slots *slots, uint32_t slot)
+{
+    wf_place place = wf_place_at(slots, slot);
+    uint64_t word =
+        atomic_load_explicit(wf_place_word(&place), memory_order_relaxed);
+
+    return (wf_slot_marks){.flags = (uint16_t)(word & WF_WORD_FLAGS),
+                           .epoch = (uint16_t)(word >> WF_WORD_EPOCH_AT)};
+}
+
+void wf_slot_marks_set(wf_slots *slots, uint32_t slot, wf_slot_marks marks)
 {
     wf_place place = wf_place_at(slots, slot);
     _Atomic uint64_t *at = wf_place_word(&place);
     uint64_t word = atomic_load_explicit(at, memory_order_relaxed);
 
-    atomic_store_explicit(at, (word & ~WF_WORD_FLAGS) | flags,
+    atomic_store_explicit(at,
+                          (word & ~WF_WORD_MARKS) | marks.flags |
+                              (uint64_t)marks.epoch << WF_WORD_EPOCH_AT,
                           memory_order_relaxed);
 }

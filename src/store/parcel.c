@@ -70,14 +70,21 @@ weft_status wf_parcel_send(weft_world *world, uint32_t to,
 
 /* --- reading -------------------------------------------------------------- */
 
-static void deliver(weft_world *world, uint32_t from, const wf_parcel *parcel,
-                    const void *body)
+static const wf_parcel_box *box_of(const weft_world *world, uint64_t store)
 {
     const wf_parcel_box *box = world_of(world)->boxes;
 
-    while (box != NULL && box->store != parcel->store) {
+    while (box != NULL && box->store != store) {
         box = box->next;
     }
+    return box;
+}
+
+static void deliver(weft_world *world, uint32_t from, const wf_parcel *parcel,
+                    const void *body)
+{
+    const wf_parcel_box *box = box_of(world, parcel->store);
+
     if (box == NULL) {
         wf_log(WEFT_LOG_DEBUG,
                "rank %u wrote to a store that is closed here; dropped", from);
@@ -124,11 +131,13 @@ static void partial_drop(partial *p)
     *p = (partial){.body = NULL};
 }
 
-/* One of several pieces. */
+/* One of several pieces. Of those to a store that is closed none is kept: with
+ * the last store went what frees them. */
 static void gather(weft_world *world, uint32_t from, const wf_parcel *piece,
                    const void *payload, size_t n)
 {
-    partial *p = partial_of(world, from);
+    bool open = box_of(world, piece->store) != NULL;
+    partial *p = open ? partial_of(world, from) : NULL;
     partial whole;
 
     if (p == NULL) {

@@ -61,7 +61,7 @@ static void op_on_absent(const wf_protocol_env *env, wf_key_state *k,
     } else if (m->op == WF_OP_HELD) {
         env->answer(env->ctx, k, m, WEFT_OK);
     } else {
-        wf_protocol_forward(env, k, m);
+        (void)wf_protocol_forward(env, k, m);
     }
 }
 
@@ -71,7 +71,7 @@ static void receive_op(const wf_protocol_env *env, wf_key_state *k,
     if (k->role == WF_OWNER) {
         op_do(env, k, m);
     } else if (m->origin != env->host) {
-        wf_protocol_forward(env, k, m);
+        (void)wf_protocol_forward(env, k, m);
     } else if (k->role == WF_COPY) {
         op_on_copy(env, k, m);
     } else {
@@ -89,6 +89,12 @@ static void receive_news(const wf_protocol_env *env, wf_key_state *k,
     uint32_t kept = k->kept;
 
     settled.epoch = m->epoch;
+    if (k->role == WF_COPY && wf_key_is(k, WF_KEY_ASKED) &&
+        wf_epoch_later(m->epoch, k->epoch)) {
+        /* The SYNC under way went to the owner before, whose answer may be lost
+         * with it. */
+        wf_key_mark(k, WF_KEY_LEAVING);
+    }
     wf_key_learn(k, m->owner, m->epoch);
     k->kept = landed ? WF_NO_SLOT : kept;
     env->save(env->ctx, k);
@@ -97,6 +103,11 @@ static void receive_news(const wf_protocol_env *env, wf_key_state *k,
     }
     if (wf_message_is(m, WF_MSG_CONFIRM)) {
         env->send(env->ctx, m->from, &settled);
+    }
+    if (landed) {
+        /* Messages that seemed to know of a later owner may wait here: by a
+         * word so old that its epoch has wrapped. */
+        wf_protocol_resume(env, k);
     }
 }
 

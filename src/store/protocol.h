@@ -98,21 +98,20 @@ typedef struct wf_key_state {
     uint64_t key;
     /* OWNER: the version of the row that all but `behind` have been told.
      * COPY: the owner's version that it has. */
-    uint64_t version;
+    uint32_t version;
     uint32_t slot;   /* of the row; of an absent key that was asked for: the
                       * reserved one; else WF_NO_SLOT */
     uint32_t kept;   /* of the row that was given to `owner`; else WF_NO_SLOT */
+    uint32_t serial; /* of the last SYNC */
     uint16_t owner;  /* the last known; this host if it is the owner */
     uint16_t epoch;  /* number of the move that made it the owner */
-    uint16_t serial; /* of the last SYNC */
     uint16_t before; /* UNSETTLED: the owner before */
     uint8_t role;    /* wf_role */
     uint8_t flags;
-    uint8_t reserved[6];
     wf_hosts wants;  /* OWNER: hosts that want the key, this one apart */
     wf_hosts behind; /* OWNER: those of them that lack `version` */
 } wf_key_state;
-_Static_assert(sizeof(wf_key_state) == 40 + 2 * sizeof(wf_hosts), "layout");
+_Static_assert(sizeof(wf_key_state) == 32 + 2 * sizeof(wf_hosts), "layout");
 
 /* The state of a key nobody has touched. `slot`: of the home; else
  * WF_NO_SLOT. */
@@ -122,11 +121,13 @@ void wf_key_init(wf_key_state *k, uint64_t key, uint32_t host, uint32_t home,
 /* The directory word of a state: 1 << 31 | slot, or owner << 16 | epoch. */
 uint32_t wf_key_word(const wf_key_state *k, uint32_t host);
 
-/* Does the directory's word say everything? Then no record is needed, and
- * wf_key_load restores the state. Absent keys that nothing is going on with,
- * and owned ones that never moved and nobody wants. */
-bool wf_key_plain(const wf_key_state *k, uint32_t host, uint32_t home);
-void wf_key_load(wf_key_state *k, uint64_t key, uint32_t word, uint32_t host);
+/* Do the directory's word, and of a key that is here the epoch of its slot, say
+ * everything? Then no record is needed, and wf_key_load restores the state.
+ * Absent keys that nothing is going on with, and owned ones that nobody
+ * wants. */
+bool wf_key_plain(const wf_key_state *k);
+void wf_key_load(wf_key_state *k, uint64_t key, uint32_t word, uint16_t epoch,
+                 uint32_t host);
 
 #define WF_WORD_HERE (1u << 31)
 
@@ -204,7 +205,7 @@ enum {
     WF_MSG_VIA_HOME = 2,  /* it has been at the home of the key */
     WF_MSG_WANTS = 4,     /* SYNC: the key is (still) wanted */
     WF_MSG_MUST = 8,      /* SYNC: as WF_KEY_MUST */
-    WF_MSG_HAS_COPY = 16, /* SYNC: `copy_epoch` and `version` are valid */
+    WF_MSG_HAS_COPY = 16, /* SYNC: of a copy that has `version` */
     WF_MSG_DIFFERENCE = 32, /* SYNC: carries a difference */
     WF_MSG_OPS = 64,        /* SYNC: carries operations behind it */
     WF_MSG_ROW = 128,       /* GRANT: carries the row */
@@ -215,23 +216,22 @@ enum {
  * the values of operations are the env's, which finds them by `data`. */
 typedef struct wf_message {
     uint64_t key;
-    uint64_t version;
     uint64_t data; /* not read here */
     uint64_t tag;  /* not read here: which operation of which worker */
+    uint32_t version;
+    uint32_t serial; /* SYNC, GRANT */
     uint16_t flags;
     uint16_t from;   /* the host whose server sent it, or whose worker did */
     uint16_t origin; /* OP: the worker's host; SYNC: the host that asks */
     uint16_t epoch;
     uint16_t owner;      /* GRANT, NEWS: at `epoch` */
-    uint16_t serial;     /* SYNC, GRANT */
-    uint16_t copy_epoch; /* SYNC */
+    uint16_t copy_epoch; /* SYNC: that the sender knows; GRANT_NONE: the same */
     uint8_t hops;        /* how often it was forwarded; at most 255 */
     uint8_t kind;        /* wf_message_kind */
     uint8_t op;          /* OP: wf_op_kind */
     uint8_t grant;       /* GRANT: wf_grant */
-    uint8_t reserved[6];
 } wf_message;
-_Static_assert(sizeof(wf_message) == 56, "layout");
+_Static_assert(sizeof(wf_message) == 48, "layout");
 
 /* The head of an OP that a worker of `host` sends; the host to send it to, or
  * if that host is gone the own one. An operation on a copy that the owner must
@@ -273,6 +273,11 @@ typedef struct wf_protocol_env {
      * from which wf_protocol_server_died goes on. When it returns no worker
      * writes to a slot that the word does not name any more. */
     void (*save)(void *ctx, const wf_key_state *k);
+
+    /* A number for a SYNC: not 0, and none that a SYNC of this host had in the
+     * last while, whatever key it was about and whichever server sent it: the
+     * record that had the last one may be forgotten. */
+    uint32_t (*serial)(void *ctx);
 
     /* Send it to the server of a host, never this one. */
     void (*send)(void *ctx, uint32_t to, const wf_message *m);
@@ -317,16 +322,21 @@ typedef struct wf_protocol_env {
                       bool fresh);
     void (*land_owner)(void *ctx, const wf_key_state *k,
                        const wf_message *grant, bool fresh);
-    /* Owner: counts the writes to the row; never goes back while this host is
-     * the owner. */
-    uint64_t (*version)(void *ctx, const wf_key_state *k);
+    /* Owner: counts the writes to the row, and wraps. */
+    uint32_t (*version)(void *ctx, const wf_key_state *k);
 
     void (*happened)(void *ctx, const wf_key_state *k, wf_happened what);
 } wf_protocol_env;
 
 /* --- events --------------------------------------------------------------- */
 
-/* A message came from another server, or an OP from any worker. */
+/* Can this message have been sent to a host whose state is this? Messages come
+ * from other processes: one that cannot be true is to be dropped. It is not
+ * for finding all lies, but those that a host has no room or row for. */
+bool wf_protocol_possible(const wf_key_state *k, const wf_message *m);
+
+/* A message came from another server, or an OP from any worker; it is
+ * possible. */
 void wf_protocol_receive(const wf_protocol_env *env, wf_key_state *k,
                          const wf_message *m);
 

@@ -44,7 +44,7 @@ static void grant_gone(const wf_protocol_env *env, wf_key_state *k)
         if (m.kind == WF_MSG_OP) {
             env->answer(env->ctx, k, &m, WEFT_ERR_PEER);
         } else {
-            wf_protocol_forward(env, k, &m);
+            (void)wf_protocol_forward(env, k, &m);
         }
     }
 }
@@ -58,7 +58,7 @@ void wf_protocol_ask(const wf_protocol_env *env, wf_key_state *k)
     bool wants = wf_key_is(k, WF_KEY_WANTED) && k->slot != WF_NO_SLOT;
     bool current = copy && !wf_key_is(k, WF_KEY_REFRESH);
 
-    k->serial = (uint16_t)(k->serial == UINT16_MAX ? 1 : k->serial + 1);
+    k->serial = env->serial(env->ctx);
     m.serial = k->serial;
     m.version = k->version;
     m.copy_epoch = k->epoch;
@@ -114,6 +114,9 @@ static void leave(const wf_protocol_env *env, wf_key_state *k)
 {
     if (wf_key_is(k, WF_KEY_WANTED)) {
         wf_key_mark(k, WF_KEY_REFRESH);
+        if (WF_MISTAKE(WF_ANSWERS_BEFORE_COPY_HAS_IT)) {
+            env->unpack(env->ctx, k, WEFT_OK);
+        }
         wf_protocol_ask(env, k);
         return;
     }
@@ -133,6 +136,11 @@ static void grant_none(const wf_protocol_env *env, wf_key_state *k,
 {
     exchange_over(k);
     wf_key_learn(k, m->owner, m->epoch);
+    if (k->epoch == m->copy_epoch && k->role == WF_ABSENT) {
+        /* Nothing was heard since the SYNC: whatever it seems, it is later. */
+        k->owner = m->owner;
+        k->epoch = m->epoch;
+    }
     if (k->role == WF_ABSENT) {
         drop_and_tell(env, k);
         return;
@@ -183,13 +191,16 @@ static void grant_unasked(const wf_protocol_env *env, wf_key_state *k,
     }
     if (asked) {
         /* An exchange that was given up has overtaken the one under way, and
-         * may have left the owner with a wrong idea. */
-        wf_key_mark(k, m->serial != 0 ? WF_KEY_REFRESH : 0);
+         * may have left the owner with a wrong idea: it answers it, or counts
+         * on a copy that is not here. */
+        wf_key_mark(k, m->serial != 0 || k->role == WF_ABSENT ? WF_KEY_REFRESH
+                                                              : 0);
         env->save(env->ctx, k);
         return;
     }
     if (k->role == WF_COPY && k->epoch == m->epoch) {
-        if (wf_message_is(m, WF_MSG_ROW) && m->version > k->version) {
+        /* Rows of one owner come in the order in which it sent them. */
+        if (wf_message_is(m, WF_MSG_ROW)) {
             k->version = m->version;
             env->land_copy(env->ctx, k, m, false);
             env->save(env->ctx, k);
@@ -264,6 +275,25 @@ static void grant_own(const wf_protocol_env *env, wf_key_state *k,
         env->unpack(env->ctx, k, WEFT_OK);
     }
     wf_protocol_resume(env, k);
+}
+
+bool wf_protocol_possible(const wf_key_state *k, const wf_message *m)
+{
+    if (m->kind != WF_MSG_GRANT) {
+        return true;
+    }
+    if (m->grant == WF_GRANT_OWN) {
+        /* A host that owns a key, or keeps its row for the owner, is given it
+         * once more only by one that has not heard that it got it. */
+        return !wf_epoch_later(m->epoch, k->epoch) ||
+               (k->role != WF_OWNER && k->kept == WF_NO_SLOT);
+    }
+    if (m->grant == WF_GRANT_COPY && wf_key_is(k, WF_KEY_ASKED) &&
+        m->serial == k->serial) {
+        return k->role == WF_COPY ||
+               (k->slot != WF_NO_SLOT && wf_message_is(m, WF_MSG_ROW));
+    }
+    return true;
 }
 
 void wf_protocol_grant(const wf_protocol_env *env, wf_key_state *k,

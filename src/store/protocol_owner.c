@@ -57,10 +57,18 @@ static wf_grant decide(const wf_protocol_env *env, const wf_key_state *k,
                : WF_GRANT_OWN;
 }
 
+/* The host that asks has heard of no move in so long that the next epoch would
+ * seem an earlier one to it. The answer tells it; then it asks again. */
+static bool is_outdated(const wf_key_state *k, const wf_message *m)
+{
+    return !wf_epoch_later((uint16_t)(k->epoch + 1), m->copy_epoch) &&
+           !WF_MISTAKE(WF_MOVES_TO_OUTDATED);
+}
+
 /* All that want the key are behind a change that has not been told. */
 static void notice_change(const wf_protocol_env *env, wf_key_state *k)
 {
-    uint64_t version = env->version(env->ctx, k);
+    uint32_t version = env->version(env->ctx, k);
 
     if (version != k->version) {
         k->version = version;
@@ -106,6 +114,7 @@ static void answer_none(const wf_protocol_env *env, wf_key_state *k,
     }
     env->save(env->ctx, k);
     m.serial = sync->serial;
+    m.copy_epoch = sync->copy_epoch;
     m.grant = WF_GRANT_NONE;
     env->send(env->ctx, sync->origin, &m);
 }
@@ -131,7 +140,7 @@ static void answer_copy(const wf_protocol_env *env, wf_key_state *k,
 }
 
 void wf_protocol_grant_kept(const wf_protocol_env *env, const wf_key_state *k,
-                            uint16_t serial)
+                            uint32_t serial)
 {
     wf_message m = wf_message_new(env, k, WF_MSG_GRANT);
 
@@ -178,6 +187,17 @@ static void sync_own(const wf_protocol_env *env, wf_key_state *k,
     }
 }
 
+/* Its own SYNC has come back, for the last host that had the key is gone. */
+static void sync_gone(const wf_protocol_env *env, wf_key_state *k,
+                      const wf_message *m)
+{
+    wf_message gone = wf_message_new(env, k, WF_MSG_GRANT);
+
+    gone.grant = WF_GRANT_GONE;
+    gone.serial = m->serial;
+    wf_protocol_grant(env, k, &gone);
+}
+
 void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
                       const wf_message *m)
 {
@@ -185,7 +205,9 @@ void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
     wf_grant grant;
 
     if (k->role != WF_OWNER) {
-        wf_protocol_forward(env, k, m);
+        if (!wf_protocol_forward(env, k, m)) {
+            sync_gone(env, k, m);
+        }
         return;
     }
     if (m->origin == env->host) {
@@ -197,6 +219,9 @@ void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
         return;
     }
     grant = decide(env, k, m);
+    if (grant == WF_GRANT_OWN && is_outdated(k, m)) {
+        grant = WF_GRANT_NONE;
+    }
     if (grant == WF_GRANT_OWN && wf_key_is(k, WF_KEY_UNSETTLED) &&
         !WF_MISTAKE(WF_MOVES_ON_UNSETTLED)) {
         wf_protocol_park(env, k, m);

@@ -22,6 +22,8 @@ typedef enum wf_mistake {
     WF_MOVES_ON_UNSETTLED,
     WF_LANDS_TWICE,
     WF_KEPT_NOT_SENT_AGAIN,
+    WF_ANSWERS_BEFORE_COPY_HAS_IT,
+    WF_MOVES_TO_OUTDATED,
     WF_OWN_MISTAKES /* of the explorer's env and workers, from here on */
 } wf_mistake;
 extern int wf_mistake_made;
@@ -75,8 +77,9 @@ void wf_protocol_resume(const wf_protocol_env *env, wf_key_state *k);
  * forwarded was counted as a hop. False if both are gone. */
 bool wf_protocol_route(const wf_protocol_env *env, const wf_key_state *k,
                        wf_message *m);
-/* Of a key that is owned elsewhere: park it, or send it on. */
-void wf_protocol_forward(const wf_protocol_env *env, const wf_key_state *k,
+/* Of a key that is owned elsewhere: park it, or send it on. False if it is a
+ * SYNC of this host that nobody can answer. */
+bool wf_protocol_forward(const wf_protocol_env *env, const wf_key_state *k,
                          const wf_message *m);
 
 /* Begin an exchange: send a SYNC. Not while one is under way. An absent key
@@ -92,7 +95,7 @@ void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
                       const wf_message *m);
 /* Send the row that is kept to the new owner, once more. */
 void wf_protocol_grant_kept(const wf_protocol_env *env, const wf_key_state *k,
-                            uint16_t serial);
+                            uint32_t serial);
 /* Send rows to those that are behind. */
 void wf_protocol_refresh(const wf_protocol_env *env, wf_key_state *k);
 /* Tell a host that this one is the owner. */

@@ -48,19 +48,18 @@ uint32_t wf_key_word(const wf_key_state *k, uint32_t host)
     return (waits ? host : k->owner) << 16 | k->epoch;
 }
 
-bool wf_key_plain(const wf_key_state *k, uint32_t host, uint32_t home)
+bool wf_key_plain(const wf_key_state *k)
 {
-    if (k->flags != 0 || k->kept != WF_NO_SLOT || k->role == WF_COPY) {
-        return false;
-    }
-    return k->role == WF_ABSENT || (k->epoch == 0 && host == home &&
-                                    !wf_hosts_other(&k->wants, WF_HOSTS_MAX));
+    return k->flags == 0 && k->kept == WF_NO_SLOT && k->role != WF_COPY &&
+           !wf_hosts_other(&k->wants, WF_HOSTS_MAX);
 }
 
-void wf_key_load(wf_key_state *k, uint64_t key, uint32_t word, uint32_t host)
+void wf_key_load(wf_key_state *k, uint64_t key, uint32_t word, uint16_t epoch,
+                 uint32_t host)
 {
     if (word & WF_WORD_HERE) {
         wf_key_init(k, key, host, host, word & ~WF_WORD_HERE);
+        k->epoch = epoch;
         return;
     }
     *k = (wf_key_state){
@@ -137,24 +136,26 @@ bool wf_protocol_route(const wf_protocol_env *env, const wf_key_state *k,
     return true;
 }
 
-/* Nobody has the key any more. */
-static void route_to_nobody(const wf_protocol_env *env, const wf_key_state *k,
+/* Nobody has the key any more. False if it is for this host to draw the
+ * conclusion: its SYNC has come back. */
+static bool route_to_nobody(const wf_protocol_env *env, const wf_key_state *k,
                             const wf_message *m)
 {
     wf_message grant = wf_message_new(env, k, WF_MSG_GRANT);
 
     if (m->kind == WF_MSG_OP) {
         env->answer(env->ctx, k, m, WEFT_ERR_PEER);
-        return;
+        return true;
     }
     grant.grant = WF_GRANT_GONE;
     grant.serial = m->serial;
     if (m->origin != env->host) {
         env->send(env->ctx, m->origin, &grant);
     }
+    return m->origin != env->host;
 }
 
-void wf_protocol_forward(const wf_protocol_env *env, const wf_key_state *k,
+bool wf_protocol_forward(const wf_protocol_env *env, const wf_key_state *k,
                          const wf_message *m)
 {
     wf_message next = *m;
@@ -165,11 +166,9 @@ void wf_protocol_forward(const wf_protocol_env *env, const wf_key_state *k,
     if (told && (wf_key_is(k, WF_KEY_ASKED) || k->kept != WF_NO_SLOT ||
                  WF_MISTAKE(WF_PARKS_AT_STALE_HINT))) {
         wf_protocol_park(env, k, m);
-        return;
+        return true;
     }
     next.hops = (uint8_t)(next.hops + (next.hops < UINT8_MAX));
     env->happened(env->ctx, k, WF_FORWARDED);
-    if (!wf_protocol_route(env, k, &next)) {
-        route_to_nobody(env, k, m);
-    }
+    return wf_protocol_route(env, k, &next) || route_to_nobody(env, k, m);
 }

@@ -269,3 +269,12 @@ weft_status wf_slots_pull(wf_slots *slots, wf_batch *batch)
     batch->copies = 0;
     return slots->direct ? pull_direct(slots, batch) : pull_found(slots, batch);
 }
+
+bool wf_slots_pull_one(const wf_slots *slots, uint64_t key, char *to)
+{
+    const wf_class *class = &slots->classes[0];
+
+    return slots->direct && wf_slots_own(slots) && wf_slots_live(slots) &&
+           class->read_one(wf_slot_at(class, (uint32_t)key), to, WF_WORD_WRITER,
+                           class->pick.bytes);
+}

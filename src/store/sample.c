@@ -205,7 +205,7 @@ static weft_status samples_bind(wf_samples *samples, wf_sampler *sampler)
     if (sampler == NULL) {
         return wf_fail(WEFT_ERR_INVALID,
                        "this store has not been told how to sample: call "
-                       "weft_store_sampling first");
+                       "weft_store_sampling (enable_sampling) first");
     }
     if (samples->sampler == NULL) {
         samples->sampler = sampler;

@@ -15,12 +15,60 @@ static weft_status env_intent(void *worker, const int64_t *keys, uint64_t n,
                              start, end);
 }
 
-/* With one host all keys are here, hashed ones that are new included. Several
- * hosts have no hashed keys. */
+/* So many keys of a hashed store are looked at one by one. */
+#define NEAR 4096
+
+/* A hashed key that is new is here if its home is. */
+static bool hashed_here(const weft_store *store, int64_t key)
+{
+    weft_ids one = {.at = &key, .type = WEFT_I64, .n = 1};
+    int64_t dense;
+
+    wf_hash_find(store->hash, &one, &dense);
+    if (dense >= 0) {
+        return (wf_directory_get(store->slots, (uint64_t)dense) &
+                WF_KEY_HERE) != 0;
+    }
+    return wf_hash_home(store->hash, key) == store->number &&
+           wf_hash_made(store->hash) < wf_hash_share(store->hash);
+}
+
+/* The first key of [first, last] that is here: one that is near, or one of
+ * those that are known. */
+static bool first_hashed(const weft_store *store, int64_t first, int64_t last,
+                         int64_t *out)
+{
+    bool found = false;
+
+    for (int i = 0; i < NEAR; i++, first++) {
+        if (hashed_here(store, first)) {
+            *out = first;
+            return true;
+        }
+        if (first == last) {
+            return false;
+        }
+    }
+    for (uint64_t dense = 0; dense < store->ids; dense++) {
+        int64_t key;
+
+        if (wf_hash_key(store->hash, dense, &key) && key >= first &&
+            key <= last && (!found || key < *out) && hashed_here(store, key)) {
+            *out = key;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* With one host all keys are here, hashed ones that are new included. */
 static bool env_here(void *worker, int64_t first, int64_t last, int64_t *out)
 {
     const weft_store *store = ((weft_worker *)worker)->store;
 
+    if (store->remote != NULL && store->hash != NULL) {
+        return first_hashed(store, first, last, out);
+    }
     while (store->remote != NULL &&
            !(wf_directory_get(store->slots, (uint64_t)first) & WF_KEY_HERE)) {
         if (first++ == last) {

@@ -101,6 +101,16 @@ static uint64_t slots_for(const wf_slots *slots, const wf_class *class,
                          : slots->room(slots->room_ctx, class->length, keys);
 }
 
+/* Slots that there may be of the only class: when a store becomes smaller rows
+ * of other hosts may stay in all that it had, and when it becomes bigger again
+ * keys that begin here need more. */
+static uint64_t slots_most(const wf_slots *slots, uint64_t keys)
+{
+    uint64_t n = slots_for(slots, &slots->classes[0], keys);
+
+    return slots->direct ? n : wf_least(2 * n, SLOTS_MAX);
+}
+
 /* Slots of each class, one class after the other. */
 static weft_status classes_lay(wf_slots *slots)
 {
@@ -120,7 +130,7 @@ static weft_status classes_lay(wf_slots *slots)
                            (unsigned long long)class->length);
         }
         class->first = (uint32_t)total;
-        class->slots = (uint32_t)n;
+        class->slots = class->usable = (uint32_t)n;
         class->begin = bytes;
         total += n;
         bytes += n * class->pitch;
@@ -153,9 +163,11 @@ static uint64_t part_rows(const wf_slots *slots, int part, uint64_t keys,
     case WF_PART_DIRECTORY:
     case WF_PART_CLASSES:
         return keys;
-    case WF_PART_DIRTY:
+    case WF_PART_BITS:
         return (n + 63) / 64;
-    default: /* WF_PART_ROWS, WF_PART_KEYS */
+    case WF_PART_ABOVE:
+        return (n + 64 * 64 - 1) / (64 * 64);
+    default: /* WF_PART_ROWS */
         return n;
     }
 }
@@ -169,8 +181,9 @@ static uint64_t part_pitch(const wf_slots *slots, int part)
         return wf_shared_bytes(slots);
     case WF_PART_UNDO:
         return slots->undo_pitch;
-    case WF_PART_DIRTY:
-        return sizeof(uint64_t);
+    case WF_PART_BITS:
+    case WF_PART_ABOVE:
+        return sizeof(wf_bits);
     default:
         return sizeof(uint32_t);
     }
@@ -190,7 +203,7 @@ static void part_shape(const wf_slots *slots, int part, uint64_t shape[2],
         shape[1] = WF_WORD_BYTES;
     } else if (slots->count == 1) {
         *max = part_rows(slots, part, slots->max_keys,
-                         slots_for(slots, last, slots->max_keys));
+                         slots_most(slots, slots->max_keys));
     }
 }
 
@@ -249,6 +262,7 @@ static void class_find_rows(const wf_slots *slots, wf_class *class, char *rows)
     };
     class->read_i32 = slots->kernels->read_i32[size];
     class->read_i64 = slots->kernels->read_i64[size];
+    class->read_one = slots->kernels->read_one[size];
 }
 
 static void parts_find(wf_slots *slots)
@@ -260,8 +274,8 @@ static void parts_find(wf_slots *slots)
     slots->shared = part_base(slots, WF_PART_SHARED);
     slots->undo = part_base(slots, WF_PART_UNDO);
     slots->directory = part_base(slots, WF_PART_DIRECTORY);
-    slots->key_of = part_base(slots, WF_PART_KEYS);
-    slots->dirty = part_base(slots, WF_PART_DIRTY);
+    slots->bits = part_base(slots, WF_PART_BITS);
+    slots->above = part_base(slots, WF_PART_ABOVE);
     slots->class_of = part_base(slots, WF_PART_CLASSES);
     for (uint32_t i = 0; i < slots->count; i++) {
         class_find_rows(slots, &slots->classes[i], rows);
@@ -295,11 +309,11 @@ static weft_status parts_fill(wf_slots *slots, const wf_slots_options *o)
 
 static weft_status check(const wf_slots *slots, const wf_slots_options *o)
 {
-    if (slots->ranks > UINT16_MAX / WF_WRITERS) {
+    if (slots->ranks > WF_WRITERS_ALL / WF_WRITERS) {
         return wf_fail(WEFT_ERR_INVALID,
                        "%u ranks on one host are more than the %u that can "
-                       "write to rows",
-                       slots->ranks, UINT16_MAX / WF_WRITERS);
+                       "write to rows of a store",
+                       slots->ranks, WF_WRITERS_ALL / WF_WRITERS);
     }
     if (slots->max_keys > UINT32_MAX - 1) {
         return wf_fail(WEFT_ERR_INVALID,
@@ -396,16 +410,12 @@ void wf_slots_destroy(wf_slots *slots)
 
 weft_status wf_slots_here(const wf_slots *slots)
 {
-    const weft_region *rows = slots->part[WF_PART_ROWS];
-
-    if (atomic_load_explicit(&slots->world->host->orphan,
-                             memory_order_relaxed)) {
+    if (!wf_slots_own(slots)) {
         return wf_fail(WEFT_ERR_CLOSED,
                        "this process was forked after the store was made: only "
                        "its parent can use it");
     }
-    if (atomic_load_explicit(&rows->own->state, memory_order_relaxed) !=
-        WF_BOARD_HERE) {
+    if (!wf_slots_live(slots)) {
         return wf_fail(WEFT_ERR_CLOSED,
                        "the world that the store belongs to was destroyed");
     }
@@ -417,20 +427,37 @@ weft_status wf_slots_here(const wf_slots *slots)
 /* Bigger parts do no harm if others cannot be had: nobody looks there. */
 static weft_status parts_resize(wf_slots *slots, uint64_t keys, uint64_t n)
 {
-    static const int parts[] = {WF_PART_ROWS, WF_PART_DIRECTORY, WF_PART_KEYS,
-                                WF_PART_DIRTY};
+    static const int parts[] = {WF_PART_ROWS, WF_PART_DIRECTORY, WF_PART_BITS,
+                                WF_PART_ABOVE};
+    size_t n_parts = sizeof(parts) / sizeof(parts[0]);
     weft_status st = WEFT_OK;
 
-    for (int i = 0; st == WEFT_OK && i < (slots->direct ? 1 : 4); i++) {
+    for (size_t i = 0; st == WEFT_OK && i < (slots->direct ? 1 : n_parts);
+         i++) {
         st = weft_region_resize(slots->part[parts[i]],
                                 part_rows(slots, parts[i], keys, n));
     }
     return st;
 }
 
-weft_status wf_slots_resize(wf_slots *slots, uint64_t keys)
+/* How many slots there are to be. */
+static uint64_t slots_then(const wf_slots *slots, uint64_t usable,
+                           uint64_t begin)
+{
+    uint64_t n = slots->classes[0].slots;
+    uint64_t taken = slots->direct ? 0 : wf_slots_used(slots) + begin;
+
+    if (slots->direct) {
+        return usable;
+    }
+    n = usable > n ? usable : n;
+    return taken > n ? taken : n;
+}
+
+weft_status wf_slots_resize(wf_slots *slots, uint64_t keys, uint64_t begin)
 {
     wf_class *class = &slots->classes[0];
+    uint64_t usable;
     uint64_t n;
     weft_status st;
 
@@ -441,12 +468,13 @@ weft_status wf_slots_resize(wf_slots *slots, uint64_t keys)
                              : "%llu keys are more than max_keys, %llu",
             (unsigned long long)keys, (unsigned long long)slots->max_keys);
     }
-    n = slots_for(slots, class, keys);
-    n = slots->direct || n > class->slots ? n : class->slots;
+    usable = slots_for(slots, class, keys);
+    n = slots_then(slots, usable, begin);
     st = parts_resize(slots, keys, n);
     if (st == WEFT_OK) {
         slots->keys = class->keys = keys;
         slots->slots = class->slots = (uint32_t)n;
+        class->usable = (uint32_t)usable;
         class->pick.rows = n;
         undo_clear(slots);
     }

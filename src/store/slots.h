@@ -11,7 +11,7 @@
  *   step.c       pushes to rows with an optimizer
  *
  * Any rank of the host and any of its threads reads and writes rows at any
- * time. The directory, free slots and flags are changed by one thread of the
+ * time. The directory, free slots and marks are changed by one thread of the
  * host only, the server's (docs/design/0013-store.md), while others read
  * them. */
 #ifndef WF_STORE_SLOTS_H
@@ -22,8 +22,10 @@
 #include <weft/region.h>
 #include <weft/store.h>
 
-/* Writers of one rank that can hold a lock at the same time. */
-#define WF_WRITERS 32u
+/* Writers of one rank that can hold a lock at the same time: a lock word has 12
+ * bits for all writers of a host. */
+#define WF_WRITERS 16u
+#define WF_WRITERS_ALL 4095u
 
 /* A key that has no slot here: in the directory, the last known owner. */
 #define WF_KEY_HERE (1u << 31)
@@ -60,8 +62,10 @@ weft_status wf_slots_here(const wf_slots *slots);
 
 /* Change the number of keys up to max_keys, if all have one length. Collective,
  * and no rank may be in another call. New rows are zero, and new keys have zero
- * in the directory; those that go must have given their slots back. */
-weft_status wf_slots_resize(wf_slots *slots, uint64_t keys);
+ * in the directory; those that go must have given their slots back. There are
+ * slots for `begin` of the new keys, whatever has taken slots before
+ * (wf_slot_begin). */
+weft_status wf_slots_resize(wf_slots *slots, uint64_t keys, uint64_t begin);
 
 /* Elements of a key's row, and bytes of it with the optimizer's state. */
 uint64_t wf_slots_length(const wf_slots *slots, uint64_t key);
@@ -88,6 +92,9 @@ typedef struct wf_batch {
  * once. WEFT_ERR_TIMEOUT names the rank that holds a row and does not go on:
  * then some rows may have been done. */
 weft_status wf_slots_pull(wf_slots *slots, wf_batch *batch);
+/* Of one key, which is in range. False if somebody is writing its row, slots
+ * are not direct, or wf_slots_here has something to say. */
+bool wf_slots_pull_one(const wf_slots *slots, uint64_t key, char *to);
 weft_status wf_slots_push(wf_slots *slots, wf_batch *batch, uint32_t writer);
 weft_status wf_slots_set(wf_slots *slots, wf_batch *batch, uint32_t writer);
 
@@ -106,13 +113,15 @@ void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
                         uint32_t word);
 
 /* A free slot for a row of this key, zeroed; UINT32_MAX if there is none (or if
- * a stopped rank, that had come for the row of another key, holds it). */
+ * a stopped rank, that had come for the row of another key, holds it).
+ * wf_slot_begin is for keys that begin here, which have been promised one. */
 uint32_t wf_slot_take(wf_slots *slots, uint64_t key);
+uint32_t wf_slot_begin(wf_slots *slots, uint64_t key);
 void wf_slot_give(wf_slots *slots, uint64_t key, uint32_t slot);
 /* For a server that takes over from one that died: slots that neither the
- * directory nor `used` names (1 + the key, by slot, or 0) are free again. Only
- * WEFT_ERR_NOMEM. */
-weft_status wf_slots_recover(wf_slots *slots, const uint32_t *used);
+ * directory names nor `used` (a bit for each slot, changed here) are free
+ * again. */
+void wf_slots_recover(wf_slots *slots, uint64_t *used);
 uint32_t wf_slots_count(const wf_slots *slots);
 
 /* Lock a slot, save its row, and return it in `*row`; unlocking makes what was
@@ -122,19 +131,28 @@ weft_status wf_slot_lock(wf_slots *slots, uint64_t key, uint32_t slot,
                          uint32_t writer, void **row);
 void wf_slot_unlock(wf_slots *slots, uint32_t slot, uint32_t writer);
 
+/* Does the same write go on and on, so that locking would have to wait for it?
+ * Its writer may be stopped. */
+bool wf_slot_held(const wf_slots *slots, uint32_t slot);
+
 /* Like wf_slot_unlock, of a row that was not changed: its version stays. */
 void wf_slot_unlock_as_it_was(wf_slots *slots, uint32_t slot, uint32_t writer);
 
-/* Flags of a slot, changed while it is locked: it is a copy; it has copies on
- * other hosts. One with a flag that is written to is marked dirty;
- * wf_slots_dirty takes the mark of the next such slot from `from` on away and
- * returns it, or UINT32_MAX. Whoever then locks the slot finds in it what it
- * was marked for. If the server dies before it unlocks, the flags are as they
- * were. */
+/* What the server has marked a slot with, changed while it is locked. Flags: it
+ * is a copy; it has copies on other hosts. The epoch of its key. If the server
+ * dies before it unlocks, they are as they were.
+ *
+ * A slot with a flag that is written to becomes dirty; wf_slots_dirty makes the
+ * next such slot from `from` on clean and returns it, or UINT32_MAX. Whoever
+ * then locks the slot finds in it what made it dirty. */
 enum { WF_SLOT_COPY = 1, WF_SLOT_SHARED = 2 };
-void wf_slot_flags(wf_slots *slots, uint32_t slot, uint32_t flags);
+typedef struct wf_slot_marks {
+    uint16_t flags;
+    uint16_t epoch;
+} wf_slot_marks;
+wf_slot_marks wf_slot_marks_get(const wf_slots *slots, uint32_t slot);
+void wf_slot_marks_set(wf_slots *slots, uint32_t slot, wf_slot_marks marks);
 uint32_t wf_slots_dirty(wf_slots *slots, uint32_t from);
-uint64_t wf_slot_key(const wf_slots *slots, uint32_t slot);
 
 /* Rows that were put back because their writer had died, on this host. */
 uint64_t wf_slots_repaired(const wf_slots *slots);

@@ -9,16 +9,77 @@ static uint64_t read_count(const _Atomic uint64_t *counter)
     return atomic_load_explicit(counter, memory_order_relaxed);
 }
 
+static void add_keys(wf_keys_done *sum, const weft_worker *worker)
+{
+    sum->pulls += read_count(&worker->pulls);
+    sum->pushes += read_count(&worker->pushes);
+}
+
+void wf_worker_enroll(weft_worker *worker)
+{
+    weft_store *store = worker->store;
+
+    pthread_mutex_lock(&store->roll);
+    worker->next = store->first;
+    store->first = worker;
+    pthread_mutex_unlock(&store->roll);
+}
+
+void wf_worker_leave(weft_worker *worker)
+{
+    weft_store *store = worker->store;
+    weft_worker **at = &store->first;
+
+    pthread_mutex_lock(&store->roll);
+    while (*at != NULL && *at != worker) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        *at = worker->next;
+        add_keys(&store->ended, worker);
+    }
+    pthread_mutex_unlock(&store->roll);
+}
+
+/* Since the store was made; under store->roll. */
+static wf_keys_done count_keys(const weft_store *store)
+{
+    wf_keys_done sum = store->ended;
+
+    for (const weft_worker *w = store->first; w != NULL; w = w->next) {
+        add_keys(&sum, w);
+    }
+    return sum;
+}
+
+/* Since counting began; with `anew` it begins now. */
+static wf_keys_done keys_done(weft_store *store, bool anew)
+{
+    wf_keys_done sum;
+
+    pthread_mutex_lock(&store->roll);
+    sum = count_keys(store);
+    sum.pulls -= store->start.pulls;
+    sum.pushes -= store->start.pushes;
+    if (anew) {
+        store->start.pulls += sum.pulls;
+        store->start.pushes += sum.pushes;
+    }
+    pthread_mutex_unlock(&store->roll);
+    return sum;
+}
+
 void weft_store_count(weft_store *store, weft_store_stats *out)
 {
     const wf_store_counts *c = &store->counts;
     /* Before all of them: others count meanwhile. */
     uint64_t away_pulls = read_count(&c->away_pulls);
     uint64_t away_pushes = read_count(&c->away_pushes);
+    wf_keys_done keys = keys_done(store, false);
 
     *out = (weft_store_stats){
-        .pulls = read_count(&c->pulls),
-        .pushes = read_count(&c->pushes),
+        .pulls = keys.pulls,
+        .pushes = keys.pushes,
         .copy_pulls = read_count(&c->copy_pulls),
         .copy_pushes = read_count(&c->copy_pushes),
         .owned = store->options.keys,
@@ -67,6 +128,7 @@ void weft_store_reset_count(weft_store *store)
     /* All of them are counters. */
     _Atomic uint64_t *c = (_Atomic uint64_t *)(void *)&store->counts;
 
+    (void)keys_done(store, true);
     for (size_t i = 0; i < sizeof(store->counts) / sizeof(*c); i++) {
         atomic_store_explicit(&c[i], 0, memory_order_relaxed);
     }

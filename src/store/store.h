@@ -24,11 +24,9 @@
 #include "store/sample.h"
 #include "store/slots.h"
 
-/* What a rank counts, see weft_store_stats. */
+/* What a rank counts, see weft_store_stats; its workers count their keys. */
 typedef struct wf_store_counts {
-    _Atomic uint64_t pulls;
-    _Atomic uint64_t pushes;
-    _Atomic uint64_t away_pulls; /* of these, not local */
+    _Atomic uint64_t away_pulls; /* of the keys, not local */
     _Atomic uint64_t away_pushes;
     _Atomic uint64_t copy_pulls;
     _Atomic uint64_t copy_pushes;
@@ -40,6 +38,12 @@ typedef struct wf_store_counts {
     _Atomic uint64_t stale_ns;
 } wf_store_counts;
 
+/* Keys that were pulled and pushed. */
+typedef struct wf_keys_done {
+    uint64_t pulls;
+    uint64_t pushes;
+} wf_keys_done;
+
 typedef struct wf_trace wf_trace;
 
 struct weft_store {
@@ -48,7 +52,10 @@ struct weft_store {
     weft_comm *host;            /* of those of this host */
     bool uniform;               /* all rows have options.length elements */
     uint32_t hosts;
-    uint32_t number;         /* of this host */
+    uint32_t number; /* of this host */
+    /* Dense numbers of keys are below this: options.keys, or more if the keys
+     * are hashed and hosts have given out more of them than others. */
+    uint64_t ids;
     _Atomic uint32_t users;  /* the caller, and each worker */
     _Atomic bool closed;     /* weft_store_destroy was called */
     bool optimizes;          /* pushes are gradients */
@@ -61,13 +68,27 @@ struct weft_store {
     wf_hash *hash;                 /* NULL: keys are not hashed */
     wf_sampler *_Atomic sampler; /* NULL: weft_store_sampling was not called */
     _Atomic uint32_t workers;    /* that were made */
+    /* Lost differences that a worker of this rank was told of. */
+    _Atomic uint64_t lost_told;
     /* Workers share the writers of their rank. */
     pthread_mutex_t writer[WF_WRITERS];
     wf_store_counts counts;
+    /* Workers that live, what those counted that ended, and what all had
+     * counted when counting began anew; under `roll`. */
+    pthread_mutex_t roll;
+    weft_worker *first;
+    wf_keys_done ended;
+    wf_keys_done start;
 };
 
 struct weft_worker {
     weft_store *store;
+    weft_worker *next; /* of the same store; under store->roll */
+    /* Keys. It is used by one thread at a time, so that counting takes no
+     * locked instruction, which would keep a processor from reading the rows of
+     * later calls ahead. */
+    _Atomic uint64_t pulls;
+    _Atomic uint64_t pushes;
     uint32_t number; /* among those of its rank */
     uint32_t place;  /* of its clock, among those of its rank */
     int64_t zero;    /* what its clock was at first */
@@ -80,6 +101,10 @@ struct weft_worker {
     wf_samples samples;
     uint64_t lost_seen; /* differences that it was told to be lost */
 };
+
+/* A worker counts for its store from here to there; in stats.c. */
+void wf_worker_enroll(weft_worker *worker);
+void wf_worker_leave(weft_worker *worker);
 
 /* Among the workers of its host. */
 uint32_t wf_worker_index(const weft_worker *worker);
@@ -124,11 +149,26 @@ typedef struct wf_dense {
 } wf_dense;
 
 /* Check the keys that `who` was called with: the first one that is out of range
- * is named. With `enter`, hashed keys that are new are entered, else they
- * become -1. Ends with wf_dense_fini, also after a failure. */
+ * is named. Hashed keys that are new are entered; where another host would have
+ * to be asked that is done with `wait`, else they become -1. Ends with
+ * wf_dense_fini, also after a failure. */
 weft_status wf_dense_init(wf_dense *dense, weft_store *store, const char *who,
-                          const weft_ids *keys, bool enter);
+                          const weft_ids *keys, bool wait);
 void wf_dense_fini(wf_dense *dense);
+
+/* How many hashed keys each host has given numbers, an array to free, and all
+ * together. Collective. */
+weft_status wf_store_made(weft_store *store, uint64_t **made, uint64_t *all);
+
+/* What the caller calls a key. */
+int64_t wf_store_name(const weft_store *store, uint64_t key);
+
+/* How many of `keys` keys begin at a host. */
+static inline uint64_t wf_keys_at(const weft_store *store, uint32_t host,
+                                  uint64_t keys)
+{
+    return (keys + store->hosts - 1 - host) / store->hosts;
+}
 
 /* Bytes of a key's row, without the optimizer's state. */
 static inline uint64_t wf_store_row_bytes(const weft_store *store, uint64_t key)
@@ -164,7 +204,15 @@ static inline void wf_count(_Atomic uint64_t *counter, uint64_t by)
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
 }
 
-/* For what is mostly none: an addition keeps a processor from reading ahead. */
+/* By the only thread that counts there. */
+static inline void wf_count_alone(_Atomic uint64_t *counter, uint64_t by)
+{
+    uint64_t n = atomic_load_explicit(counter, memory_order_relaxed);
+
+    atomic_store_explicit(counter, n + by, memory_order_relaxed);
+}
+
+/* For what is mostly none. */
 static inline void wf_count_some(_Atomic uint64_t *counter, uint64_t by)
 {
     if (__builtin_expect(by != 0, 0)) {

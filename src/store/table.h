@@ -6,7 +6,16 @@
  * The word lies beside its row, so that whoever comes for a row waits for
  * memory once.
  *
- *   word   version 40 bits | writer 16 bits, 0: nobody | flags 8 bits
+ *   word   version 32 bits | epoch 16 | writer 12, 0: nobody | flags 4
+ *
+ * The epoch is that of the key which the slot is of: how often it has moved
+ * between hosts (protocol.h). It lies here so that a key which has come from
+ * another host needs no record of its own.
+ *
+ * The version wraps, and is only ever compared for being the same. So a change
+ * is overlooked if exactly 2^32 writes, or a multiple, were made to one row
+ * between two looks at it: a reader that stops inside one row for the minutes
+ * that this takes would have to hit one number out of four billion.
  *
  * A write is these steps, and its process may die between any two of them:
  *
@@ -31,9 +40,14 @@
 #include "store/slots.h"
 
 #define WF_WORD_BYTES 8u
-#define WF_WORD_FLAGS 0xffull
-#define WF_WORD_WRITER (0xffffull << 8)
-#define WF_WORD_VERSION (1ull << 24) /* one */
+#define WF_WORD_FLAGS 0xfull
+#define WF_WORD_WRITER_AT 4
+#define WF_WORD_WRITER (0xfffull << WF_WORD_WRITER_AT)
+#define WF_WORD_EPOCH_AT 16
+#define WF_WORD_EPOCH (0xffffull << WF_WORD_EPOCH_AT)
+#define WF_WORD_VERSION (1ull << 32) /* one */
+/* What the server alone changes. */
+#define WF_WORD_MARKS (WF_WORD_FLAGS | WF_WORD_EPOCH)
 
 /* All slots of one length, which have numbers from `first` on. */
 typedef struct wf_class {
@@ -42,6 +56,9 @@ typedef struct wf_class {
     uint64_t pitch; /* from slot to slot */
     uint32_t first;
     uint32_t slots;
+    /* Slots that can be taken at one time; fewer than there are after the store
+     * has become smaller, so that keys that come back find theirs. */
+    uint32_t usable;
     uint64_t keys;  /* of this length */
     uint64_t begin; /* of its slots among all, in bytes */
     char *base;
@@ -50,12 +67,13 @@ typedef struct wf_class {
     wf_pick pick;
     wf_read_fn *read_i32;
     wf_read_fn *read_i64;
+    wf_read_one_fn *read_one;
 } wf_class;
 
 /* Slots of a class that nobody uses, see directory.c. Numbers count from the
  * first slot of the class. */
 typedef struct wf_free_slots {
-    _Atomic uint32_t given; /* 1 + the first one that was given back; 0: none */
+    _Atomic uint32_t given; /* how many were given back and have their bits */
     _Atomic uint32_t fresh; /* slots from here on were never used */
 } wf_free_slots;
 
@@ -71,8 +89,8 @@ typedef struct wf_slots_shared {
 
 /* Where a writer saves rows. It alone writes it. */
 typedef struct wf_undo {
-    alignas(64) _Atomic uint64_t token; /* slot << 32 | low half of version */
-    uint64_t flags;                     /* of the word when it was locked */
+    alignas(64) _Atomic uint64_t token; /* slot << 32 | version */
+    uint64_t marks;                     /* of the word when it was locked */
     alignas(64) char row[];
 } wf_undo;
 
@@ -81,11 +99,22 @@ enum {
     WF_PART_SHARED,
     WF_PART_UNDO,
     WF_PART_DIRECTORY, /* from here on: not of direct stores */
-    WF_PART_KEYS,      /* the key of each slot; of a free one, the next one */
-    WF_PART_DIRTY,     /* a bit for each slot */
+    WF_PART_BITS,      /* two for each slot: wf_bit */
+    WF_PART_ABOVE,     /* and two for each two words of these */
     WF_PART_CLASSES,   /* the class of each key, if there are several */
     WF_PARTS
 };
+
+/* Bits of slots. A bit above stands for a word of them, and is set if there may
+ * be any in it, so that those few that are set are found without looking at all
+ * words. */
+typedef enum wf_bit {
+    WF_BIT_DIRTY = 0, /* of a copy or a row with copies: it was written to */
+    WF_BIT_FREE = 1,  /* it was given back */
+    WF_BITS
+} wf_bit;
+
+typedef _Atomic uint64_t wf_bits[WF_BITS];
 
 struct wf_slots {
     weft_region *part[WF_PARTS];
@@ -114,13 +143,47 @@ struct wf_slots {
     char *undo;
     uint64_t undo_pitch;
     _Atomic uint32_t *directory;
-    _Atomic uint32_t *key_of;
-    _Atomic uint64_t *dirty;
+    wf_bits *bits;  /* of 64 slots each */
+    wf_bits *above; /* of 64 of these each */
     const uint32_t *class_of;
 
     const wf_row_kernels *kernels;
     wf_sum_fn *sum;
 };
+
+/* Is this the process that made them? */
+static inline bool wf_slots_own(const wf_slots *slots)
+{
+    return !atomic_load_explicit(&slots->world->host->orphan,
+                                 memory_order_relaxed);
+}
+
+/* Does the world that they belong to live? */
+static inline bool wf_slots_live(const wf_slots *slots)
+{
+    return atomic_load_explicit(&slots->part[WF_PART_ROWS]->own->state,
+                                memory_order_relaxed) == WF_BOARD_HERE;
+}
+
+/* Slots of the first class that somebody has; in directory.c. */
+uint32_t wf_slots_used(const wf_slots *slots);
+
+/* In one order with what takes bits away, in directory.c. */
+static inline void wf_bit_set(wf_bits *bits, wf_bit which, uint32_t at)
+{
+    uint64_t bit = 1ull << at % 64;
+
+    if ((atomic_load(&bits[at / 64][which]) & bit) == 0) {
+        atomic_fetch_or(&bits[at / 64][which], bit);
+    }
+}
+
+static inline void wf_slot_mark(wf_slots *slots, wf_bit which, uint32_t slot)
+{
+    wf_bit_set(slots->bits, which, slot);
+    /* After it, and also if it was set: whoever did may have died here. */
+    wf_bit_set(slots->above, which, slot / 64);
+}
 
 /* Of wf_slots_shared with all its classes. */
 uint64_t wf_shared_bytes(const wf_slots *slots);
@@ -181,12 +244,13 @@ static inline char *wf_place_row(const wf_place *place)
 
 static inline uint64_t wf_writer_bits(const wf_slots *slots, uint32_t writer)
 {
-    return ((uint64_t)slots->rank * WF_WRITERS + writer + 1) << 8;
+    return ((uint64_t)slots->rank * WF_WRITERS + writer + 1)
+           << WF_WORD_WRITER_AT;
 }
 
 static inline wf_undo *wf_undo_of(const wf_slots *slots, uint64_t word)
 {
-    uint64_t writer = ((word & WF_WORD_WRITER) >> 8) - 1;
+    uint64_t writer = ((word & WF_WORD_WRITER) >> WF_WORD_WRITER_AT) - 1;
 
     return (wf_undo *)(void *)(slots->undo + writer * slots->undo_pitch);
 }
@@ -225,13 +289,31 @@ static inline weft_status wf_place_lock(wf_slots *slots, const wf_place *place,
     return wf_place_lock_slowly(slots, place, writer, word);
 }
 
+/* Rows are whole words. The short ones are copied here, since a call of memcpy
+ * takes as long as the rest of a write. */
+static inline void wf_row_copy(char *to, const char *from, size_t bytes)
+{
+    size_t at = 0;
+
+    if (bytes > 512) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    for (; at + 32 <= bytes; at += 32) {
+        memcpy(to + at, from + at, 32);
+    }
+    for (; at < bytes; at += 8) {
+        memcpy(to + at, from + at, 8);
+    }
+}
+
 static inline void wf_place_save(wf_slots *slots, const wf_place *place,
                                  uint64_t word)
 {
     wf_undo *undo = wf_undo_of(slots, word);
 
-    undo->flags = word & WF_WORD_FLAGS;
-    memcpy(undo->row, wf_place_row(place), place->class->bytes);
+    undo->marks = word & WF_WORD_MARKS;
+    wf_row_copy(undo->row, wf_place_row(place), place->class->bytes);
     atomic_store_explicit(&undo->token, wf_undo_token(place->slot, word),
                           memory_order_release);
     /* The row changes after the token. */

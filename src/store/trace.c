@@ -17,13 +17,13 @@ struct wf_trace {
     FILE *file;
     uint64_t since;
     uint64_t n;
-    uint64_t key[]; /* in order */
+    int64_t key[]; /* as callers call them, in order */
 };
 
 static int compare(const void *a, const void *b)
 {
-    uint64_t x = *(const uint64_t *)a;
-    uint64_t y = *(const uint64_t *)b;
+    int64_t x = *(const int64_t *)a;
+    int64_t y = *(const int64_t *)b;
 
     return (x > y) - (x < y);
 }
@@ -45,29 +45,29 @@ void wf_trace_close(weft_store *store)
 void wf_trace_event(const weft_store *store, uint64_t key, const char *what)
 {
     const wf_trace *t = store->trace;
+    int64_t name = t != NULL ? wf_store_name(store, key) : 0;
 
     if (t != NULL &&
-        bsearch(&key, t->key, t->n, sizeof(key), compare) != NULL) {
-        fprintf(t->file, "%.3f\t%" PRIu32 "\t%" PRIu64 "\t%s\n",
-                (double)(wf_now_ns() - t->since) * 1e-6, store->number, key,
+        bsearch(&name, t->key, t->n, sizeof(name), compare) != NULL) {
+        fprintf(t->file, "%.3f\t%" PRIu32 "\t%" PRId64 "\t%s\n",
+                (double)(wf_now_ns() - t->since) * 1e-6, store->number, name,
                 what);
         fflush(t->file);
     }
 }
 
-static weft_status trace_begin(const weft_store *store, const weft_ids *keys,
-                               const char *path, wf_trace **out)
+static weft_status trace_begin(const weft_ids *keys, const char *path,
+                               wf_trace **out)
 {
     wf_trace *t = wf_alloc(sizeof(*t) + keys->n * sizeof(t->key[0]));
 
-    (void)store;
     if (t == NULL) {
         return wf_fail_nomem("%" PRIu64 " keys to trace", keys->n);
     }
     t->since = wf_now_ns();
     t->n = keys->n;
     for (uint64_t i = 0; i < keys->n; i++) {
-        t->key[i] = (uint64_t)wf_id_at(keys, i);
+        t->key[i] = wf_id_at(keys, i);
     }
     qsort(t->key, t->n, sizeof(t->key[0]), compare);
     t->file = fopen(path, "we");
@@ -94,9 +94,9 @@ weft_status weft_store_trace(weft_store *store, const weft_ids *keys,
     }
     st = wf_store_check(store);
     if (st == WEFT_OK && keys->n > 0) {
-        st = wf_dense_init(&dense, store, "trace", keys, true);
+        st = wf_dense_init(&dense, store, "trace", keys, false);
         if (st == WEFT_OK) {
-            st = trace_begin(store, &dense.ids, path, &trace);
+            st = trace_begin(keys, path, &trace);
         }
         wf_dense_fini(&dense);
     }

@@ -55,7 +55,8 @@ static weft_status give_clock(weft_worker *worker)
     }
     worker->clock = &h->book.clock[wf_worker_index(worker)];
     worker->zero = atomic_load(worker->clock);
-    worker->lost_seen = atomic_load(&h->book.head->lost);
+    /* What nobody here was told of it is told, though it was not there. */
+    worker->lost_seen = atomic_load(&worker->store->lost_told);
     return WEFT_OK;
 }
 
@@ -81,6 +82,7 @@ weft_status weft_worker_create(weft_store *store, weft_worker **out)
     worker->writer = worker->number % (WF_WRITERS - 1);
     worker->clock = &worker->own_clock;
     wf_samples_init(&worker->samples, worker, worker->number);
+    wf_worker_enroll(worker);
     st = give_clock(worker);
     if (st != WEFT_OK) {
         weft_worker_destroy(worker);
@@ -113,6 +115,7 @@ void weft_worker_destroy(weft_worker *worker)
         if (worker->clock != &worker->own_clock) {
             give_place(worker->store->remote, worker);
         }
+        wf_worker_leave(worker);
         wf_store_release(worker->store);
         wf_free(worker);
     }

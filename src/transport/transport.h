@@ -7,8 +7,9 @@
  *   It is a folder of src/transport that fills in a wf_transport, and a line in
  *   the table of src/weft.c. If it needs a foreign library, it is a shared
  *   library of its own: the row in the table has only `abi`, `name` and
- *   `library`, and the library exports its wf_transport under the name
- *   WF_TRANSPORT_SYMBOL. It may call whatever is declared with WF_API (errors,
+ *   `library` (or `locate`, if there are several to choose from), and the
+ *   library exports its wf_transport under the name WF_TRANSPORT_SYMBOL. It may
+ *   call whatever is declared with WF_API (errors,
  *   log, memory, matching, handlers) and inline functions. A library that is
  *   not there reaches nobody, and that is logged; with WEFT_TRANSPORTS naming
  *   the transport it is an error.
@@ -72,6 +73,10 @@
  *   3. `lost` of the setup is called, once for a rank, with that status. From
  *      then on nothing comes from it.
  *
+ *   A port that finds a connection ended gives the core WF_LOSS_GRACE_NS to say
+ *   gone() before it begins with step 1: those who share a host with the rank
+ *   know how it went, and that it had said goodbye.
+ *
  *   After gone() this is over by the end of the next progress(). The core takes
  *   no further step for a rank that a port has lost but to fail what needs it:
  *   a rank may be lost to one that others still talk to. */
@@ -84,8 +89,10 @@
 #include "base/settings.h"
 #include "mem/host.h"
 
-#define WF_TRANSPORT_ABI 2u
+#define WF_TRANSPORT_ABI 4u
 #define WF_TRANSPORT_SYMBOL "wf_transport_module"
+
+#define WF_LOSS_GRACE_NS 150000000ull
 
 #define WF_FROM_ANY UINT32_MAX
 #define WF_TAG_EXACT UINT64_MAX
@@ -146,6 +153,9 @@ typedef struct wf_transport {
     uint32_t abi;        /* WF_TRANSPORT_ABI; anything else is refused */
     const char *name;    /* "shm"; also the middle of WEFT_SHM_* settings */
     const char *library; /* not NULL: this is only a row, load that file */
+    /* Not NULL: this is only a row; load the file that it gives.
+     * WEFT_ERR_UNSUPPORTED: there is none for this machine. */
+    weft_status (*locate)(const wf_settings *settings, const char **file);
     /* Optional. Make this rank's end and fill in `address->data` and n, which
      * are read until open() or close(). A transport with this member reaches
      * only ranks that gave an address, which wf_join_address finds in
@@ -206,6 +216,10 @@ typedef struct wf_transport {
      * progress()? Before a rank leaves, it goes on until this is false. A
      * waiter may sleep all the same: it is woken when needed. */
     bool (*busy)(const wf_port *port);
+    /* Optional: this rank is about to leave. From now on busy() is true also
+     * while something that was sent may not reach its peer without us. Called
+     * again if more was sent since. */
+    void (*leaving)(wf_port *port);
     /* In a forked child, on its only thread: let go of all that is pending, and
      * of what is shared with the peers, so that no call later reaches them;
      * progress() is not called again. Optional where nothing is shared and
@@ -213,6 +227,10 @@ typedef struct wf_transport {
     void (*orphan)(wf_port *port);
     /* `rank` died or left. */
     void (*gone)(wf_port *port, uint32_t rank);
+    /* Optional: is there a connection with `rank`? A rank that leaves says
+     * goodbye on those that there are, and opens no other. Left out where
+     * ranks are reached without connections that can end. */
+    bool (*connected)(const wf_port *port, uint32_t rank);
     /* Optional, both or none: see "Sleeping". The descriptor is asked for once,
      * after open(); it stays the port's and open until close(). */
     int (*descriptor)(const wf_port *port);

@@ -51,7 +51,7 @@ weft_status conform_open(conform *c, const wf_settings *settings,
     return c->t->open(&setup, port);
 }
 
-static void conform_join(conform *c)
+void conform_join(conform *c)
 {
     wf_address address = {.of = c->t->name};
     weft_boot *boot = NULL;

@@ -20,6 +20,7 @@ typedef struct conform_kind {
     bool to_itself; /* one rank, which talks to itself */
     bool sleeps;    /* waits sleep on the bell as soon as nothing happens */
     bool slow;      /* fewer repetitions, no huge messages */
+    bool timed;     /* its descriptor is a timer, which may fire any time */
     /* End the connection with a rank; NULL where there is no such thing. */
     void (*cut)(wf_port *port, uint32_t rank);
 } conform_kind;
@@ -49,10 +50,25 @@ typedef void conform_case(conform *c);
 void conform_ranks(const conform_kind *kind, unsigned ranks,
                    conform_case *body);
 
+/* What rank 1 does to rank 0, by means of its port's insides. */
+typedef void conform_villainy(wf_port *port);
+
+/* Rank 0 has a receive and a large send under way with rank 1, which sends
+ * something that no correct rank sends: it is lost for that, and nothing else
+ * is. Rank 2 is innocent. */
+void conform_punishes(const conform_kind *kind, conform_villainy *villainy);
+
+/* For weft_log_to: says nothing. */
+void conform_silent(weft_log_level level, const char *text, void *ctx);
+
 /* Open a port of the transport with these settings, joined with all ranks that
  * it reaches; `*port` is NULL or what it has prepared. */
 weft_status conform_open(conform *c, const wf_settings *settings,
                          wf_port **port);
+
+/* Join the ranks of the run and open a port; `kind`, `t`, `rank` and `ranks`
+ * are set. */
+void conform_join(conform *c);
 
 /* Runs all cases; the number that failed. */
 int conform_run(const conform_kind *kind);

@@ -18,22 +18,11 @@ static const conform_kind shm = {
 
 /* --- nonsense ------------------------------------------------------------ */
 
-/* Rank 1 writes something that no correct rank writes; rank 0 has a receive
- * and a large send under way with it, and rank 2 is innocent. */
-typedef void villainy(wf_ring_writer *w);
-
-static villainy *the_villainy;
-
-static void silent(weft_log_level level, const char *text, void *ctx)
-{
-    (void)level;
-    (void)text;
-    (void)ctx;
-}
-
-static void write_record(wf_ring_writer *w, uint64_t commit, uint64_t word,
+/* To the ring to rank 0. */
+static void write_record(wf_port *port, uint64_t commit, uint64_t word,
                          const void *payload, size_t n)
 {
+    wf_ring_writer *w = &port->peer[0].out;
     unsigned char *record = wf_ring_claim(w, n);
 
     WT_CHECK(record != NULL);
@@ -41,55 +30,14 @@ static void write_record(wf_ring_writer *w, uint64_t commit, uint64_t word,
     wf_ring_publish(w, record, commit, word, n);
 }
 
-static void villain_body(conform *c)
+static void punish(conform_villainy *v)
 {
-    size_t n = 20 * c->settings.eager_bytes;
-    unsigned char *buf = conform_bytes(n);
-    uint64_t value = 5;
-    uint64_t in = 0;
-    wf_msg msg[2];
-
-    weft_log_to(silent, NULL);
-    conform_fill(buf, n, 0);
-    if (c->rank == 0) {
-        conform_recv(c, 1, 1, &in, 8, &msg[0]);
-        conform_send(c, 1, 2, buf, n, &msg[1]);
-    }
-    conform_meet(c);
-    if (c->rank == 1) {
-        the_villainy(&c->port->peer[0].out);
-    }
-    if (c->rank == 0) {
-        conform_wait(c, msg, 2);
-        WT_CHECK(msg[0].status == WEFT_ERR_PROTOCOL);
-        WT_CHECK(msg[1].status == WEFT_ERR_PROTOCOL);
-        WT_CHECK(c->losses == 1 && c->lost_rank == 1);
-        WT_CHECK(c->lost == WEFT_ERR_PROTOCOL);
-        WT_STATUS(c->t->send(c->port, 1, 3, &in, 8, &msg[0]),
-                  WEFT_ERR_PROTOCOL);
-        WT_CHECK(wt_names_rank(weft_error_detail(), 1));
-        conform_recv(c, 2, 3, &in, 8, &msg[0]);
-        conform_wait_ok(c, msg, 1);
-        WT_CHECK(in == 5);
-    }
-    if (c->rank == 2) {
-        conform_send(c, 0, 3, &value, 8, &msg[0]);
-        conform_wait_ok(c, msg, 1);
-    }
-    conform_meet(c);
-    weft_log_to(NULL, NULL);
-    free(buf);
+    conform_punishes(&shm, v);
 }
 
-static void punish(villainy *v)
+static void write_unknown_kind(wf_port *port)
 {
-    the_villainy = v;
-    conform_ranks(&shm, 3, villain_body);
-}
-
-static void write_unknown_kind(wf_ring_writer *w)
-{
-    write_record(w, (uint64_t)99 << 32, 0, NULL, 0);
+    write_record(port, (uint64_t)99 << 32, 0, NULL, 0);
 }
 
 static void a_record_of_no_kind_ends_its_writer(void **state)
@@ -98,9 +46,10 @@ static void a_record_of_no_kind_ends_its_writer(void **state)
     punish(write_unknown_kind);
 }
 
-static void write_endless_record(wf_ring_writer *w)
+static void write_endless_record(wf_port *port)
 {
-    write_record(w, wf_record_commit(WF_RECORD_EAGER, UINT32_MAX), 0, NULL, 0);
+    write_record(port, wf_record_commit(WF_RECORD_EAGER, UINT32_MAX), 0, NULL,
+                 0);
 }
 
 static void a_record_longer_than_the_ring_ends_its_writer(void **state)
@@ -109,12 +58,12 @@ static void a_record_longer_than_the_ring_ends_its_writer(void **state)
     punish(write_endless_record);
 }
 
-static void write_empty_offer(wf_ring_writer *w)
+static void write_empty_offer(wf_port *port)
 {
     wf_offer offer = {.n = 0};
 
-    write_record(w, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1, &offer,
-                 sizeof(offer));
+    write_record(port, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1,
+                 &offer, sizeof(offer));
 }
 
 static void an_offer_of_nothing_ends_its_writer(void **state)
@@ -123,12 +72,12 @@ static void an_offer_of_nothing_ends_its_writer(void **state)
     punish(write_empty_offer);
 }
 
-static void write_endless_offer(wf_ring_writer *w)
+static void write_endless_offer(wf_port *port)
 {
     wf_offer offer = {.n = UINT64_MAX};
 
-    write_record(w, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1, &offer,
-                 sizeof(offer));
+    write_record(port, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1,
+                 &offer, sizeof(offer));
 }
 
 static void an_offer_of_more_than_memory_ends_its_writer(void **state)
@@ -137,9 +86,9 @@ static void an_offer_of_more_than_memory_ends_its_writer(void **state)
     punish(write_endless_offer);
 }
 
-static void write_stray_piece(wf_ring_writer *w)
+static void write_stray_piece(wf_port *port)
 {
-    write_record(w, wf_record_commit(WF_RECORD_PIECE, 4), 0, "abc", 4);
+    write_record(port, wf_record_commit(WF_RECORD_PIECE, 4), 0, "abc", 4);
 }
 
 static void a_piece_nobody_asked_for_ends_its_writer(void **state)
@@ -148,11 +97,11 @@ static void a_piece_nobody_asked_for_ends_its_writer(void **state)
     punish(write_stray_piece);
 }
 
-static void write_greedy_answer(wf_ring_writer *w)
+static void write_greedy_answer(wf_port *port)
 {
     uint64_t want = UINT64_MAX;
 
-    write_record(w, wf_record_commit(WF_RECORD_SEND, sizeof(want)), 0, &want,
+    write_record(port, wf_record_commit(WF_RECORD_SEND, sizeof(want)), 0, &want,
                  sizeof(want));
 }
 
@@ -162,9 +111,9 @@ static void asking_for_more_than_was_offered_ends_its_writer(void **state)
     punish(write_greedy_answer);
 }
 
-static void write_foreign_token(wf_ring_writer *w)
+static void write_foreign_token(wf_port *port)
 {
-    write_record(w, wf_record_commit(WF_RECORD_TAKEN, 0), 1234567, NULL, 0);
+    write_record(port, wf_record_commit(WF_RECORD_TAKEN, 0), 1234567, NULL, 0);
 }
 
 static void an_answer_to_no_offer_ends_its_writer(void **state)
@@ -173,9 +122,9 @@ static void an_answer_to_no_offer_ends_its_writer(void **state)
     punish(write_foreign_token);
 }
 
-static void write_short_am(wf_ring_writer *w)
+static void write_short_am(wf_port *port)
 {
-    write_record(w, wf_record_am_commit(0, 64, 8), 0, "1234567", 8);
+    write_record(port, wf_record_am_commit(0, 64, 8), 0, "1234567", 8);
 }
 
 static void a_header_longer_than_its_message_ends_its_writer(void **state)
@@ -184,13 +133,13 @@ static void a_header_longer_than_its_message_ends_its_writer(void **state)
     punish(write_short_am);
 }
 
-static void write_long_am(wf_ring_writer *w)
+static void write_long_am(wf_port *port)
 {
     static const unsigned char part[WF_AM_PAYLOAD_MAX / 4 * 3];
 
-    write_record(w, wf_record_commit(WF_RECORD_AM_PART, sizeof(part)), 0, part,
-                 sizeof(part));
-    write_record(w, wf_record_am_commit(0, 0, sizeof(part)), 0, part,
+    write_record(port, wf_record_commit(WF_RECORD_AM_PART, sizeof(part)), 0,
+                 part, sizeof(part));
+    write_record(port, wf_record_am_commit(0, 0, sizeof(part)), 0, part,
                  sizeof(part));
 }
 
@@ -305,13 +254,12 @@ static void unreadable_body(conform *c)
     uint64_t in[2];
     wf_msg msg;
 
-    weft_log_to(silent, NULL);
+    weft_log_to(conform_silent, NULL);
     if (c->rank == 1) {
         wf_offer offer = {.n = 1 << 20, .address = 64, .token = 0};
 
-        write_record(&c->port->peer[0].out,
-                     wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1,
-                     &offer, sizeof(offer));
+        write_record(c->port, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)),
+                     1, &offer, sizeof(offer));
         wt_word_await(1, 1);
     } else {
         conform_recv(c, 1, 1, in, sizeof(in), &msg);

@@ -116,7 +116,7 @@ static void check_exchanges(const world *w, unsigned key)
 
 void check_state(const plan *p, const world *w)
 {
-    for (unsigned key = 0; key < p->keys; key++) {
+    for (unsigned key = 0; key < p->keys && world_fault == NULL; key++) {
         check_owners(p, w, key);
         for (unsigned h = 0; h < HOSTS; h++) {
             const wf_key_state *k = &w->key[h][key];
@@ -157,7 +157,7 @@ static void let_run(const plan *p, world *w)
 {
     for (unsigned n = 0; n < 1000 && world_fault == NULL; n++) {
         bool any = false;
-        for (unsigned a = 0; a < ACTIONS; a++) {
+        for (unsigned a = 0; a < ACTIONS && world_fault == NULL; a++) {
             bool rounds = a >= ACT_ROUND && a < ACT_HEAR;
             if (!rounds && !(a >= ACT_DIE && a < ACT_DELIVER)) {
                 any = world_act(p, w, a) || any;
@@ -177,6 +177,7 @@ static void all_rounds(const plan *p, world *w)
         for (unsigned h = 0; h < HOSTS; h++) {
             for (unsigned k = 0; k < p->keys && lives(w, h); k++) {
                 wf_protocol_tick(world_env(p, w, h), &w->key[h][k], true);
+                world_forget(w, h, k);
             }
         }
         let_run(p, w);
@@ -314,6 +315,7 @@ void check_end(const plan *p, const world *start)
     for (unsigned h = 0; h < HOSTS; h++) {
         for (unsigned k = 0; k < p->keys && lives(&w, h); k++) {
             wf_protocol_intent(world_env(p, &w, h), &w.key[h][k], false);
+            world_forget(&w, h, k);
         }
     }
     all_rounds(p, &w);

@@ -11,6 +11,12 @@ typedef struct side {
 
 static slot *slot_of(const side *s, const wf_key_state *k)
 {
+    static slot nowhere;
+
+    if (k->slot >= SLOTS) {
+        world_fail("a row is used that has no slot");
+        return &nowhere;
+    }
     return &s->w->slot[s->host][k->slot];
 }
 
@@ -22,8 +28,31 @@ static uint32_t env_home(void *ctx, uint64_t key)
 
 static void env_save(void *ctx, const wf_key_state *k)
 {
-    (void)ctx;
-    (void)k;
+    const side *s = ctx;
+
+    if (wf_key_word(k, s->host) & WF_WORD_HERE) {
+        slot_of(s, k)->epoch = k->epoch;
+    }
+}
+
+static uint32_t env_serial(void *ctx)
+{
+    const side *s = ctx;
+
+    return WF_MISTAKE(MISTAKE_SERIAL_AGAIN) ? 1 : ++s->w->serial[s->host];
+}
+
+void world_forget(world *w, unsigned host, uint64_t key)
+{
+    wf_key_state *k = &w->key[host][key];
+    uint32_t word = wf_key_word(k, host);
+    uint32_t at = word & ~WF_WORD_HERE;
+    uint16_t epoch =
+        word & WF_WORD_HERE && at < SLOTS ? w->slot[host][at].epoch : 0;
+
+    if (wf_key_plain(k)) {
+        wf_key_load(k, key, word, epoch, host);
+    }
 }
 
 /* A message that was forwarded too often; see protocol_route.c. The epoch that
@@ -55,7 +84,8 @@ static void env_send(void *ctx, uint32_t to, const wf_message *m)
     if (m->kind == WF_MSG_SYNC && m->hops == 0) {
         copy.tag |= (uint64_t)s->w->key[m->key][m->key].epoch << 16;
     }
-    if (m->kind <= WF_MSG_SYNC && s->p->deaths + s->p->host_deaths == 0) {
+    if (m->kind <= WF_MSG_SYNC && s->p->moves == 0 &&
+        s->p->deaths + s->p->host_deaths == 0) {
         check_hops(s, &copy);
     }
     if (s->w->dead[to] == 2 || (node < HOSTS && s->w->dead[node] != 0)) {
@@ -278,7 +308,7 @@ static void env_land_owner(void *ctx, const wf_key_state *k,
     at->version++;
 }
 
-static uint64_t env_version(void *ctx, const wf_key_state *k)
+static uint32_t env_version(void *ctx, const wf_key_state *k)
 {
     return slot_of(ctx, k)->version;
 }
@@ -300,6 +330,7 @@ const wf_protocol_env *world_env(const plan *p, world *w, unsigned host)
         .ctx = &here,
         .home = env_home,
         .save = env_save,
+        .serial = env_serial,
         .send = env_send,
         .answer = env_answer,
         .park = env_park,

@@ -8,7 +8,7 @@ enum { LIMIT = 30000000 }; /* states of a plan: none has so many */
 
 static const char *const programs[] = {
     "",    "U",  "P",  "S",   "IU", "IE",  "UP",  "IUE",
-    "IUP", "LU", "IS", "ISU", "US", "IPE", "UIU",
+    "IUP", "LU", "IS", "ISU", "US", "IPE", "UIU", "ISEP",
 };
 enum { PROGRAMS = sizeof(programs) / sizeof(programs[0]) };
 
@@ -24,6 +24,7 @@ static bool walk_one(const chosen *c, const char *text, char techniques,
     p.host_deaths = c->host_deaths;
     p.room = c->room;
     p.optimizer = c->optimizer;
+    p.moves = c->moves;
     return walk(&p, LIMIT, false, stats);
 }
 
@@ -39,22 +40,51 @@ bool plans_chosen(const chosen *list, unsigned n, walk_stats *stats)
     return true;
 }
 
-/* Hosts 1 and 2 are alike: of two plans that differ in their order only, one is
- * walked. */
-bool plans_all(const chosen *like, unsigned length, walk_stats *stats)
+/* Of plans that differ only in the order of workers that are alike, one is
+ * walked: workers of one host, and hosts 1 and 2 with one worker each. */
+static bool plan_is_first(const char *hosts, const unsigned *program)
 {
+    for (unsigned i = 0; hosts[i + 1] != 0; i++) {
+        bool alike = hosts[i] == hosts[i + 1] ||
+                     (strcmp(hosts, "012") == 0 && hosts[i] == '1');
+        if (alike && program[i] > program[i + 1]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The nth plan; false if it has more steps than `length`. */
+static bool plan_write(char *text, size_t room, const char *hosts,
+                       unsigned length, unsigned nth)
+{
+    unsigned program[WORKERS] = {0};
+    size_t steps = 0;
+    size_t used = 0;
+
+    for (unsigned i = 0; hosts[i] != 0; i++, nth /= PROGRAMS) {
+        program[i] = nth % PROGRAMS;
+        steps += strlen(programs[program[i]]);
+        used +=
+            (size_t)snprintf(text + used, room - used, "%s%c:%s",
+                             i > 0 ? " " : "", hosts[i], programs[program[i]]);
+    }
+    return steps <= length && plan_is_first(hosts, program);
+}
+
+bool plans_all(const char *hosts, const chosen *like, unsigned length,
+               walk_stats *stats)
+{
+    unsigned plans = 1;
     char text[64];
 
-    for (unsigned n = 1; n < PROGRAMS * PROGRAMS * PROGRAMS; n++) {
-        const char *a = programs[n / PROGRAMS / PROGRAMS];
-        unsigned b = n / PROGRAMS % PROGRAMS;
-        unsigned c = n % PROGRAMS;
-        size_t steps = strlen(a) + strlen(programs[b]) + strlen(programs[c]);
-        if (b > c || steps > length) {
+    for (unsigned i = 0; hosts[i] != 0; i++) {
+        plans *= PROGRAMS;
+    }
+    for (unsigned n = 1; n < plans; n++) {
+        if (!plan_write(text, sizeof(text), hosts, length, n)) {
             continue;
         }
-        snprintf(text, sizeof(text), "0:%s 1:%s 2:%s", a, programs[b],
-                 programs[c]);
         for (const char *t = like->techniques; *t != 0; t++) {
             if (!walk_one(like, text, *t, stats)) {
                 return false;

@@ -12,16 +12,23 @@
 #include "plans.h"
 
 static const struct {
+    const char *hosts; /* of the workers */
     unsigned length;
     chosen like;
 } bounds[] = {
-    {5, {.techniques = "012", .rounds = 1, .room = 2}},
-    {4, {.techniques = "012", .rounds = 2, .room = 2}},
-    {4, {.techniques = "012", .rounds = 2, .room = 1, .optimizer = true}},
-    {3, {.techniques = "012", .rounds = 1, .deaths = 1, .room = 2}},
-    {3, {.techniques = "012", .rounds = 1, .host_deaths = 1, .room = 2}},
-    {5, {.techniques = "012", .rounds = 2, .room = 2}},
-    {4, {.techniques = "012", .rounds = 1, .host_deaths = 1, .room = 2}},
+    {"012", 5, {.techniques = "012", .rounds = 1, .room = 2}},
+    {"011", 5, {.techniques = "012", .rounds = 1, .room = 2}},
+    {"012", 4, {.techniques = "012", .rounds = 2, .room = 2}},
+    {"0112", 4, {.techniques = "012", .rounds = 2, .room = 2}},
+    {"012",
+     4,
+     {.techniques = "012", .rounds = 2, .room = 1, .optimizer = true}},
+    {"012", 3, {.techniques = "012", .rounds = 1, .deaths = 1, .room = 2}},
+    {"011", 3, {.techniques = "012", .rounds = 1, .deaths = 1, .room = 2}},
+    {"012", 3, {.techniques = "012", .rounds = 1, .host_deaths = 1, .room = 2}},
+    {"011", 6, {.techniques = "01", .rounds = 1, .room = 2}},
+    {"012", 5, {.techniques = "012", .rounds = 2, .room = 2}},
+    {"012", 4, {.techniques = "012", .rounds = 1, .host_deaths = 1, .room = 2}},
 };
 
 static int one_plan(int argc, char **argv)
@@ -36,7 +43,7 @@ static int one_plan(int argc, char **argv)
     }
     techniques[0] = (char)('0' + given[0] % 3);
     c = (chosen){argv[1],  techniques, given[1], given[2],
-                 given[3], given[4],   false};
+                 given[3], given[4],   false,    0};
     if (!plans_chosen(&c, 1, &stats)) {
         return 1;
     }
@@ -54,7 +61,8 @@ int main(int argc, char **argv)
     }
     for (unsigned i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
         walk_stats stats = {0};
-        if (!plans_all(&bounds[i].like, bounds[i].length, &stats)) {
+        if (!plans_all(bounds[i].hosts, &bounds[i].like, bounds[i].length,
+                       &stats)) {
             return 1;
         }
         plans_print("larger bound", &stats);

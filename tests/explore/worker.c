@@ -163,6 +163,7 @@ void worker_step(const plan *p, world *w, unsigned number)
     if (kind == 'I' || kind == 'E') {
         me->done[step] = DONE;
         wf_protocol_intent(world_env(p, w, host), k, wanted(p, w, host, key));
+        world_forget(w, host, key);
     } else if (kind != 'L' && here && !ordered) {
         in_place(p, w, number, step);
         me->done[step] = DONE;

@@ -142,10 +142,13 @@ void world_init(const plan *p, world *w)
         w->rounds[h] = (uint8_t)p->rounds;
         for (unsigned k = 0; k < KEYS; k++) {
             wf_key_init(&w->key[h][k], k, h, k, k);
+            w->key[h][k].epoch = (uint16_t)(h == k ? p->moves : 0);
+            w->slot[h][k].epoch = w->key[h][k].epoch;
             w->slot[h][k].used = h == k && k < p->keys;
         }
     }
     w->deaths = (uint8_t)(p->deaths + p->host_deaths);
+    w->again = w->deaths;
 }
 
 static bool act_round(const plan *p, world *w, unsigned host)
@@ -157,10 +160,11 @@ static bool act_round(const plan *p, world *w, unsigned host)
     }
     for (unsigned k = 0; k < p->keys; k++) {
         wf_key_state *state = &w->key[host][k];
-        uint16_t serial = state->serial;
+        uint32_t serial = w->serial[host];
         unsigned flights = w->flights;
         wf_protocol_tick(world_env(p, w, host), state, false);
-        changed = changed || state->serial != serial || w->flights != flights;
+        world_forget(w, host, k);
+        changed = changed || w->serial[host] != serial || w->flights != flights;
     }
     w->rounds[host]--;
     return changed;
@@ -225,6 +229,7 @@ static bool act_die(const plan *p, world *w, unsigned host, bool lose)
     w->dead[host] = 1;
     for (unsigned k = 0; k < p->keys; k++) {
         wf_protocol_server_died(world_env(p, w, host), &w->key[host][k], host);
+        world_forget(w, host, k);
     }
     for (unsigned n = 0; n < p->workers; n++) {
         if (p->host[n] == host) {
@@ -244,19 +249,24 @@ static bool all_have_heard(const world *w, unsigned dead)
     return true;
 }
 
-/* A host hears of a death, and later that all have heard of it: what was sent
- * between may have gone through one that had not, to the dead. */
+/* A host hears of a death, and again when all have heard of it: what was sent
+ * between may have gone through one that had not, to the dead. Since hosts do
+ * not know when that is, they may also do so too early. */
 static bool act_hear(const plan *p, world *w, unsigned host, unsigned dead)
 {
     bool first = host != dead && (w->heard[host] >> dead & 1) == 0;
+    bool early = !first && !all_have_heard(w, dead);
     unsigned bit = first ? dead : dead + HOSTS;
 
     if (w->dead[dead] == 0 || w->dead[host] == 2 ||
-        (w->heard[host] >> bit & 1) != 0 ||
-        (!first && !all_have_heard(w, dead))) {
+        (w->heard[host] >> bit & 1) != 0 || (early && w->again == 0)) {
         return false;
     }
-    w->heard[host] = (uint8_t)(w->heard[host] | 1u << bit);
+    if (early) {
+        w->again--;
+    } else {
+        w->heard[host] = (uint8_t)(w->heard[host] | 1u << bit);
+    }
     for (unsigned k = 0; k < p->keys; k++) {
         if (w->dead[dead] == 2) {
             wf_protocol_host_died(world_env(p, w, host), &w->key[host][k],
@@ -265,6 +275,7 @@ static bool act_hear(const plan *p, world *w, unsigned host, unsigned dead)
             wf_protocol_server_died(world_env(p, w, host), &w->key[host][k],
                                     dead);
         }
+        world_forget(w, host, k);
     }
     for (unsigned n = 0; n < p->workers; n++) {
         if (p->host[n] == host) {
@@ -294,7 +305,12 @@ static bool act_deliver(const plan *p, world *w, unsigned where)
             /* A message of the second server says that the first is dead. */
             act_hear(p, w, host, from % HOSTS);
         }
+        if (!wf_protocol_possible(&w->key[host][m.key], &m)) {
+            world_fail("a message is taken for an impossible one");
+            return true;
+        }
         wf_protocol_receive(world_env(p, w, host), &w->key[host][m.key], &m);
+        world_forget(w, host, m.key);
     }
     return true;
 }

@@ -23,6 +23,7 @@ enum {
 /* Mistakes of the env and of the workers. */
 enum {
     MISTAKE_SENT_STAYS = WF_OWN_MISTAKES, /* base is not moved by a SYNC */
+    MISTAKE_SERIAL_AGAIN,                 /* exchanges are not told apart */
     MISTAKE_NO_HELD, /* an answer is believed although a copy is older */
     MISTAKES
 };
@@ -46,7 +47,8 @@ typedef struct slot {
     int64_t row;
     int64_t base;
     uint32_t version;
-    uint32_t used;
+    uint16_t used;
+    uint16_t epoch; /* of the key that is here */
 } slot;
 
 typedef struct worker {
@@ -61,11 +63,13 @@ typedef struct world {
     wf_key_state key[HOSTS][KEYS];
     slot slot[HOSTS][SLOTS];
     worker worker[WORKERS];
-    uint8_t rounds[HOSTS]; /* that are left */
-    uint8_t deaths;        /* that are left */
-    uint8_t dead[HOSTS];   /* 1: the first server; 2: the whole host */
-    uint8_t heard[HOSTS];  /* bitmap: of whose death each host has heard */
-    uint8_t lost[KEYS];    /* differences that were reported */
+    uint32_t serial[HOSTS]; /* of the last SYNC */
+    uint8_t rounds[HOSTS];  /* that are left */
+    uint8_t deaths;         /* that are left */
+    uint8_t again;          /* times that a death may be heard of again */
+    uint8_t dead[HOSTS];    /* 1: the first server; 2: the whole host */
+    uint8_t heard[HOSTS];   /* bitmap: of whose death each host has heard */
+    uint8_t lost[KEYS];     /* differences that were reported */
     uint8_t flights;
     flight flight[FLIGHT]; /* in the order of `where`; beyond flights: zero */
 } world;
@@ -82,6 +86,7 @@ typedef struct plan {
     unsigned deaths;      /* of servers */
     unsigned host_deaths; /* of whole hosts instead */
     unsigned room;        /* slots for keys from elsewhere, of each host */
+    unsigned moves;       /* of keys before, that only their homes know of */
     weft_techniques techniques;
     bool optimizer;
 } plan;
@@ -123,6 +128,9 @@ unsigned server_node(const world *w, unsigned of, unsigned as_known_by);
 
 /* The env of a host; valid until the next call. */
 const wf_protocol_env *world_env(const plan *p, world *w, unsigned host);
+/* After an event: a state of which directory and slot say everything is
+ * forgotten, and made again from them. */
+void world_forget(world *w, unsigned host, uint64_t key);
 void worker_step(const plan *p, world *w, unsigned number);
 void worker_answer(const plan *p, world *w, unsigned number,
                    const wf_message *m);

@@ -56,7 +56,8 @@ static void check_holdings(holdings before)
             WT_FAIL("%u mappings have become %u", before.mappings,
                     after.mappings);
         }
-        if (after.heap > before.heap + CYCLES * 20) {
+        /* Blocks that the allocator keeps for this thread count as used. */
+        if (after.heap > before.heap + CYCLES * 20 + 8192) {
             WT_FAIL("%zu bytes of heap have become %zu", before.heap,
                     after.heap);
         }

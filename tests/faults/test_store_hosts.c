@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
-#include "wt.h"
+#include "store/store.h"
 #include "wt_cmocka.h"
+#include "wt_doomed.h"
 #include "wt_fault.h"
 
 #define KEYS 12u
@@ -33,30 +34,9 @@ enum {
 
 /* Set before the ranks are forked. */
 static struct {
-    const char *nodes; /* a parcel for each rank */
-    unsigned victim;
     uint64_t seed;
     weft_techniques techniques;
 } job;
-
-static const char *settings_of(unsigned rank)
-{
-    static _Thread_local char text[64];
-
-    snprintf(text, sizeof(text), "NODE=%c TIMEOUT=60s", job.nodes[rank]);
-    return text;
-}
-
-static void run_doomed(const char *nodes, unsigned victim, wt_body *body)
-{
-    job.nodes = nodes;
-    job.victim = victim;
-    wt_run_job(&(wt_job){.ranks = (unsigned)strlen(nodes),
-                         .settings_of = settings_of,
-                         .body = body,
-                         .doomed = 1u << victim,
-                         .deadline = 60});
-}
 
 static weft_store *make(weft_world *world)
 {
@@ -81,18 +61,6 @@ static uint64_t next_random(uint64_t *seed)
     return *seed;
 }
 
-static bool is_victim(void)
-{
-    return wt_rank() == job.victim;
-}
-
-/* All but the victim meet, for the nth time. */
-static void survivors_meet(unsigned nth)
-{
-    wt_word_add(ARRIVED, 1);
-    wt_word_await(ARRIVED, nth * (wt_ranks() - 1));
-}
-
 /* --- operations that are counted ------------------------------------------ */
 
 static weft_status push_one(weft_worker *worker, int64_t key)
@@ -106,7 +74,7 @@ static weft_status push_one(weft_worker *worker, int64_t key)
     atomic_fetch_add(wt_word(BEGUN + (unsigned)key), 1);
     st = weft_store_push(worker, &p, NULL);
     if (st == WEFT_OK) {
-        if (is_victim()) { /* first, so that it is never too small */
+        if (wt_is_victim()) { /* first, so that it is never too small */
             atomic_fetch_add(wt_word(VICTIMS + (unsigned)key), 1);
         }
         atomic_fetch_add(wt_word(DONE + (unsigned)key), 1);
@@ -132,8 +100,9 @@ static weft_status pull_one(weft_worker *worker, int64_t key, int64_t *value)
 /* An operation may fail because of the victim, and says so. */
 static bool tolerate(weft_status st)
 {
-    if (st != WEFT_OK && (st != WEFT_ERR_PEER ||
-                          !wt_names_rank(weft_error_detail(), job.victim))) {
+    if (st != WEFT_OK &&
+        (st != WEFT_ERR_PEER ||
+         !wt_names_rank(weft_error_detail(), wt_doomed.victim))) {
         WT_FAIL("%s: %s", weft_status_name(st), weft_error_detail());
     }
     return st == WEFT_OK;
@@ -192,20 +161,13 @@ static void begin(weft_store *store, weft_worker *worker, uint64_t *seed)
 
 static void survivors_settle(weft_worker *worker, unsigned nth)
 {
-    survivors_meet(nth);
+    wt_survivors_meet(ARRIVED, nth);
     for (unsigned i = 1; i <= 2; i++) {
         if (!tolerate(weft_store_wait_sync(worker))) {
             atomic_store(wt_word(LOST), 1);
         }
-        survivors_meet(nth + i);
+        wt_survivors_meet(ARRIVED, nth + i);
     }
-}
-
-/* Does another rank of the victim's host live? */
-static bool host_lives(void)
-{
-    return strchr(job.nodes, job.nodes[job.victim]) !=
-           strrchr(job.nodes, job.nodes[job.victim]);
 }
 
 /* Pushes that must be there. What the victim pushed to a copy may be gone with
@@ -219,7 +181,7 @@ static int64_t least_of(unsigned key)
     if (atomic_load(wt_word(LOST)) != 0) {
         return synced;
     }
-    done -= host_lives() ? 0 : atomic_load(wt_word(VICTIMS + key));
+    done -= wt_victims_node_lives() ? 0 : atomic_load(wt_word(VICTIMS + key));
     return done > synced ? done : synced;
 }
 
@@ -238,9 +200,9 @@ static void check_rows(weft_worker *worker, bool all)
         if (value < some || value > most) {
             WT_FAIL("seed %llu, nodes %s, rank %u dies: key %lld is %lld, of "
                     "between %lld and %lld pushes",
-                    (unsigned long long)job.seed, job.nodes, job.victim,
-                    (long long)key, (long long)value, (long long)some,
-                    (long long)most);
+                    (unsigned long long)job.seed, wt_doomed.nodes,
+                    wt_doomed.victim, (long long)key, (long long)value,
+                    (long long)some, (long long)most);
         }
     }
 }
@@ -248,7 +210,7 @@ static void check_rows(weft_worker *worker, bool all)
 /* Leave without a barrier, together. */
 static void leave(weft_store *store, weft_worker *worker, unsigned nth)
 {
-    survivors_meet(nth);
+    wt_survivors_meet(ARRIVED, nth);
     weft_worker_destroy(worker);
     weft_store_destroy(store);
 }
@@ -272,13 +234,13 @@ static void idle_body(weft_world *world)
 
     WT_OK(weft_worker_create(store, &worker));
     begin(store, worker, &seed);
-    if (is_victim()) {
+    if (wt_is_victim()) {
         die();
     }
-    wt_await_gone(job.victim);
+    wt_await_gone(wt_doomed.victim);
     check_rows(worker, all_keys_stay);
     WT_CHECK(atomic_load(wt_word(LOST)) == 0);
-    survivors_meet(1);
+    wt_survivors_meet(ARRIVED, 1);
     for (int64_t key = 0; key < (int64_t)KEYS; key++) {
         /* One that was begun just when the death was noticed may fail. */
         if (!tolerate(push_one(worker, key)) && all_keys_stay) {
@@ -294,25 +256,25 @@ static void after_the_death_of_a_worker_all_keys_are_there(void **state)
 {
     (void)state;
     all_keys_stay = true;
-    run_doomed("aabb", 1, idle_body);
-    run_doomed("abb", 2, idle_body);
+    wt_run_doomed("aabb", 1, idle_body);
+    wt_run_doomed("abb", 2, idle_body);
 }
 
 static void the_next_rank_serves_when_the_server_of_a_host_dies(void **state)
 {
     (void)state;
     all_keys_stay = true;
-    run_doomed("aabb", 0, idle_body);
-    run_doomed("abb", 1, idle_body);
-    run_doomed("aaab", 0, idle_body);
+    wt_run_doomed("aabb", 0, idle_body);
+    wt_run_doomed("abb", 1, idle_body);
+    wt_run_doomed("aaab", 0, idle_body);
 }
 
 static void keys_of_other_hosts_outlive_a_host(void **state)
 {
     (void)state;
     all_keys_stay = false;
-    run_doomed("abc", 1, idle_body);
-    run_doomed("aab", 2, idle_body);
+    wt_run_doomed("abc", 1, idle_body);
+    wt_run_doomed("aab", 2, idle_body);
 }
 
 /* --- a whole host --------------------------------------------------------- */
@@ -334,13 +296,13 @@ static void gone_body(weft_world *world)
         WT_OK(push_one(worker, moved));
     }
     WT_OK(weft_store_barrier(store));
-    if (is_victim()) {
+    if (wt_is_victim()) {
         die();
     }
-    wt_await_gone(job.victim);
+    wt_await_gone(wt_doomed.victim);
     since = wt_now();
     WT_STATUS(pull_one(worker, 1, &value), WEFT_ERR_PEER);
-    WT_CHECK(wt_names_rank(weft_error_detail(), job.victim));
+    WT_CHECK(wt_names_rank(weft_error_detail(), wt_doomed.victim));
     WT_CHECK(strstr(weft_error_detail(), "pid") != NULL);
     WT_STATUS(push_one(worker, 1), WEFT_ERR_PEER);
     WT_STATUS(pull_one(worker, 3, &value), WEFT_ERR_PEER);
@@ -349,7 +311,7 @@ static void gone_body(weft_world *world)
     WT_CHECK(value == 1);
     WT_OK(push_one(worker, 0));
     WT_OK(push_one(worker, 2));
-    survivors_meet(1);
+    wt_survivors_meet(ARRIVED, 1);
     WT_OK(pull_one(worker, 0, &value));
     WT_CHECK(value == 2);
     leave(store, worker, 2);
@@ -358,7 +320,7 @@ static void gone_body(weft_world *world)
 static void keys_that_are_gone_with_their_host_are_told_of(void **state)
 {
     (void)state;
-    run_doomed("abc", 1, gone_body);
+    wt_run_doomed("abc", 1, gone_body);
 }
 
 /* Key 1 is of the other host, where it is wanted, too: so it is copied. */
@@ -375,17 +337,17 @@ static void intents_body(weft_world *world)
         WT_OK(weft_store_localize(worker, &ids, NULL));
     }
     WT_OK(weft_store_barrier(store));
-    if (is_victim()) {
+    if (wt_is_victim()) {
         WT_OK(weft_store_localize(worker, &ids, NULL));
     }
     WT_OK(weft_store_barrier(store));
     weft_store_count(store, &s);
     WT_CHECK(wt_rank() == 2 || s.copies == 1);
     WT_OK(weft_store_barrier(store));
-    if (is_victim()) {
+    if (wt_is_victim()) {
         die();
     }
-    wt_await_gone(job.victim);
+    wt_await_gone(wt_doomed.victim);
     for (unsigned i = 0; i < 1000 && s.copies > 0; i++) {
         WT_OK(weft_store_wait_sync(worker));
         weft_store_count(store, &s);
@@ -397,8 +359,8 @@ static void intents_body(weft_world *world)
 static void what_a_dead_worker_wanted_is_not_wanted_any_more(void **state)
 {
     (void)state;
-    run_doomed("aab", 1, intents_body);
-    run_doomed("aab", 0, intents_body);
+    wt_run_doomed("aab", 1, intents_body);
+    wt_run_doomed("aab", 0, intents_body);
 }
 
 /* --- a death at any time -------------------------------------------------- */
@@ -422,7 +384,7 @@ static void any_time_body(weft_world *world)
 
     WT_OK(weft_worker_create(store, &worker));
     begin(store, worker, &seed);
-    if (is_victim()) {
+    if (wt_is_victim()) {
         WT_CHECK(pthread_create(&thread, NULL, strike_later, &pause_ns) == 0);
         for (;;) {
             step(worker, &seed);
@@ -434,7 +396,7 @@ static void any_time_body(weft_world *world)
     for (unsigned i = 0; i < 60; i++) {
         step(worker, &seed);
     }
-    wt_await_gone(job.victim);
+    wt_await_gone(wt_doomed.victim);
     for (unsigned i = 0; i < 60; i++) {
         step(worker, &seed);
     }
@@ -461,7 +423,7 @@ static void no_push_counts_twice_whenever_a_rank_dies(void **state)
         job.techniques = i % 7 == 5   ? WEFT_REPLICATION_ONLY
                          : i % 7 == 6 ? WEFT_RELOCATION_ONLY
                                       : WEFT_TECHNIQUES_ALL;
-        run_doomed(shape[s].nodes, shape[s].victim, any_time_body);
+        wt_run_doomed(shape[s].nodes, shape[s].victim, any_time_body);
     }
     job.techniques = WEFT_TECHNIQUES_ALL;
 }
@@ -518,7 +480,7 @@ static void stop_body(weft_world *world)
     pthread_t thread;
 
     WT_OK(weft_worker_create(store, &worker));
-    if (is_victim()) {
+    if (wt_is_victim()) {
         atomic_store(wt_word(PID), (uint32_t)getpid());
     }
     WT_OK(weft_store_barrier(store));
@@ -533,11 +495,105 @@ static void stop_body(weft_world *world)
 static void a_rank_that_stops_for_a_while_costs_nothing_but_time(void **state)
 {
     (void)state;
-    job.nodes = "aabb";
-    job.victim = 0;
+    wt_doomed.nodes = "aabb";
+    wt_doomed.victim = 0;
     wt_run_job(&(wt_job){.ranks = 4,
-                         .settings_of = settings_of,
+                         .settings_of = wt_doomed_settings,
                          .body = stop_body,
+                         .deadline = 60});
+}
+
+/* The second rank of the first host stops while it writes to a row of its host:
+ * the third rank, of the other one, can use the first host's other keys. */
+static void hold_row(weft_store *store, int64_t key)
+{
+    uint32_t slot =
+        wf_directory_get(store->slots, (uint64_t)key) & ~WF_KEY_HERE;
+    void *row = NULL;
+
+    WT_OK(wf_slot_lock(store->slots, (uint64_t)key, slot, 3, &row));
+    atomic_store(wt_word(PID), (uint32_t)getpid());
+    WT_CHECK(raise(SIGSTOP) == 0);
+    wf_slot_unlock(store->slots, slot, 3);
+}
+
+static void await_stopped(void)
+{
+    pid_t pid;
+    char path[64];
+    char state = 0;
+
+    while ((pid = (pid_t)atomic_load(wt_word(PID))) == 0) {
+        usleep(1000);
+    }
+    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+    while (state != 'T') {
+        FILE *f = fopen(path, "r");
+
+        WT_CHECK(f != NULL && fscanf(f, "%*d (%*[^)]) %c", &state) == 1);
+        fclose(f);
+    }
+}
+
+static void use_while_held(weft_worker *worker, int64_t held, int64_t other)
+{
+    int64_t row[LENGTH] = {0};
+    int64_t ones[LENGTH] = {1, 1, 1};
+    weft_pairs pull = {.keys = {.at = &held, .type = WEFT_I64, .n = 1},
+                       .values = row,
+                       .length = LENGTH};
+    weft_pairs push = {.keys = {.at = &held, .type = WEFT_I64, .n = 1},
+                       .values = ones,
+                       .length = LENGTH};
+    weft_request *first = NULL;
+    weft_request *second = NULL;
+    int64_t value = 0;
+    int done = 0;
+
+    WT_OK(weft_store_pull(worker, &pull, &first));
+    WT_OK(push_one(worker, other));
+    WT_OK(pull_one(worker, other, &value));
+    WT_CHECK(value == 1);
+    WT_OK(weft_request_test(first, &done));
+    WT_CHECK(done == 0);
+    WT_CHECK(kill((pid_t)atomic_load(wt_word(PID)), SIGCONT) == 0);
+    WT_OK(weft_store_push(worker, &push, &second));
+    WT_OK(weft_request_wait(first, 0));
+    WT_OK(weft_request_wait(second, 0));
+    WT_CHECK(row[0] == 0);
+    weft_request_release(first);
+    weft_request_release(second);
+    WT_OK(pull_one(worker, held, &value));
+    WT_CHECK(value == 1);
+}
+
+static void held_body(weft_world *world)
+{
+    weft_store *store = make(world);
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    WT_OK(weft_store_barrier(store));
+    if (wt_rank() == 1) {
+        hold_row(store, 0);
+    } else if (wt_rank() == 2) {
+        await_stopped();
+        use_while_held(worker, 0, 2);
+    }
+    WT_OK(weft_store_barrier(store));
+    WT_OK(weft_store_wait_sync(worker));
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void a_row_that_a_stopped_rank_holds_holds_up_no_other_key(void **state)
+{
+    (void)state;
+    wt_doomed.nodes = "aab";
+    wt_run_job(&(wt_job){.ranks = 3,
+                         .settings_of = wt_doomed_settings,
+                         .body = held_body,
                          .deadline = 60});
 }
 
@@ -555,14 +611,14 @@ static void creation_body(weft_world *world)
         weft_store *store = NULL;
         weft_status st;
 
-        wf_alloc_fail_nth(is_victim() ? nth : 0);
+        wf_alloc_fail_nth(wt_is_victim() ? nth : 0);
         st = weft_store_create(weft_world_comm(world), &o, &store);
         WT_CHECK((st == WEFT_OK) == (store != NULL));
         if (st != WEFT_OK && st != WEFT_ERR_NOMEM) {
             WT_FAIL("allocation %u: %s: %s", nth, weft_status_name(st),
                     weft_error_detail());
         }
-        if (is_victim() && wt_starved_left(nth)) {
+        if (wt_is_victim() && wt_starved_left(nth)) {
             atomic_store(wt_word(READY), 1);
         }
         weft_store_destroy(store);
@@ -573,10 +629,11 @@ static void creation_body(weft_world *world)
 static void a_store_that_one_rank_has_no_memory_for_is_not_made(void **state)
 {
     (void)state;
-    job.nodes = "aab";
-    for (job.victim = 0; job.victim < 3; job.victim++) {
-        wt_run_job_both(&(wt_job){
-            .ranks = 3, .settings_of = settings_of, .body = creation_body});
+    wt_doomed.nodes = "aab";
+    for (wt_doomed.victim = 0; wt_doomed.victim < 3; wt_doomed.victim++) {
+        wt_run_job_both(&(wt_job){.ranks = 3,
+                                  .settings_of = wt_doomed_settings,
+                                  .body = creation_body});
     }
 }
 
@@ -596,7 +653,7 @@ static void starve_body(weft_world *world)
                         .length = LENGTH};
         weft_status st;
 
-        wf_alloc_fail_nth(is_victim() ? 1 + (unsigned)(r >> 8 & 7) : 0);
+        wf_alloc_fail_nth(wt_is_victim() ? 1 + (unsigned)(r >> 8 & 7) : 0);
         st = r >> 20 & 1 ? weft_store_intent(worker, &p.keys, 0, 3)
                          : weft_store_push(worker, &p, NULL);
         wf_alloc_fail_nth(0);
@@ -604,7 +661,7 @@ static void starve_body(weft_world *world)
         if (st == WEFT_OK && (r >> 20 & 1) == 0) {
             atomic_fetch_add(wt_word(DONE + (unsigned)key), 1);
         }
-        if (is_victim()) { /* threads that serve */
+        if (wt_is_victim()) { /* threads that serve */
             wf_alloc_fail_others(1 + (unsigned)(r >> 12 & 7), 2);
         }
     }
@@ -615,10 +672,10 @@ static void starve_body(weft_world *world)
 static void an_operation_without_memory_fails_or_is_done(void **state)
 {
     (void)state;
-    job.nodes = "aab";
-    for (job.victim = 0; job.victim < 3; job.victim += 2) {
+    wt_doomed.nodes = "aab";
+    for (wt_doomed.victim = 0; wt_doomed.victim < 3; wt_doomed.victim += 2) {
         wt_run_job(&(wt_job){.ranks = 3,
-                             .settings_of = settings_of,
+                             .settings_of = wt_doomed_settings,
                              .body = starve_body,
                              .deadline = 60});
     }
@@ -634,6 +691,7 @@ int main(void)
         cmocka_unit_test(what_a_dead_worker_wanted_is_not_wanted_any_more),
         cmocka_unit_test(no_push_counts_twice_whenever_a_rank_dies),
         cmocka_unit_test(a_rank_that_stops_for_a_while_costs_nothing_but_time),
+        cmocka_unit_test(a_row_that_a_stopped_rank_holds_holds_up_no_other_key),
         cmocka_unit_test(a_store_that_one_rank_has_no_memory_for_is_not_made),
         cmocka_unit_test(an_operation_without_memory_fails_or_is_done),
     };

@@ -35,6 +35,7 @@ typedef struct cell_stage {
     stage s;
     weft_comm comm;
     uint32_t member[STAGE_RANKS];
+    uint32_t local[STAGE_RANKS];
     wf_board_rank *entry[STAGE_RANKS];
     shm_shared shared;
     bool in_shared;
@@ -64,6 +65,7 @@ static void segment_init(weft_comm *comm)
         (wf_segment){.fd = -1, .base = base, .bytes = bytes, .writable = true};
     comm->shared = base;
     comm->done = (wf_comm_done *)(void *)((char *)base + WF_COMM_PAGE);
+    comm->own_done = &comm->done[comm->local[comm->rank]];
 }
 
 static void comm_init(cell_stage *c, bool messages)
@@ -78,9 +80,13 @@ static void comm_init(cell_stage *c, bool messages)
                         .own = &c->s.board->rank[RANK],
                         .id = 2,
                         .one_node = !messages,
+                        .local = c->local,
+                        .mates = messages ? 1 : STAGE_RANKS,
+                        .nodes = messages ? STAGE_RANKS : 1,
                         .segment = {.fd = -1}};
     for (uint32_t r = 0; r < STAGE_RANKS; r++) {
         c->member[r] = r;
+        c->local[r] = messages && r != RANK ? WF_NOT_HERE : messages ? 0 : r;
         c->entry[r] = &c->s.board->rank[r];
     }
     atomic_store(&comm->users, 1);

@@ -103,18 +103,13 @@ static void send_mail(const mail_stage *m, script *in)
 /* A member that is content, in the creation of `comm` led by this rank. */
 static void send_consent(mail_stage *m, uint32_t from, uint64_t key)
 {
-    weft_world other = m->s.world;
-    wf_host host = m->s.host;
-    int link[STAGE_RANKS] = {m->far[from], m->far[from], m->far[from]};
+    wf_packet p = {.kind = WF_PACKET_MAIL,
+                   .from = from,
+                   .to = m->s.host.rank,
+                   .bytes = 5, /* WEFT_OK, and no text */
+                   .key = key};
 
-    host.rank = from;
-    host.self = from;
-    host.link = link;
-    other.host = &host;
-    must(wf_mail_post_status(&(wf_mail_group){.world = &other,
-                                              .member = &m->s.host.rank,
-                                              .size = 1},
-                             0, key, WEFT_OK, "") == WEFT_OK);
+    must(wf_link_send(m->far[from], &p, -1, 1) == WEFT_OK);
 }
 
 /* --- the stage ----------------------------------------------------------- */
@@ -183,6 +178,22 @@ static void be_second(weft_comm *comm)
     comm->rank = 1;
 }
 
+/* The end of a socket tells of the death of a rank of the same node only; of
+ * others it is told when all that they sent has been read. */
+static void end_far(mail_stage *m, uint32_t rank)
+{
+    wf_host *host = &m->s.host;
+
+    if (m->far[rank] < 0 || wf_host_same_node(host, rank)) {
+        return;
+    }
+    while (!atomic_load(&host->peer[rank].parted)) {
+        usleep(100);
+    }
+    wf_board_end(host->board, rank, WF_BOARD_DEAD);
+    wf_mailbox_gone(host->mailbox, rank, true);
+}
+
 /* Neither more mail nor anything else will come from them. */
 static void send_all(mail_stage *m, script *in)
 {
@@ -193,6 +204,9 @@ static void send_all(mail_stage *m, script *in)
         if (m->far[r] >= 0) {
             must(shutdown(m->far[r], SHUT_WR) == 0);
         }
+    }
+    for (uint32_t r = 0; r < STAGE_RANKS; r++) {
+        end_far(m, r);
     }
 }
 

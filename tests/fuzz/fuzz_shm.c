@@ -79,6 +79,8 @@ static stage *stage_open(uint8_t choices)
     s->peers[1].local = 1;
     s->peers[1].pid = (int32_t)getpid();
     s->rank_of[1] = 1;
+    s->peers[0].bell = &s->board->rank[0];
+    s->peers[1].bell = &s->board->rank[1];
     s->host = (wf_host){.ranks = 2,
                         .count = 2,
                         .peer = s->peers,

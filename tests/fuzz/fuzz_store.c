@@ -17,6 +17,7 @@ enum {
     LENGTHS = 1, /* bits of the first byte */
     OPTIMIZES = 2,
     PUSHES = 4,
+    HASHED = 8,
     KEYS = 9,
     LENGTH = 3,
     LONG = 700,
@@ -79,7 +80,12 @@ static void make_rows(rig *r, uint8_t choices)
                           .room = room_of,
                           .timeout = 5};
 
+    r->store.ids = KEYS;
     r->store.optimizes = o.optimizer != NULL;
+    if (choices & HASHED) {
+        must(wf_hash_create(alone(), STAGE_RANKS, 0, KEYS / STAGE_RANKS, KEYS,
+                            &r->store.hash) == WEFT_OK);
+    }
     must(wf_slots_create(alone(), &o, &r->store.slots) == WEFT_OK);
 }
 
@@ -204,6 +210,7 @@ static void rig_fini(rig *r)
     free(h->view);
     pthread_cond_destroy(&h->wake);
     wf_slots_destroy(r->store.slots);
+    wf_hash_destroy(r->store.hash);
     free(r->parcels);
     r->s.world.server = NULL;
     stage_fini(&r->s);
@@ -224,7 +231,7 @@ static void any_piece(rig *r, script *in)
     parcel.store = STORE;
     parcel.bytes = script_u8(in) & 1 ? n : parcel.bytes % 5000;
     parcel.at = parcel.bytes > 0 ? parcel.at % parcel.bytes : 0;
-    parcel.kind %= 3;
+    parcel.kind %= 5;
     script_bytes(in, payload, n);
     wf_parcel_on_piece(&r->s.world, from, &parcel, sizeof(parcel),
                        n > 0 ? payload : NULL, n);
@@ -304,6 +311,25 @@ static void likely_parcel(rig *r, script *in)
     free(body);
 }
 
+/* Hashed keys are asked for, and their numbers are told. */
+static void names(rig *r, script *in)
+{
+    uint32_t from = script_u8(in) % STAGE_RANKS;
+    int64_t keys[8];
+    wf_parcel parcel = {.store = STORE,
+                        .kind =
+                            script_u8(in) & 1 ? WF_PARCEL_ASK : WF_PARCEL_TELL,
+                        .count = script_u8(in) % 8};
+
+    for (uint32_t i = 0; i < parcel.count; i++) {
+        keys[i] = script_u8(in) % 16;
+    }
+    parcel.bytes = parcel.count * sizeof(*keys);
+    wf_parcel_arrived(&r->store, from, &parcel, keys);
+    must(r->store.hash == NULL ||
+         wf_hash_made(r->store.hash) <= wf_hash_share(r->store.hash));
+}
+
 static void event(rig *r, script *in)
 {
     uint64_t key;
@@ -321,6 +347,9 @@ static void event(rig *r, script *in)
         key = script_u8(in) % KEYS;
         wf_serve_tick(&r->h, key, script_u8(in) & 1);
         atomic_fetch_add(&r->h.book.clock[WORKER], 1);
+        break;
+    case 3:
+        names(r, in);
         break;
     default:
         likely_parcel(r, in);

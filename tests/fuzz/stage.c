@@ -8,6 +8,7 @@
 #include <weft/log.h>
 
 #include "coll/coll.h"
+#include "comm/control.h"
 #include "comm/ids.h"
 #include "transport/msg.h"
 
@@ -160,6 +161,15 @@ static void stage_forget(wf_port *port, uint64_t tag, uint64_t mask)
     (void)mask;
 }
 
+/* Nothing is ever handled here: targets call the handlers themselves. */
+static void stage_handle(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx)
+{
+    (void)port;
+    (void)fn;
+    (void)ctx;
+    must(id < WF_AM_IDS);
+}
+
 const wf_transport stage_transport = {
     .busy = stage_busy,
     .abi = WF_TRANSPORT_ABI,
@@ -168,6 +178,7 @@ const wf_transport stage_transport = {
     .recv = stage_recv,
     .drop = stage_drop,
     .forget = stage_forget,
+    .handle = stage_handle,
     .am = stage_am,
     .progress = stage_progress,
     .gone = stage_gone,
@@ -193,7 +204,8 @@ static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
         s->peers[r] = (wf_peer){.host = "stage",
                                 .pid = (int32_t)getpid(),
                                 .node = apart ? r : 0,
-                                .local = r};
+                                .local = r,
+                                .bell = &s->board->rank[r]};
         s->rank_of[r] = r;
         s->link[r] = -1;
         s->board->rank[r].rank = r;
@@ -201,6 +213,7 @@ static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
     }
     s->host = (wf_host){.rank = rank,
                         .ranks = ranks,
+                        .nodes = apart ? ranks : 1,
                         .self = rank,
                         .count = ranks,
                         .cpus = ranks,
@@ -241,12 +254,14 @@ void stage_init(stage *s, uint32_t ranks, uint32_t rank, bool apart,
     pthread_mutex_init(&world->comms_lock, NULL);
     pthread_mutex_init(&world->drive, NULL);
     pthread_mutex_init(&world->ids.lock, NULL);
+    must(wf_plane_create(world) == WEFT_OK);
 }
 
 void stage_fini(stage *s)
 {
     must(s->world.comms == NULL && s->world.busy == NULL);
     must(atomic_load(&s->world.users) == 1);
+    wf_plane_destroy(&s->world);
     pthread_mutex_destroy(&s->world.comms_lock);
     pthread_mutex_destroy(&s->world.drive);
     wf_ids_fini(&s->world);

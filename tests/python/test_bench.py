@@ -16,6 +16,7 @@ from weft.bench.collectives import report as collectives_report
 from weft.bench.collectives.operations import OPERATIONS, SIZES
 from weft.bench.collectives.run import CollectivesRunner, plan, takes_case, takes_turn
 from weft.bench.collectives.systems import SYSTEMS, taking_part
+from weft.bench.dense.systems import DRIVER as PEAK_DRIVER
 from weft.bench.marks import MIN_PAIRS
 from weft.bench.results import Block, Case, block_from, changes, paired_ratios, rows_of
 from weft.bench.runner import QUICK_SECONDS, Options, fits_memory, quick_end, run_setups
@@ -407,7 +408,7 @@ def test_every_folder_of_a_benchmark_has_its_row():
 
 def test_every_file_of_a_driver_exists():
     named = {unit for family in FAMILIES.values() for unit in family.driver.units}
-    named |= set(STORE_DRIVER.units)
+    named |= {*STORE_DRIVER.units, *PEAK_DRIVER.units}
     assert {path.name for path in SOURCES.glob("*.c")} == named
 
 

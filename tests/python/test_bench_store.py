@@ -122,11 +122,12 @@ def test_memory_that_was_not_measured_is_not_judged():
 def test_figures_show_times_of_a_key_and_what_adapm_took():
     blocks = blocks_of(cases.case_of("pull-million", 64), weft=20, gather=10, loop=40)
     blocks += blocks_of(cases.case_of("intent-1000", 512), weft=900)
-    blocks += blocks_of(cases.case_of("hot", 256), same=60, disjoint=30)
+    hot = {"same": 60, "disjoint": 30, "loop-same": 40, "loop-disjoint": 30}
+    blocks += blocks_of(cases.case_of("hot", 256), **hot)
     text = report.figures(blocks)
     assert "20.0 -10/+10%" in text and "2.00" in text and "0.14" in text
     assert "900 us" in text and "4.05 ms" in text
-    assert "0.50" in text
+    assert "0.50" in text and "0.75" in text
     assert {row["op"]: row["keys"] for row in report.rows(blocks)} == {
         "pull-million": 1000,
         "intent-1000": 1000,
@@ -171,6 +172,7 @@ def test_a_tiny_run_of_two_ranks_and_of_two_hosts(monkeypatch):
     outcome = store.measure(options)
     assert not outcome.failed and not outcome.missing
     measured = {(block.case.op, block.system) for block in outcome.blocks}
-    assert measured == {("hot", "same"), ("hot", "disjoint"), *((op, "weft") for op in few)}
+    hot = {("hot", name) for name in cases.HOT_SYSTEMS}
+    assert measured == {*hot, *((op, "weft") for op in few)}
     assert [row["mark"] for row in outcome.ready if "mark" in row] == ["P6c"]
     assert sum("value" in row for row in outcome.ready) == 6

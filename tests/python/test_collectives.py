@@ -178,7 +178,8 @@ def groups():
         assert pair.allreduce(np.array([comm.rank]))[0] == 2
     comm.barrier()
     assert [peer.rank for peer in world.peers] == list(range(comm.size))
-    assert all(peer.shares_memory for peer in world.peers)
+    node = world.peers[comm.rank].node
+    assert all(peer.shares_memory == (peer.node == node) for peer in world.peers)
     assert "rank" in world.dump()
 
 

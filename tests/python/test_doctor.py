@@ -31,13 +31,19 @@ def test_it_is_one_page_for_people():
     done = doctor()
     assert done.returncode == 0, done.stdout + done.stderr
     titles = [line for line in done.stdout.splitlines() if line and line[0] not in " !"]
-    assert titles == ["machine", "PyTorch", "weft", "nothing that was asked for is missing"]
+    assert titles == [
+        "machine",
+        "PyTorch",
+        "weft",
+        "peers",
+        "nothing that was asked for is missing",
+    ]
     assert weft.__version__ in done.stdout
 
 
 def test_the_same_is_there_for_programs():
     report = json.loads(doctor("--json").stdout)
-    assert set(report) == {"machine", "PyTorch", "weft", "problems"}
+    assert set(report) == {"machine", "PyTorch", "weft", "peers", "problems"}
     assert report["weft"]["launcher"] == "alone"
     assert report["machine"]["cores"]["usable"] >= 1
     assert report["problems"] == []
@@ -152,8 +158,29 @@ def test_under_a_launcher_rank_0_reports_every_pair_however_slow(seconds):
                 assert (0 < report[title][a][b] < float("inf")) == (a != b)
 
 
+def run_doctor_on_nodes(nodes):
+    os.environ["WEFT_NODE"] = f"node{int(os.environ['WEFT_RANK']) % nodes}"
+    run_doctor(0.0)
+
+
+def test_what_leads_from_node_to_node_is_told():
+    report = json.loads(ranks.run(3, run_doctor_on_nodes, 2)[0])["job"]
+    assert report["node 0"]["ranks"] == [0, 2] and report["node 1"]["ranks"] == [1]
+    assert report["by shm"] == [[0, 1]]
+
+
+def test_of_a_large_job_ranks_of_all_nodes_are_tested():
+    def tested(nodes, each):
+        peers = [weft.Peer((r, r // each, 1, False, "h", "shm")) for r in range(nodes * each)]
+        return job.tested(peers)
+
+    assert tested(1, 3) == [0, 1, 2]
+    assert tested(2, 100) == [*range(8), *range(100, 108)]
+    assert tested(40, 4) == [4 * node for node in range(16)]
+
+
 def test_the_matrix_is_a_small_picture():
-    matrix = job.Matrix("pairs", 2, [0, 1.25, 1.25, 0])
+    matrix = job.Matrix("pairs", [0, 1], [0, 1.25, 1.25, 0])
     assert matrix.lines() == [
         "pairs",
         "           0     1",

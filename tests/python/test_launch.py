@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """How ranks find one another: launchers, torch's Store, mpi4py, objects of our own."""
 
+import concurrent.futures
+import contextlib
+import ctypes
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import pytest
 import ranks
 import weft
+from weft import _boot
 
 SECONDS = 180
 
@@ -73,6 +79,116 @@ def test_ranks_started_by_hydra_find_one_another():
     assert "rank 0 is well" in text and "rank 1 is well" in text
 
 
+def test_ranks_of_several_agents_of_torchrun_meet_in_its_store():
+    pytest.importorskip("torch")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "torch.distributed.run", "--no-python", "--nnodes=2"]
+    command += ["--nproc-per-node=2", "--master-addr=127.0.0.1", f"--master-port={port}"]
+    with concurrent.futures.ThreadPoolExecutor() as agents:
+        started = [
+            agents.submit(launch, [*command, f"--node-rank={node}"], launched_twice, 4)
+            for node in range(2)
+        ]
+        text = "".join(agent.result() for agent in started)
+    assert all(f"rank {rank} is well" in text for rank in range(4))
+
+
+def launched_twice(size):
+    """Twice, with a process group in between, whose store is the same."""
+    import torch.distributed as dist
+
+    world = weft.init()
+    assert world.comm.allreduce(np.array([world.rank]))[0] == sum(range(size))
+    weft.finalize()
+    dist.init_process_group("gloo")
+    dist.barrier()
+    dist.destroy_process_group()
+    launched(size, "torchrun")
+
+
+def test_ranks_of_torchrun_on_several_hosts_are_told_what_to_use_from_c():
+    env = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1", "MASTER_PORT": "1"}
+    body = "import weft; weft._core.create(None, None)"
+    done = in_environment(body, env)
+    assert "weft.init() in Python uses torchrun's own" in done.stderr
+    assert "WEFT_BOOT_DIR" in done.stderr
+
+
+def in_environment(body, more):
+    """A process that is told by `more` what a launcher would say."""
+    return subprocess.run(
+        [sys.executable, "-c", body],
+        env={**ranks.quiet_environment(), **more},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def has_pmix():
+    with contextlib.suppress(OSError):
+        return ctypes.CDLL("libpmix.so.2") is not None
+    return False
+
+
+@pytest.mark.skipif(not has_pmix(), reason="there is no libpmix here")
+def test_ranks_of_open_mpi_meet_by_pmix():
+    command, launcher = mpirun(3)
+    if launcher != "openmpi":
+        pytest.skip("mpirun is not Open MPI's")
+    command[1:1] = ["-x", "WEFT_BOOT=pmix"]
+    text = launch(command, launched_by_pmix, 3)
+    assert all(f"rank {rank} is well" in text for rank in range(3))
+
+
+def launched_by_pmix(size):
+    for _ in range(2):
+        world = weft.init()
+        assert world.comm.allreduce(np.array([world.rank]))[0] == sum(range(size))
+        weft.finalize()
+    launched(size, "openmpi")
+
+
+@pytest.mark.skipif(not has_pmix(), reason="there is no libpmix here")
+def test_pmix_and_open_mpi_share_a_process_whichever_comes_first():
+    command, launcher = mpirun(2)
+    if launcher != "openmpi":
+        pytest.skip("mpirun is not Open MPI's")
+    need_mpi4py(command)
+    command[1:1] = ["-x", "WEFT_BOOT=pmix"]
+    launch(command, pmix_then_mpi, True)
+    launch(command, pmix_then_mpi, False)
+
+
+def pmix_then_mpi(mpi_first):
+    import mpi4py
+
+    mpi4py.rc.initialize = mpi4py.rc.finalize = False
+    from mpi4py import MPI
+
+    if mpi_first:
+        MPI.Init()
+    world = weft.init()
+    if not mpi_first:
+        MPI.Init()
+    assert (world.rank, world.size) == (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
+    MPI.COMM_WORLD.Barrier()
+    weft.finalize()
+    weft.init().comm.barrier()
+    MPI.Finalize()
+    weft.finalize()
+
+
+def test_a_pmix_server_that_is_not_there_is_said_to_be_missing():
+    slurm = {"SLURM_PROCID": "0", "SLURM_NTASKS": "2", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "1"}
+    pmix = {"SLURM_NNODES": "2", "PMIX_NAMESPACE": "none", "PMIX_RANK": "0"}
+    done = in_environment("import weft; weft.init()", {**slurm, **pmix})
+    assert "weft.UnsupportedError" in done.stderr or "Unsupported" in done.stderr
+    assert "srun --mpi=pmix" in done.stderr and "PMIx: " in done.stderr
+
+
 def over_mpi4py():
     from mpi4py import MPI
 
@@ -90,11 +206,39 @@ def over_mpi4py():
 
 def test_an_mpi4py_communicator_is_a_meeting_place():
     command, _ = mpirun(3)
+    need_mpi4py(command)
+    launch(command, over_mpi4py)
+
+
+def need_mpi4py(command):
     probe = [*command[:-1], "1", sys.executable, "-c", "from mpi4py import MPI"]
     found = subprocess.run(probe, capture_output=True, text=True, timeout=SECONDS, check=False)
     if found.returncode != 0:
         pytest.skip(f"mpi4py does not work here: {found.stderr.strip().splitlines()[-1:]}")
-    launch(command, over_mpi4py)
+
+
+def test_a_board_is_reached_only_with_its_secret():
+    board = _boot.Board()
+    addresses, port, secret = board.where
+    _boot.Visitor((addresses, port, secret)).close()
+    with pytest.raises(ConnectionError, match="rank 0 cannot be reached by TCP"):
+        _boot.Visitor((addresses, port, secret[:-1] + b"?"))
+    board.close()
+
+
+def test_a_board_is_found_behind_addresses_where_somebody_else_answers():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        threading.Thread(target=lambda: other.accept()[0].sendall(bytes(99)), daemon=True).start()
+        port = other.getsockname()[1]
+        with pytest.raises(ConnectionError, match="somebody else answers"):
+            _boot.Visitor((["127.0.0.1"], port, bytes(32)))
+    board = _boot.Board()
+    addresses, port, secret = board.where
+    visitor = _boot.Visitor((["256.0.0.1", *addresses], port, secret))
+    visitor.set("key", b"value")
+    assert visitor.get("key", 1) == b"value"
+    visitor.close()
+    board.close()
 
 
 def over_store(path):

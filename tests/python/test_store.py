@@ -167,6 +167,8 @@ def test_a_wrong_option_is_named(alone):
         ("cache is -1", {"cache": -1}),
         ("timeout is 0", {"timeout": 0}),
         ("init has 3 elements", {"init": torch.ones(3)}),
+        ("init must be a number", {"init": [[1, 2], [3, 4]]}),
+        ("init must be a number", {"init": "normal"}),
     ):
         with pytest.raises(weft.InvalidError, match=text):
             weft.Store(**{"num_keys": 10, "value_length": 4, **more})
@@ -189,6 +191,7 @@ def test_each_row_begins_as_init_says(alone, like):
     given = torch.from_numpy(given) if like == "torch" else given
     assert snapshot(weft.Store(5, 2, init=given)).tolist() == given.tolist()
     assert weft.Store(0, 2, init=1).num_keys == 0
+    assert weft.Store(1, 2, dtype=None).dtype == "float32"
     with pytest.raises(ZeroDivisionError):
         weft.Store(5, 2, init=lambda keys: 1 / 0)
 
@@ -321,6 +324,29 @@ def test_a_finalized_store_says_so(alone):
     with pytest.raises(KeyError), weft.Store(5, 2) as other:
         raise KeyError
     assert other.closed
+
+
+def test_a_store_that_a_thread_is_inside_stays_as_it_is(alone):
+    def draw():
+        inside.set()
+        go_on.wait()
+        return 3
+
+    inside, go_on = threading.Event(), threading.Event()
+    store = weft.Store(10, 2)
+    store.enable_sampling("naive", draw)
+    workers = [store.worker() for _ in range(4)]
+    thread = threading.Thread(target=workers[2].prepare_sample, args=(1, 0))
+    thread.start()
+    inside.wait()
+    with pytest.raises(weft.InvalidError, match="a thread is inside"):
+        store.close()
+    for i in (0, 1, 3):
+        workers[i].push([i], torch.ones(2))
+    go_on.set()
+    thread.join()
+    assert store.pull([0, 1, 2, 3])[:, 0].tolist() == [1, 1, 0, 1]
+    store.close()
 
 
 def test_a_store_ends_with_its_job():

@@ -87,6 +87,7 @@ def test_nothing_is_pushed_where_nothing_is_trained(alone):
     with torch.no_grad():
         assert not emb(torch.tensor([1])).requires_grad
     emb(torch.tensor([3, 3])).sum().backward()
+    emb(torch.zeros((2, 0), dtype=torch.int64)).sum().backward()
     assert (store.pull(range(5)) == 1).all()
     emb.lr = 0.25
     emb(torch.tensor([4, 4])).sum().backward()
@@ -111,6 +112,8 @@ def test_what_does_not_fit_is_told(alone):
         weft.nn.StoreEmbedding.from_store(weft.Store(5, 2))
     with pytest.raises(weft.InvalidError, match="floating rows"):
         weft.nn.StoreEmbedding.from_store(weft.Store(5, 2, dtype="int64"), lr=0.1)
+    with pytest.raises(weft.InvalidError, match="floating rows"):
+        weft.nn.StoreEmbedding(5, 2, lr=0.1, dtype=torch.int64)
     with pytest.raises(weft.InvalidError, match="padding_idx"):
         weft.nn.StoreEmbedding(5, 2, padding_idx=5, lr=0.1)
     with pytest.raises(TypeError, match="colour"):
@@ -121,6 +124,8 @@ def test_what_does_not_fit_is_told(alone):
     ids += 1
     with pytest.raises(RuntimeError, match="inplace"):
         out.sum().backward()
+    emb.worker.finalize()
+    assert "finalized" in repr(emb)
 
 
 def test_a_compiled_model_takes_it_as_it_is(alone):
@@ -213,7 +218,7 @@ def test_one_loader_announces_to_several_stores():
     assert [told[:3] for told in ours.intents] == [([i], i, i + 1) for i in range(3)]
     assert [told[:3] for told in theirs.intents] == [([-i], 10 + i, 11 + i) for i in range(3)]
     assert (ours.current_clock, theirs.current_clock) == (3, 13)
-    with pytest.raises(ValueError, match="zip"):
+    with pytest.raises(weft.InvalidError, match="1 arrays of keys for 2 workers"):
         next(iter(weft.nn.IntentLoader(batches, [ours, theirs], lambda batch: (batch,))))
 
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """weft.Store over several hosts, which are ranks with a WEFT_NODE of their own."""
 
+import contextlib
+import gc
 import itertools
 import os
 import sys
@@ -145,6 +147,39 @@ def samples_of_each_scheme(comm):
         store.finalize()
 
 
+def keys_that_are_any_numbers(comm):
+    store = weft.Store(KEYS, 2, hashed=True, dtype="int64", max_keys=2 * KEYS)
+    names = torch.arange(KEYS) * 10**12 - 10**13
+    store.intent(names, 0, 10)
+    for _ in range(3):
+        store.push(names, names[:, None].expand(-1, 2), async_=True)
+    settle(store)
+    assert torch.equal(store.pull(names)[:, 1], 3 * comm.size * names)
+    with pytest.raises(weft.NoMemError, match="key 5 "):
+        store.pull([5])
+    store.barrier()
+    store.resize(KEYS + 1)
+    assert store.num_keys == KEYS + 1
+    assert (store.pull([5]) == 0).all()
+    assert torch.equal(store.pull(names)[:, 0], 3 * comm.size * names)
+    store.finalize()
+
+
+def more_and_fewer_keys(comm):
+    store = weft.Store(KEYS, 2, init=1, max_keys=3 * KEYS, cache=3 * KEYS)
+    keys = torch.arange(KEYS)
+    store.localize(keys)
+    store.push(keys, torch.ones(KEYS, 2))
+    settle(store)
+    store.resize(KEYS // 2)
+    with pytest.raises(weft.InvalidError, match=f"key {KEYS - 1}"):
+        store.pull(keys.flip(0))
+    store.resize(3 * KEYS)
+    rows = store.pull(range(3 * KEYS))
+    assert (rows[: KEYS // 2] == 1 + comm.size).all() and (rows[KEYS // 2 :] == 0).all()
+    store.finalize()
+
+
 def timestamps_of_adapm(comm):
     from weft.compat import adapm
 
@@ -171,6 +206,39 @@ def timestamps_of_adapm(comm):
     server.shutdown()
 
 
+def a_rank_that_fails_waits_for_nobody(comm):
+    """Rank 0 leaves by an exception while others use the store, with rows of its host."""
+    word = torch.zeros(1)
+    with contextlib.suppress(RuntimeError), weft.Store(KEYS, 2, init=1) as store:
+        store.barrier()
+        if comm.rank > 0:
+            comm.recv(word, comm.rank - 1)
+            assert (store.pull(range(KEYS)) == 1).all()
+        raise RuntimeError("mine")
+    assert store.closed
+    with pytest.raises(weft.ClosedError):
+        store.pull([0])
+    if comm.rank + 1 < comm.size:
+        comm.send(word, comm.rank + 1)
+    comm.barrier()
+
+
+def a_store_that_is_forgotten_waits_for_nobody(comm):
+    word = torch.zeros(1)
+    store = weft.Store(KEYS, 2, init=1)
+    store.push(keys_elsewhere(store), torch.ones(len(keys_elsewhere(store)), 2), async_=True)
+    store.wait_all()
+    store.barrier()
+    if comm.rank > 0:
+        comm.recv(word, comm.rank - 1)
+        assert (store.pull(range(KEYS)) == comm.size).all()
+    del store
+    gc.collect()
+    if comm.rank + 1 < comm.size:
+        comm.send(word, comm.rank + 1)
+    comm.barrier()
+
+
 def on_hosts():
     comm = join()
     for body in (
@@ -179,7 +247,11 @@ def on_hosts():
         threads_with_workers,
         embeddings_and_their_loader,
         samples_of_each_scheme,
+        keys_that_are_any_numbers,
+        more_and_fewer_keys,
         timestamps_of_adapm,
+        a_rank_that_fails_waits_for_nobody,
+        a_store_that_is_forgotten_waits_for_nobody,
     ):
         print(body.__name__, flush=True)
         body(comm)
@@ -217,3 +289,18 @@ def test_a_host_that_is_gone_is_named_and_other_rows_stay():
         job[1].line("ready")
         job.kill(1)
         job.finish(expected={1: -9})
+
+
+def fails_while_others_wait():
+    comm = join()
+    store = weft.Store(KEYS, 2)
+    store.barrier()
+    if comm.rank == 0:
+        raise RuntimeError("mine")
+    with pytest.raises(weft.PeerError, match="rank 0"):
+        comm.allreduce(torch.ones(1))
+
+
+def test_a_program_that_fails_ends_although_other_hosts_go_on():
+    with ranks.Job(2, fails_while_others_wait) as job:
+        job.finish(expected={0: 1})

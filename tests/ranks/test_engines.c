@@ -106,8 +106,9 @@ static void run_with(const wf_engine *const *engines, const wt_job *job)
     wt_parts = NULL;
 }
 
-static const wf_engine *const with_added[] = {&wf_engine_alone, &wf_engine_shm,
-                                              &wf_engine_message, &added, NULL};
+static const wf_engine *const with_added[] = {
+    &wf_engine_alone,   &wf_engine_shm, &wf_engine_hosts,
+    &wf_engine_message, &added,         NULL};
 
 static void run(unsigned ranks, const char *where, wt_body *body)
 {
@@ -309,10 +310,9 @@ static void wrong_name_bare(void)
     weft_world *world = NULL;
 
     WT_STATUS(wt_join("ENGINE=warp", 0, &world), WEFT_ERR_INVALID);
-    WT_CHECK(
-        strstr(weft_error_detail(),
-               "'warp' is not an engine (auto, alone, shm, message, added)") !=
-        NULL);
+    WT_CHECK(strstr(weft_error_detail(),
+                    "'warp' is not an engine (auto, alone, "
+                    "shm, hosts, message, added)") != NULL);
 }
 
 static void an_unknown_engine_is_refused_with_the_known_ones(void **state)

@@ -3,167 +3,18 @@
  * of the host, over a transport that holds messages back and lets them
  * overtake each other, and between nodes.
  *
- * Chunks are made small, so that little data has many of them. The short run
- * takes every (operation, algorithm, size) with a few types, reductions, roots
- * and forms, which rotate; the full run takes more of them, as processes and as
- * threads. */
+ * Chunks are made small, so that little data has many of them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "coll/coll.h"
+#include "coll_matrix.h"
 #include "double.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_coll.h"
-#include "wt_data.h"
-
-/* Between them these name every algorithm of every operation. Where one does
- * not apply to the number of ranks, another one is taken. */
-static const char *const algorithms[] = {
-    "ALGORITHM=broadcast=binomial,reduce=binomial,allreduce=doubling,"
-    "allgather=doubling,reduce_scatter=halving,gather=binomial,"
-    "scatter=binomial,alltoall=bruck",
-    "ALGORITHM=broadcast=double_tree,reduce=double_tree,allreduce=halving,"
-    "allgather=bruck,reduce_scatter=pairwise,reduce_scatterv=pairwise,"
-    "gather=linear,scatter=linear,alltoall=pairwise",
-    "ALGORITHM=allreduce=ring,allgather=ring,reduce_scatter=ring,"
-    "reduce_scatterv=ring",
-    "ALGORITHM=allreduce=double_tree",
-    "ALGORITHM=auto",
-};
-
-enum { SETS = sizeof(algorithms) / sizeof(algorithms[0]) };
-
-/* Only the first sets have something to say to most operations. */
-static bool set_names(unsigned set, wt_coll_kind kind)
-{
-    return set < 2 || set == SETS - 1 || kind == WT_ALLREDUCE ||
-           (set == 2 && (kind == WT_ALLGATHER || kind == WT_REDUCE_SCATTER ||
-                         kind == WT_REDUCE_SCATTERV));
-}
-
-/* Set before the ranks are forked. */
-static unsigned the_set;
-static const char *the_nodes; /* by rank, as letters; NULL: one node */
-static const char *the_rest;  /* of the settings */
-
-static const char *settings_of(unsigned rank)
-{
-    static _Thread_local char text[512];
-
-    snprintf(text, sizeof(text), "ENGINE=message %s %s NODE=%c",
-             algorithms[the_set], the_rest,
-             the_nodes != NULL ? the_nodes[rank] : 'a');
-    return text;
-}
-
-/* --- the matrix ----------------------------------------------------------- */
-
-/* Nothing; less than a rank each; one chunk; several chunks, in odd pieces; and
- * enough for groups of them. */
-static const size_t sizes[] = {0, 1, 17, 301, 2803, 20011};
-
-enum { SIZES = sizeof(sizes) / sizeof(sizes[0]) };
-
-static void run_case(weft_comm *comm, const wt_coll *c, bool blocking)
-{
-    char text[400];
-    wt_call call;
-    weft_status st;
-
-    wt_call_init(&call, comm, c, NULL);
-    st = blocking ? wt_call_run(&call) : wt_call_run_request(&call);
-    if (st != WEFT_OK) {
-        wt_coll_text(c, text, sizeof(text));
-        WT_FAIL("%s, with %s: %s: %s", text, algorithms[the_set],
-                weft_status_name(st), weft_error_detail());
-    }
-    wt_call_check(&call);
-    wt_call_fini(&call);
-}
-
-/* The n-th pair of a type and a reduction that this operation takes, around
- * and around. */
-static void choose_pair(wt_coll *c, unsigned nth)
-{
-    unsigned pair = 0;
-
-    if (!wt_coll_reduces(c->kind)) {
-        c->type = (weft_dtype)(nth % WF_DTYPE_COUNT);
-        return;
-    }
-    for (;; pair++) {
-        if (!wt_type_and_op(pair, &c->type, &c->op)) {
-            pair = 0;
-            (void)wt_type_and_op(pair, &c->type, &c->op);
-        }
-        if (wt_coll_takes(c->kind, c->op.kind) && nth-- == 0) {
-            return;
-        }
-    }
-}
-
-/* Everything that is not the operation, the size and the algorithm. */
-static void variant(wt_coll *c, unsigned number, unsigned ranks)
-{
-    c->root = number % ranks;
-    c->in_place = number % 3 == 1;
-    c->lengths = (wt_lengths)(number % WT_LENGTHS);
-    c->placing = (wt_placing)(number / 2 % WT_PLACINGS);
-    c->shift = number % 5 == 2 ? 3 : 0;
-    c->rounded_often = true;
-    c->seed = number;
-    choose_pair(c, number * 7 + (unsigned)c->kind);
-}
-
-static unsigned variants(size_t n)
-{
-    unsigned some = WT_TSAN ? 1 : n < 3000 ? 3 : 2;
-
-    return wt_full() ? (n < 3000 ? 12 : 4) : some;
-}
-
-static void matrix_body(weft_world *world)
-{
-    weft_comm *comm = weft_world_comm(world);
-    unsigned ranks = weft_comm_size(comm);
-    unsigned number = the_set * 11 + ranks * 5;
-
-    for (unsigned i = 0; i < WT_COLLS * SIZES; i++) {
-        wt_coll c = {.kind = (wt_coll_kind)(i / SIZES)};
-        size_t n = wt_scaled(sizes[i % SIZES]);
-
-        for (unsigned k = 0; set_names(the_set, c.kind) && k < variants(n);
-             k++) {
-            variant(&c, number++, ranks);
-            c.n = n / weft_dtype_size(c.type) + (n > 0);
-            run_case(comm, &c, number % 2 == 0);
-        }
-    }
-}
-
-/* As processes or as threads, in turn; both in the full run. */
-static void run_matrix(unsigned ranks, const char *nodes, const char *rest)
-{
-    wt_job job = {.ranks = ranks,
-                  .settings_of = settings_of,
-                  .body = matrix_body,
-                  .deadline = wt_full() ? 600 : 120};
-
-    the_nodes = nodes;
-    the_rest = rest;
-    for (the_set = 0; the_set < SETS; the_set++) {
-        if (wt_full() || WT_TSAN) {
-            wt_run_job_both(&job);
-        } else if ((ranks + the_set) % 2 == 0) {
-            wt_run_job(&job);
-        } else {
-            wt_run_job_threads(&job);
-        }
-    }
-}
 
 static const unsigned rank_counts[] = {1, 2, 3, 5, 8};
 
@@ -171,7 +22,8 @@ static void every_algorithm_gives_the_reference(void **state)
 {
     (void)state;
     for (unsigned i = 0; i < 5; i++) {
-        run_matrix(rank_counts[i], NULL, "CHUNK_BYTES=1K SHM_EAGER=512");
+        coll_run_matrix("message", rank_counts[i], NULL,
+                        "CHUNK_BYTES=1K SHM_EAGER=512");
     }
 }
 
@@ -192,8 +44,8 @@ static void every_algorithm_works_over_a_transport_that_delays(void **state)
     wt_parts = &delaying;
     for (unsigned i = 1; i < 5; i++) {
         if (wt_full() || rank_counts[i] <= 5) {
-            run_matrix(rank_counts[i], NULL,
-                       "CHUNK_BYTES=1K SHM_EAGER=512 SPIN=0s YIELD=1h");
+            coll_run_matrix("message", rank_counts[i], NULL,
+                            "CHUNK_BYTES=1K SHM_EAGER=512 SPIN=0s YIELD=1h");
         }
     }
     wt_parts = NULL;
@@ -202,50 +54,33 @@ static void every_algorithm_works_over_a_transport_that_delays(void **state)
 static void every_algorithm_gives_the_reference_between_nodes(void **state)
 {
     (void)state;
-    run_matrix(3, "aba", "CHUNK_BYTES=2K");
+    coll_run_matrix("message", 3, "aba", "CHUNK_BYTES=2K");
     if (wt_full()) {
-        run_matrix(5, "aabbc", "CHUNK_BYTES=1K");
-        run_matrix(8, "abcabcaa", "CHUNK_BYTES=1K");
+        coll_run_matrix("message", 5, "aabbc", "CHUNK_BYTES=1K");
+        coll_run_matrix("message", 8, "abcabcaa", "CHUNK_BYTES=1K");
     }
 }
 
 /* --- bits ----------------------------------------------------------------- */
 
-/* One word for each algorithm's result. */
 static void bits_body(weft_world *world)
 {
-    wt_coll c = {.kind = WT_ALLREDUCE,
-                 .type = WEFT_F32,
-                 .op = WEFT_SUM,
-                 .n = wt_scaled(30011),
-                 .rough = true,
-                 .seed = 5};
-    uint32_t first = 0;
-
-    for (unsigned i = 0; i < 4; i++) {
-        wt_call call;
-        uint64_t hash;
-
-        c.in_place = i % 2 == 1;
-        wt_call_init(&call, weft_world_comm(world), &c, NULL);
-        WT_OK(i < 2 ? wt_call_run(&call) : wt_call_run_request(&call));
-        hash = wt_call_hash(&call);
-        wt_check_same(world, &hash, sizeof(hash));
-        WT_CHECK(i == 0 || first == (uint32_t)hash);
-        first = (uint32_t)hash;
-        wt_call_fini(&call);
-    }
+    coll_check_bits(world, (wt_coll){.kind = WT_ALLREDUCE,
+                                     .type = WEFT_F32,
+                                     .op = WEFT_SUM,
+                                     .n = wt_scaled(30011),
+                                     .rough = true,
+                                     .seed = 5});
 }
 
 static void all_ranks_get_the_same_bits_by_every_algorithm(void **state)
 {
-    wt_job job = {.settings_of = settings_of, .body = bits_body};
+    wt_job job = {.settings_of = coll_settings_of, .body = bits_body};
 
     (void)state;
-    the_nodes = NULL;
-    the_rest = "CHUNK_BYTES=4K";
+    coll_the = (coll_matrix){.engine = "message", .rest = "CHUNK_BYTES=4K"};
     for (job.ranks = 2; job.ranks <= 7; job.ranks += 2 + (job.ranks == 4)) {
-        for (the_set = 0; the_set < SETS; the_set++) {
+        for (coll_the.set = 0; coll_the.set < COLL_SETS; coll_the.set++) {
             wt_run_job_both(&job);
         }
     }

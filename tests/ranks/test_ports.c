@@ -14,7 +14,7 @@
 static const wf_transport missing = {.abi = WF_TRANSPORT_ABI,
                                      .name = "missing",
                                      .library = "libweft_missing.so"};
-static const wf_transport old = {.abi = WF_TRANSPORT_ABI - 1, .name = "old"};
+static const wf_transport old = {.abi = 1, .name = "old"};
 
 /* The table that worlds are made from; set before the ranks are forked. */
 static const wf_transport *table[5];

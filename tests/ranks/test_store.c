@@ -171,6 +171,7 @@ static void hashed_keys_are_any_numbers(void **state)
     (void)state;
     for (unsigned n = 1; n <= 3; n++) {
         wt_run_nodes(1, n, hashed_body);
+        wt_run_nodes(n + 1, 1 + n % 2, hashed_body);
     }
 }
 
@@ -221,7 +222,7 @@ static void save_body(weft_world *world)
         WT_OK(weft_store_set(worker, &p, NULL));
         row[0] = row[1] = row[2] = 1;
         WT_OK(weft_store_push(worker, &p, NULL)); /* a step, or a sum */
-        if (k % 3 == 0 && !hashed) {
+        if (k % 3 == 0) {
             WT_OK(weft_store_localize(worker, &p.keys, NULL));
         }
     }
@@ -236,16 +237,14 @@ static void load_body(weft_world *world)
     weft_store *store = file_store(world, lengths);
     weft_worker *worker = worker_of(store);
 
-    if (!hashed) {
-        int64_t all[FILE_KEYS];
-        weft_ids ids = {.at = all, .type = WEFT_I64, .n = FILE_KEYS};
+    int64_t all[FILE_KEYS];
+    weft_ids ids = {.at = all, .type = WEFT_I64, .n = FILE_KEYS};
 
-        for (int64_t k = 0; k < FILE_KEYS; k++) {
-            all[k] = k;
-        }
-        WT_OK(weft_store_intent(worker, &ids, 0, 10)); /* copies are renewed */
-        WT_OK(weft_store_wait_sync(worker));
+    for (int64_t k = 0; k < FILE_KEYS; k++) {
+        all[k] = name_of(k);
     }
+    WT_OK(weft_store_intent(worker, &ids, 0, 10)); /* copies are renewed */
+    WT_OK(weft_store_wait_sync(worker));
     WT_OK(weft_store_load(store, path));
     for (int64_t k = 0; k < FILE_KEYS; k++) {
         int64_t key = name_of(k);
@@ -285,8 +284,8 @@ static void files_are_loaded_by_any_number_of_ranks_and_hosts(void **state)
     for (int kind = 0; kind < 3; kind++) {
         ragged = kind == 1;
         hashed = kind == 2;
-        for (unsigned i = 0; i < (hashed ? 2 : 4); i++) {
-            unsigned j = hashed ? 1 - i : 3 - i;
+        for (unsigned i = 0; i < 4; i++) {
+            unsigned j = 3 - i;
 
             wt_run_nodes(shape[i][0], shape[i][1], save_body);
             wt_run_nodes(shape[j][0], shape[j][1], load_body);
@@ -337,6 +336,7 @@ static void a_store_grows_and_shrinks(void **state)
     (void)state;
     for (unsigned n = 1; n <= 3; n++) {
         wt_run_nodes(1, n, resize_body);
+        wt_run_nodes(n + 1, 1 + n % 2, resize_body);
     }
 }
 

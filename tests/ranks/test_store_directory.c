@@ -100,24 +100,24 @@ static void move_key(wf_slots *slots, uint64_t key)
     uint32_t other;
     void *row = NULL;
 
-    WT_OK(wf_slot_lock(slots, key, slot, 31, &row));
+    WT_OK(wf_slot_lock(slots, key, slot, WF_WRITERS - 1, &row));
     memcpy(kept, row, sizeof(kept));
     wf_directory_put(slots, key, 7);
     if (key % 2 == 0) {
         memset(row, 0xee, sizeof(kept) / 2);
-        wf_slot_unlock(slots, slot, 31);
+        wf_slot_unlock(slots, slot, WF_WRITERS - 1);
     } else {
-        wf_slot_unlock_as_it_was(slots, slot, 31);
+        wf_slot_unlock_as_it_was(slots, slot, WF_WRITERS - 1);
     }
     other = wf_slot_take(slots, key);
     WT_CHECK(other != UINT32_MAX && other != slot);
     wf_slot_give(slots, key, slot);
-    WT_OK(wf_slot_lock(slots, key, other, 31, &row));
+    WT_OK(wf_slot_lock(slots, key, other, WF_WRITERS - 1, &row));
     for (unsigned k = 0; k < WIDTH; k++) {
         WT_CHECK(((int64_t *)row)[k] == 0);
     }
     memcpy(row, kept, sizeof(kept));
-    wf_slot_unlock(slots, other, 31);
+    wf_slot_unlock(slots, other, WF_WRITERS - 1);
     wf_directory_put(slots, key, WF_KEY_HERE | other);
 }
 
@@ -218,6 +218,7 @@ static void copies_body(weft_world *world)
     int64_t keys[4] = {N - 1, 5, 70, 5};
     int32_t rows[4 * LENGTH] = {0};
     uint64_t absent[4];
+    uint64_t used[N / 64 + 1] = {0};
     wf_batch b = batch_of(keys, 4, rows, absent);
     uint32_t slot;
 
@@ -231,7 +232,7 @@ static void copies_body(weft_world *world)
 
         slot = wf_directory_get(slots, 70) & ~WF_KEY_HERE;
         WT_OK(wf_slot_lock(slots, 70, slot, 0, &row));
-        wf_slot_flags(slots, slot, WF_SLOT_COPY);
+        wf_slot_marks_set(slots, slot, (wf_slot_marks){.flags = WF_SLOT_COPY});
         wf_slot_unlock(slots, slot, 0);
         WT_CHECK(wf_slots_dirty(slots, 0) == UINT32_MAX);
         WT_OK(wf_slots_push(slots, &b, 0));
@@ -243,12 +244,11 @@ static void copies_body(weft_world *world)
         WT_CHECK(wf_slots_dirty(slots, slot + 1) == UINT32_MAX);
         WT_CHECK(wf_slots_dirty(slots, 0) == slot);
         WT_CHECK(wf_slots_dirty(slots, 0) == UINT32_MAX);
-        WT_CHECK(wf_slot_key(slots, slot) == 70);
         /* All slots are in use; one is lost, and found again. */
         WT_CHECK(wf_slot_take(slots, 3) == UINT32_MAX);
         wf_directory_put(slots, 70, 0);
         WT_CHECK(wf_slot_take(slots, 70) == UINT32_MAX);
-        WT_OK(wf_slots_recover(slots, NULL));
+        wf_slots_recover(slots, used);
         WT_CHECK(enter(slots, 70) == slot);
         WT_CHECK(wf_slot_take(slots, 70) == UINT32_MAX);
         b.keys.n = 3;
@@ -262,6 +262,69 @@ static void copies_are_told_from_other_rows(void **state)
 {
     (void)state;
     run_all(copies_body);
+}
+
+/* Note the dirty slots, which come in order; how many there were. */
+static unsigned take_dirty(wf_slots *slots, bool *found)
+{
+    unsigned n = 0;
+    uint32_t last = 0;
+
+    for (uint32_t s = wf_slots_dirty(slots, 0); s != UINT32_MAX;
+         s = wf_slots_dirty(slots, s + 1), n++) {
+        WT_CHECK(n == 0 || s > last);
+        last = s;
+        found[s] = true;
+    }
+    return n;
+}
+
+/* Some copies far apart are pushed to while the first rank looks for them. */
+static void dirty_body(weft_world *world)
+{
+    enum { N = 3 * 4096 + 70, STEP = 501 };
+    wf_slots_options o = {.type = WEFT_I32, .keys = N, .length = 1};
+    wf_slots *slots = make(world, o);
+    bool *found = calloc(N, sizeof(*found));
+    int32_t one = 1;
+    uint64_t absent[1];
+    unsigned n = 0;
+
+    WT_CHECK(found != NULL);
+    enter_all(world, slots, N);
+    for (uint32_t s = 0; wt_rank() == 0 && s < N; s += STEP) {
+        void *row = NULL;
+
+        WT_OK(wf_slot_lock(slots, s, s, 0, &row));
+        wf_slot_marks_set(slots, s, (wf_slot_marks){.flags = WF_SLOT_COPY});
+        wf_slot_unlock(slots, s, 0);
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    for (int64_t key = 0; key < N; key++) {
+        wf_batch b = batch_of(&key, 1, &one, absent);
+
+        WT_OK(wf_slots_push(slots, &b, 0));
+        if (wt_rank() == 0 && key % 64 == 0) {
+            n += take_dirty(slots, found);
+        }
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    if (wt_rank() == 0) {
+        n += take_dirty(slots, found);
+        WT_CHECK(n >= (N + STEP - 1) / STEP);
+        for (uint32_t s = 0; s < N; s++) {
+            WT_CHECK(found[s] == (s % STEP == 0));
+        }
+        WT_CHECK(wf_slots_dirty(slots, 0) == UINT32_MAX);
+    }
+    free(found);
+    wf_slots_destroy(slots);
+}
+
+static void copies_that_were_written_to_are_found(void **state)
+{
+    (void)state;
+    run_all(dirty_body);
 }
 
 /* --- optimizers ----------------------------------------------------------- */
@@ -435,7 +498,9 @@ static void mixed_steps_body(weft_world *world)
                 uint32_t slot = enter(slots, key);
 
                 WT_OK(wf_slot_lock(slots, key, slot, 0, &row));
-                wf_slot_flags(slots, slot, key == 3 ? WF_SLOT_COPY : 0);
+                wf_slot_marks_set(
+                    slots, slot,
+                    (wf_slot_marks){.flags = key == 3 ? WF_SLOT_COPY : 0});
                 wf_slot_unlock(slots, slot, 0);
             }
         }
@@ -479,8 +544,8 @@ static void resize_case(weft_world *world, bool direct)
         rows[k] = 1;
     }
     WT_OK(wf_slots_push(slots, &b, 0));
-    WT_STATUS(wf_slots_resize(slots, 5001), WEFT_ERR_INVALID);
-    WT_OK(wf_slots_resize(slots, 5000));
+    WT_STATUS(wf_slots_resize(slots, 5001, 0), WEFT_ERR_INVALID);
+    WT_OK(wf_slots_resize(slots, 5000, 1));
     if (!direct && wt_rank() == 0) {
         WT_CHECK(wf_directory_get(slots, 4999) == 0);
         (void)enter(slots, 4999);
@@ -493,8 +558,8 @@ static void resize_case(weft_world *world, bool direct)
     WT_CHECK(b.absents == 0 && rows[0] == 2 * wt_ranks() &&
              rows[17] == wt_ranks());
     if (direct) {
-        WT_OK(wf_slots_resize(slots, 9));
-        WT_OK(wf_slots_resize(slots, 5000));
+        WT_OK(wf_slots_resize(slots, 9, 0));
+        WT_OK(wf_slots_resize(slots, 5000, 1));
         WT_OK(wf_slots_pull(slots, &b));
         WT_CHECK(rows[0] == 0 && rows[17] == 0);
     }
@@ -532,8 +597,8 @@ static void *hold_rows(void *ctx)
         uint32_t slot = wf_directory_get(h->slots, key) & ~WF_KEY_HERE;
         void *row = NULL;
 
-        WT_OK(wf_slot_lock(h->slots, key, slot, 31, &row));
-        wf_slot_unlock_as_it_was(h->slots, slot, 31);
+        WT_OK(wf_slot_lock(h->slots, key, slot, WF_WRITERS - 1, &row));
+        wf_slot_unlock_as_it_was(h->slots, slot, WF_WRITERS - 1);
     }
     return NULL;
 }
@@ -607,6 +672,7 @@ int main(void)
         cmocka_unit_test(
             a_row_that_somebody_holds_for_a_moment_is_read_all_the_same),
         cmocka_unit_test(copies_are_told_from_other_rows),
+        cmocka_unit_test(copies_that_were_written_to_are_found),
         cmocka_unit_test(steps_have_the_bits_of_rows_update),
         cmocka_unit_test(steps_of_rows_that_are_not_here_are_left_to_others),
         cmocka_unit_test(the_number_of_keys_changes_and_rows_stay),

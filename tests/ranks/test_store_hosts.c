@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <weft/coll.h>
 
+#include "store/hosts/hosts.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 
@@ -154,6 +155,80 @@ static void localize_body(weft_world *world)
     WT_OK(weft_store_barrier(store));
     weft_worker_destroy(worker);
     weft_store_destroy(store);
+}
+
+/* Does the server keep anything of any key? */
+static bool has_records(weft_store *store)
+{
+    wf_store_hosts *h = store->remote;
+    bool any;
+
+    pthread_mutex_lock(&h->world->drive);
+    any = h->active.count > 0;
+    for (uint32_t i = 0; i < atomic_load(&h->book.head->made); i++) {
+        any = any || h->book.record[i].used != 0;
+    }
+    pthread_mutex_unlock(&h->world->drive);
+    return any;
+}
+
+/* All keys to the host of the last rank, and an intent that ends. */
+static void fetch_all(weft_store *store, weft_worker *worker)
+{
+    int64_t keys[KEYS];
+    weft_ids ids = {.at = keys, .type = WEFT_I64, .n = KEYS};
+    weft_store_stats now;
+
+    for (int64_t k = 0; k < KEYS; k++) {
+        keys[k] = k;
+    }
+    WT_OK(weft_store_intent(worker, &ids, 0, 1));
+    do {
+        WT_OK(weft_store_wait_sync(worker));
+        weft_store_count(store, &now);
+    } while (now.owned < KEYS);
+    weft_worker_advance(worker);
+}
+
+static void records_body(weft_world *world)
+{
+    weft_store *store = make(world, (weft_store_options){.type = WEFT_I64});
+    bool last = weft_world_rank(world) + 1 == weft_world_size(world);
+    weft_worker *worker;
+
+    WT_OK(weft_worker_create(store, &worker));
+    if (last) {
+        fetch_all(store, worker);
+    }
+    WT_OK(weft_store_barrier(store));
+    do {
+        WT_OK(weft_store_wait_sync(worker));
+    } while (has_records(store));
+    for (int64_t key = 0; key < KEYS; key++) {
+        int64_t values[LENGTH] = {1, 1, 1};
+        weft_pairs p = one(&key, values);
+
+        WT_OK(weft_store_push(worker, &p, NULL));
+    }
+    WT_OK(weft_store_barrier(store));
+    for (int64_t key = 0; key < KEYS; key++) {
+        int64_t values[LENGTH] = {0};
+        weft_pairs p = one(&key, values);
+
+        WT_OK(weft_store_pull(worker, &p, NULL));
+        WT_CHECK(values[2] == weft_world_size(world));
+    }
+    WT_CHECK(!has_records(store));
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void keys_that_moved_and_nobody_wants_have_no_records(void **state)
+{
+    (void)state;
+    wt_run_nodes(2, 1, records_body);
+    wt_run_nodes(3, 2, records_body);
 }
 
 static void localized_keys_are_here(void **state)
@@ -408,11 +483,83 @@ static void totals_are_exact_if_keys_are_only_copied_or_moved(void **state)
     munmap(sum, sizeof(*sum));
 }
 
+/* --- what is counted and told ----------------------------------------------
+ */
+
+static void refused_body(weft_world *world)
+{
+    weft_store *store =
+        make(world, (weft_store_options){.type = WEFT_I64, .cache = 1});
+    int64_t keys[KEYS];
+    weft_ids all = {.at = keys, .type = WEFT_I64, .n = KEYS};
+    weft_worker *worker;
+    weft_store_stats s;
+
+    for (int64_t i = 0; i < KEYS; i++) {
+        keys[i] = i;
+    }
+    WT_OK(weft_worker_create(store, &worker));
+    WT_OK(weft_store_intent(worker, &all, 0, 100));
+    for (int i = 0; i < 5; i++) {
+        settle(store, worker);
+    }
+    weft_store_count(store, &s);
+    WT_CHECK(s.rounds >= 10 && s.refused > 0);
+    WT_CHECK(s.refused <= KEYS);
+    WT_OK(weft_store_barrier(store));
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+}
+
+static void an_intent_without_room_is_counted_once(void **state)
+{
+    (void)state;
+    wt_run_nodes(2, 1, refused_body);
+    wt_run_nodes(3, 1, refused_body);
+}
+
+/* As if the server had noticed that a difference was lost. */
+static void lost_body(weft_world *world)
+{
+    weft_store *store = make(world, (weft_store_options){.type = WEFT_I64});
+    wf_book_head *head = store->remote->book.head;
+    weft_worker *early;
+    weft_worker *late;
+    weft_worker *last;
+
+    WT_OK(weft_worker_create(store, &early));
+    atomic_store(&head->lost_with, 1 + weft_world_rank(world));
+    atomic_store(&head->lost, 3);
+    WT_OK(weft_worker_create(store, &late));
+    WT_STATUS(weft_store_wait_sync(late), WEFT_ERR_PEER);
+    WT_CHECK(strstr(weft_error_detail(), "3 keys") != NULL);
+    WT_STATUS(weft_store_wait_sync(early), WEFT_ERR_PEER);
+    WT_OK(weft_worker_create(store, &last));
+    WT_OK(weft_store_wait_sync(last));
+    WT_OK(weft_store_wait_sync(late));
+    atomic_store(&head->lost, 4);
+    WT_STATUS(weft_store_wait_sync(last), WEFT_ERR_PEER);
+    WT_CHECK(strstr(weft_error_detail(), "1 keys") != NULL);
+    weft_worker_destroy(early);
+    weft_worker_destroy(late);
+    weft_worker_destroy(last);
+    weft_store_destroy(store);
+}
+
+static void a_worker_is_told_of_what_was_lost_before_it_was_made(void **state)
+{
+    (void)state;
+    wt_run_nodes(2, 1, lost_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(keys_of_all_hosts_are_pulled_pushed_and_set),
         cmocka_unit_test(localized_keys_are_here),
+        cmocka_unit_test(an_intent_without_room_is_counted_once),
+        cmocka_unit_test(a_worker_is_told_of_what_was_lost_before_it_was_made),
+        cmocka_unit_test(keys_that_moved_and_nobody_wants_have_no_records),
         cmocka_unit_test(totals_are_exact_whatever_moves),
         cmocka_unit_test(totals_are_exact_if_keys_are_only_copied_or_moved),
     };

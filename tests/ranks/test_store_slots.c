@@ -49,7 +49,6 @@ static void place_all(weft_world *world, wf_slots *slots, uint64_t keys)
             uint32_t slot = wf_slot_take(slots, key);
 
             WT_CHECK(slot != UINT32_MAX);
-            WT_CHECK(wf_slot_key(slots, slot) == key);
             wf_directory_put(slots, key, WF_KEY_HERE | slot);
         }
     }
@@ -130,7 +129,7 @@ static void check_key(wf_slots *slots, weft_dtype type, uint64_t length,
         put_number(type, given + k * element, (int)(k % 50));
     }
     do_batch(slots, '=', keys, 3, given, 5);
-    do_batch(slots, '+', keys, 3, given, 31);
+    do_batch(slots, '+', keys, 3, given, WF_WRITERS - 1);
     for (uint64_t k = 0; k < length; k++) {
         int first = (int)(k % 50);
         int second = (int)((k + length) % 50);

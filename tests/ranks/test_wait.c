@@ -303,8 +303,10 @@ static weft_status tired_look(wf_wait *w)
 
 static void tired_body(weft_world *world)
 {
-    static const wf_pace restless = {
-        .spin_ns = FOR_EVER, .nap_ns = FOR_EVER, .poll_mask = UINT32_MAX};
+    /* Longer than the test takes, and less than the machine has been up. */
+    const wf_pace restless = {.spin_ns = wf_now_ns() / 2,
+                              .nap_ns = FOR_EVER,
+                              .poll_mask = UINT32_MAX};
     wf_goal goal = wf_goal_none(world, NULL);
     wf_wait w;
 

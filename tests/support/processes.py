@@ -11,6 +11,7 @@ import time
 import traceback
 
 import gpu
+import on_hosts
 
 # Importing torch takes longer than most tests.
 FORK = multiprocessing.get_context("fork")
@@ -26,17 +27,22 @@ class Ended:
     error: str | None = None
 
 
-def start(size, work, *args, deadline, context=FORK):
-    """Run `work(rank, *args)` in `size` processes; one that is later than `deadline` is killed."""
+def start(size, work, *args, deadline, context=FORK, spread=True):
+    """Run `work(rank, *args)` in `size` processes; one that is later than `deadline` is killed.
+
+    spread: they may be on several hosts (on_hosts)
+    """
+    if spread:
+        on_hosts.bed()  # made here, and not by each rank
     with gpu.shown() if context is SPAWN else contextlib.nullcontext():
-        ranks = [_begin(rank, work, args, context) for rank in range(size)]
+        ranks = [_begin(rank, size if spread else 0, work, args, context) for rank in range(size)]
     end = time.monotonic() + deadline
     return [_collect(process, pipe, end) for process, pipe in ranks]
 
 
-def _begin(rank, work, args, context):
+def _begin(rank, spread, work, args, context):
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(theirs, work, rank, args))
+    process = context.Process(target=_child, args=(theirs, work, rank, spread, args))
     process.start()
     theirs.close()
     return process, ours
@@ -66,8 +72,10 @@ def _collect(process, pipe, end):
     return ended
 
 
-def _child(pipe, work, rank, args):
+def _child(pipe, work, rank, spread, args):
     try:
+        if spread:
+            on_hosts.enter(rank, spread)
         ended = Ended(value=work(rank, *args))
     except BaseException:
         ended = Ended(error=traceback.format_exc())

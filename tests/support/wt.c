@@ -18,6 +18,7 @@
 
 #include "wt_board.h"
 #include "wt_cmocka.h"
+#include "wt_launched.h"
 #include "wt_proc.h"
 
 /* Once a rank has failed, the others get this long to notice and to end by
@@ -65,7 +66,7 @@ static void child_threads(unsigned ranks)
 
 /* cmocka catches these to go on with the next test. In a rank they must kill,
  * so that the parent sees them. */
-static void child_signals(void)
+void wt_child_signals(void)
 {
     static const int caught[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS};
 
@@ -81,7 +82,7 @@ static _Noreturn void child_main(const run *r, unsigned index)
 
     setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    child_signals();
+    wt_child_signals();
     sigprocmask(SIG_SETMASK, &r->mask_before, NULL);
     if (r->procs == 1 && r->job->ranks > 1) {
         child_threads(r->job->ranks);
@@ -298,7 +299,8 @@ static void run_judge(const run *r, unsigned left)
     }
     if (describe_failure(r, text, sizeof(text)) ||
         describe_late(r, text, sizeof(text))) {
-        fail_msg("%u ranks as %s: %s", r->job->ranks, how, text);
+        fail_msg("%u ranks as %s%s: %s", r->job->ranks, how,
+                 r->late ? ", killed at the deadline" : "", text);
     }
     if (left != 0) {
         fail_msg("%u ranks as %s left %u processes behind", r->job->ranks, how,
@@ -344,6 +346,10 @@ static void run_job(const wt_job *job, unsigned procs)
 
 void wt_run_job(const wt_job *job)
 {
+    if (wt_launched()) {
+        wt_launched_run(job);
+        return;
+    }
     if (WT_TSAN) {
         skip();
     }
@@ -352,16 +358,21 @@ void wt_run_job(const wt_job *job)
 
 void wt_run_job_threads(const wt_job *job)
 {
+    if (wt_launched()) { /* a process has one rank of MPI */
+        wt_launched_skip();
+    }
     assert_int_equal(job->doomed, 0);
     run_job(job, 1);
 }
 
 void wt_run_job_both(const wt_job *job)
 {
-    if (!WT_TSAN) {
+    if (!WT_TSAN || wt_launched()) {
         wt_run_job(job);
     }
-    wt_run_job_threads(job);
+    if (!wt_launched()) {
+        wt_run_job_threads(job);
+    }
 }
 
 static unsigned ranks_a_node;

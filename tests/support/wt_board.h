@@ -28,10 +28,15 @@ extern wt_board *wt_the_board;
 /* Run a rank's part of the board's job on the calling thread; returns when it
  * is done, ends the process if it fails. */
 void wt_rank_main(unsigned rank);
+/* The same for a job that is not the board's. */
+void wt_rank_run(const wt_job *job, unsigned rank);
 
 /* Tell who speaks when a thread that is no rank fails; UINT32_MAX for nobody.
  */
 void wt_process_speaks_for(unsigned rank);
+
+/* Let faults kill this process. */
+void wt_child_signals(void);
 
 /* Futexes that work between processes. */
 void wt_futex_await(_Atomic uint32_t *word, uint32_t at_least);

@@ -374,10 +374,12 @@ void wt_fault_text(const wt_fault *fault, char *text, size_t room)
                  wt_coll_name(fault->coll),
                  fault->by_request ? " by request" : "");
     }
-    snprintf(text, room, "%s of rank %u of %u in %s%s after %u rounds%s%s%s",
+    snprintf(text, room,
+             "%s of rank %u of %u%s%s in %s%s after %u rounds%s%s%s",
              blows[fault->blow], fault->victim, fault->ranks,
-             phases[fault->phase], what, fault->strike_at,
-             fault->with_child ? ", with a child" : "",
+             fault->nodes != NULL ? " on " : "",
+             fault->nodes != NULL ? fault->nodes : "", phases[fault->phase],
+             what, fault->strike_at, fault->with_child ? ", with a child" : "",
              fault->settings != NULL ? ", " : "",
              fault->settings != NULL ? fault->settings : "");
 }
@@ -392,19 +394,27 @@ void wt_expect_no_names(void)
     }
 }
 
+static const char *settings_of(unsigned rank)
+{
+    static _Thread_local char text[256];
+    char node[] = {the.nodes != NULL ? the.nodes[rank] : 'a', '\0'};
+
+    snprintf(text, sizeof(text), "TIMEOUT=%gs NODE=%s %s", DEADLINE_S,
+             the.nodes != NULL ? node : "",
+             the.settings != NULL ? the.settings : "");
+    return text;
+}
+
 void wt_fault_run(const wt_fault *fault)
 {
-    char settings[256];
     char text[256];
 
     the = *fault;
     wt_fault_text(fault, text, sizeof(text));
-    snprintf(settings, sizeof(settings), "TIMEOUT=%gs %s", DEADLINE_S,
-             fault->settings != NULL ? fault->settings : "");
     wt_note("%s", text);
     wt_run_job(
         &(wt_job){.ranks = fault->ranks,
-                  .settings = settings,
+                  .settings_of = settings_of,
                   .body = fault_body,
                   .bare = fault->phase == WT_JOINING ? joining_body : NULL,
                   .doomed = 1u << fault->victim});

@@ -51,6 +51,7 @@ typedef struct wt_fault {
     bool large;
     bool by_request;
     const char *settings; /* besides TIMEOUT, or NULL */
+    const char *nodes;    /* the node of each rank, a letter; NULL: one node */
 } wt_fault;
 
 /* Run it and fail the cmocka test unless every survivor got an error that

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,11 +15,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/library.h"
 #include "socket/socket.h"
 #include "weft.h"
 #include "wt.h"
 #include "wt_board.h"
 #include "wt_data.h"
+#include "wt_launched.h"
 
 wt_board *wt_the_board;
 
@@ -234,6 +237,53 @@ void wt_job_name(unsigned round, char *text, size_t room)
 
 const wf_parts *wt_parts;
 
+/* The library lies in the build folder, and not beside the test. */
+static weft_status mpi_library(const wf_settings *settings, const char **file)
+{
+    const char *mpich = WT_MODULES "/libweft_mpi_mpich.so";
+    const char *openmpi = WT_MODULES "/libweft_mpi_openmpi.so";
+
+    *file = strcmp(settings->mpi, "mpich") == 0 ? mpich : openmpi;
+    return WEFT_OK;
+}
+
+const wf_transport wt_transport_mpi = {
+    .abi = WF_TRANSPORT_ABI, .name = "mpi", .locate = mpi_library};
+
+static const wf_transport wt_transport_ucx = {.abi = WF_TRANSPORT_ABI,
+                                              .name = "ucx",
+                                              .library =
+                                                  WT_MODULES "/libweft_ucx.so"};
+
+static bool reaches_far(const wf_host *host, uint32_t rank)
+{
+    return rank < host->ranks &&
+           host->peer[rank].node != host->peer[host->rank].node;
+}
+
+static wf_transport far_ucx;
+
+static void load_far_ucx(void)
+{
+    const void *found = NULL;
+
+    WT_OK(wf_library_find(NULL, wt_transport_ucx.library, WF_TRANSPORT_SYMBOL,
+                          &found));
+    far_ucx = *(const wf_transport *)found;
+    far_ucx.reaches = reaches_far;
+}
+
+/* UCX between nodes, shared memory inside them. */
+static const wf_transport *const *ucx_far(void)
+{
+    static const wf_transport *const all[] = {&wf_transport_self, &far_ucx,
+                                              &wf_transport_shm, NULL};
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, load_far_ucx);
+    return all;
+}
+
 /* The library's parts with other transports, if the environment says so. */
 static const wf_parts *parts_of_run(wf_parts *room)
 {
@@ -243,14 +293,27 @@ static const wf_parts *parts_of_run(wf_parts *room)
                                                  &wt_transport_socket, NULL};
     static const wf_transport *const library[] = {&wf_transport_self,
                                                   &wt_transport_library, NULL};
+    static const wf_transport *const mpi[] = {&wf_transport_self,
+                                              &wt_transport_mpi, NULL};
+    static const wf_transport *const ucx[] = {&wf_transport_self,
+                                              &wt_transport_ucx, NULL};
+    static const wf_transport *mpi_far[] = {&wf_transport_self, NULL,
+                                            &wf_transport_shm, NULL};
     const char *kind = getenv("WT_TRANSPORT");
 
     if (wt_parts != NULL || kind == NULL) {
         return wt_parts != NULL ? wt_parts : &wf_weft_parts;
     }
+    if (strcmp(kind, "mpi_far") == 0) {
+        mpi_far[1] = wt_launched_far();
+    }
     *room = wf_weft_parts;
     room->transports = strcmp(kind, "far") == 0       ? far
                        : strcmp(kind, "library") == 0 ? library
+                       : strcmp(kind, "mpi") == 0     ? mpi
+                       : strcmp(kind, "ucx") == 0     ? ucx
+                       : strcmp(kind, "ucx_far") == 0 ? ucx_far()
+                       : strcmp(kind, "mpi_far") == 0 ? mpi_far
                                                       : socket;
     return room;
 }
@@ -260,6 +323,7 @@ weft_status wt_join(const char *settings, unsigned round, weft_world **out)
     weft_world_options options = {.size = sizeof(options),
                                   .settings = settings};
     static _Thread_local wf_parts parts; /* the world goes on using them */
+    const wf_parts *use;
     weft_boot *boot = NULL;
     weft_status st;
     char name[64];
@@ -270,7 +334,9 @@ weft_status wt_join(const char *settings, unsigned round, weft_world **out)
         return st;
     }
     options.boot = boot;
-    st = wf_world_create(&options, parts_of_run(&parts), out);
+    use = parts_of_run(&parts);
+    boot->one_host = use == &wf_weft_parts; /* others are there to be used */
+    st = wf_world_create(&options, use, out);
     weft_boot_close(boot);
     return st;
 }
@@ -321,8 +387,11 @@ static void rank_with_world(const wt_job *job)
 
 void wt_rank_main(unsigned rank)
 {
-    const wt_job *job = wt_the_board->job;
+    wt_rank_run(wt_the_board->job, rank);
+}
 
+void wt_rank_run(const wt_job *job, unsigned rank)
+{
     wt_speak_for(rank);
     if (job->bare != NULL) {
         job->bare();

@@ -37,7 +37,16 @@ def start(size, body, *args, backend="weft", environment=None, context=FORK):
     """The same, but tell how each rank ended."""
     with tempfile.TemporaryDirectory() as folder:
         place = (os.path.join(folder, "store"), size, backend, environment or {})
-        return processes.start(size, _rank, place, body, args, deadline=DEADLINE, context=context)
+        return processes.start(
+            size,
+            _rank,
+            place,
+            body,
+            args,
+            deadline=DEADLINE,
+            context=context,
+            spread=backend == "weft",
+        )
 
 
 def same_as_gloo(size, body, *args, exact=True, context=FORK):

@@ -99,3 +99,43 @@ def test_a_killed_rank_is_named_at_once_in_every_call(name):
     assert ended[VICTIM].error == "ended with -9"
     for rank in (0, 2):
         assert ended[rank].error is None, ended[rank].error
+
+
+def trained(model, steps):
+    """A few steps of DDP; the parameters after them."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for step in range(steps):
+        x = torch.full((4, 3), float(dist.get_rank() + step))
+        model(x).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return [p.detach().clone() for p in model.parameters()]
+
+
+def goes_on_without(victim, flags):
+    weft.torch.set_timeout(HOUR)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+    trained(model, 2)
+    groups.meet("all have trained")
+    if dist.get_rank() == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    old_rank = dist.get_rank()
+    if old_rank == 0:  # the other one has not been told when it shrinks the group
+        with pytest.raises(RuntimeError, match="died|to shrink it"):
+            dist.barrier()
+    dist.shrink_group([victim], shrink_flags=flags)
+    assert (dist.get_rank(), dist.get_world_size()) == (old_rank - (old_rank > victim), 2)
+    x = torch.full((3,), float(old_rank))
+    dist.all_reduce(x)
+    model = torch.nn.parallel.DistributedDataParallel(model.module)
+    return x, trained(model, 2)
+
+
+@pytest.mark.parametrize("flags", [dist.distributed_c10d.SHRINK_DEFAULT, 1])
+def test_those_who_are_left_train_on_after_shrink_group(flags):
+    ended = groups.start(3, goes_on_without, VICTIM, flags)
+    assert ended[VICTIM].error == "ended with -9"
+    assert ended[0].error is None, ended[0].error
+    assert ended[2].error is None, ended[2].error
+    assert ended[0].value[0].tolist() == [2, 2, 2]
+    torch.testing.assert_close(ended[0].value, ended[2].value, rtol=0, atol=0)

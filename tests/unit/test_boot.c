@@ -676,9 +676,25 @@ static void a_boot_function_can_say_why_it_fails(void **state)
     assert_int_equal(weft_boot_fail(WEFT_ERR_PEER, NULL), WEFT_ERR_PEER);
 }
 
+static void the_owner_of_a_key_is_the_number_behind_its_last_slash(void **state)
+{
+    (void)state;
+    assert_int_equal(wf_boot_key_owner("weft/rank/7"), 7);
+    assert_int_equal(wf_boot_key_owner("weft/rank/1048575.12"), 1048575);
+    assert_int_equal(wf_boot_key_owner("weft/table"), 0);
+    assert_int_equal(wf_boot_key_owner("weft/table.1"), 0);
+    assert_int_equal(wf_boot_key_owner("table"), 0);
+    assert_int_equal(wf_boot_key_owner("weft/"), 0);
+    assert_int_equal(wf_boot_key_owner("weft/7x"), 0);
+    assert_int_equal(wf_boot_key_owner("weft/-7"), 0);
+    assert_int_equal(wf_boot_key_owner("weft/99999999999999999999999"), 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            the_owner_of_a_key_is_the_number_behind_its_last_slash),
         cmocka_unit_test(every_rank_gets_what_the_others_set),
         cmocka_unit_test(tables_of_one_job_follow_each_other),
         cmocka_unit_test(close_alone_is_enough),

@@ -197,7 +197,12 @@ static void refuse_each(void)
         {"OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2",
          "PMIX_NAMESPACE is not set"},
         {"PMI_RANK=0 PMI_SIZE=many", "PMI_SIZE is 'many'"},
-        {"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=2", "PMI_JOBID is not set"},
+        {"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=2 WEFT_BOOT_DIR=/",
+         "PMI_JOBID is not set"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_PORT=1 WEFT_BOOT=telepathy",
+         "WEFT_BOOT is 'telepathy'"},
+        {"RANK=0 WORLD_SIZE=2 MASTER_PORT=1 WEFT_BOOT=dir",
+         "WEFT_BOOT is 'dir'"},
         /* Two jobs of one parent that is no proxy would be one. */
         {"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=4", "PMI_JOBID is not set"},
         {"SLURM_PROCID=0 SLURM_STEP_ID=0", "SLURM_NTASKS is not set"},
@@ -233,24 +238,27 @@ static void what_is_wrong_is_named(void **state)
 
 static void refuse_several_hosts(void)
 {
-    static const char *const cases[] = {
-        TORCHRUN "LOCAL_WORLD_SIZE=4",
-        OPENMPI "OMPI_COMM_WORLD_LOCAL_SIZE=4",
-        MPICH "MPI_LOCALNRANKS=4",
-        SLURM "SLURM_NNODES=2",
+    /* And what else than a directory they are advised to use. */
+    static const char *const cases[][2] = {
+        {TORCHRUN "LOCAL_WORLD_SIZE=4", "weft.init() in Python"},
+        {OPENMPI "OMPI_COMM_WORLD_LOCAL_SIZE=4", "libpmix"},
+        {MPICH "MPI_LOCALNRANKS=4", "MPI: "},
+        {"PMI_RANK=0 PMI_SIZE=4 MPI_LOCALNRANKS=2", "MPI: "},
+        {SLURM "SLURM_NNODES=2", "srun --mpi=pmix"},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         weft_boot *b = NULL;
 
-        environment(cases[i]);
+        environment(cases[i][0]);
         WT_STATUS(weft_boot_open_env(&b), WEFT_ERR_UNSUPPORTED);
         WT_CHECK(strstr(weft_error_detail(), "WEFT_BOOT_DIR") != NULL);
+        WT_CHECK(strstr(weft_error_detail(), cases[i][1]) != NULL);
         WT_CHECK(b == NULL);
     }
 }
 
-static void several_hosts_need_a_directory(void **state)
+static void several_hosts_need_a_common_store_and_are_told_which(void **state)
 {
     (void)state;
     run_once(refuse_several_hosts);
@@ -426,7 +434,7 @@ int main(void)
         cmocka_unit_test(a_slurm_script_itself_is_alone),
         cmocka_unit_test(an_empty_variable_is_as_good_as_none),
         cmocka_unit_test(what_is_wrong_is_named),
-        cmocka_unit_test(several_hosts_need_a_directory),
+        cmocka_unit_test(several_hosts_need_a_common_store_and_are_told_which),
         cmocka_unit_test(a_job_id_without_end_is_refused),
         cmocka_unit_test(without_a_launcher_a_job_has_one_rank),
         cmocka_unit_test(ranks_of_every_launcher_meet_again_and_again),

@@ -1,143 +1,101 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is blamed when a link ends while the job is forming. */
+/* Which ranks of a host are linked with one another. */
 #include "mem/mesh.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "base/status.h"
-#include "mem/link.h"
 #include "wt_cmocka.h"
 
-enum { RANKS = 4, SELF = 3 };
+/* Ranks up to which all are linked: none, few, as is usual, all. */
+static const uint32_t mesh_limits[] = {0, 1, 8, 64, 300};
 
-typedef struct job {
-    wf_host host;
-    wf_peer peer[RANKS];
-    uint32_t rank_of[RANKS];
-    int link[RANKS];
-    int far[RANKS]; /* the others' ends */
-} job;
+typedef void check_mesh(uint32_t count, uint32_t limit);
 
-/* Ranks 0 to 2 as rank 3 sees them; all of them are this process. */
-static void job_open(job *j)
+static void for_all_meshes(check_mesh *check)
 {
-    memset(j, 0, sizeof(*j));
-    j->host = (wf_host){.rank = SELF,
-                        .ranks = RANKS,
-                        .self = SELF,
-                        .count = RANKS,
-                        .peer = j->peer,
-                        .rank_of = j->rank_of,
-                        .link = j->link};
-    for (uint32_t i = 0; i < RANKS; i++) {
-        int ends[2] = {-1, -1};
-
-        j->peer[i] = (wf_peer){.host = "here", .pid = getpid(), .local = i};
-        j->rank_of[i] = i;
-        if (i != SELF) {
-            assert_int_equal(
-                socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends), 0);
-        }
-        j->link[i] = ends[0];
-        j->far[i] = ends[1];
-    }
-}
-
-static void job_close(job *j)
-{
-    for (uint32_t i = 0; i < RANKS; i++) {
-        if (j->link[i] >= 0) {
-            close(j->link[i]);
-        }
-        if (j->far[i] >= 0) {
-            close(j->far[i]);
+    for (uint32_t count = 1; count <= 300; count++) {
+        for (size_t i = 0; i < sizeof(mesh_limits) / sizeof(mesh_limits[0]);
+             i++) {
+            check(count, mesh_limits[i]);
         }
     }
 }
 
-static void leave(job *j, uint32_t rank)
+static void check_symmetric(uint32_t count, uint32_t limit)
 {
-    close(j->far[rank]);
-    j->far[rank] = -1;
-}
-
-/* The number of a process that has ended; nobody waits for it yet. */
-static pid_t dead_child(void)
-{
-    siginfo_t info;
-    pid_t pid = fork();
-
-    assert_true(pid >= 0);
-    if (pid == 0) {
-        _exit(0);
+    for (uint32_t a = 0; a < count; a++) {
+        assert_false(wf_mesh_linked(a, a, count, limit));
+        for (uint32_t b = 0; b < a; b++) {
+            assert_int_equal(wf_mesh_linked(a, b, count, limit),
+                             wf_mesh_linked(b, a, count, limit));
+        }
     }
-    assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
-    return pid;
 }
 
-static void a_rank_that_leaves_alone_is_named(void **state)
+static void links_have_two_ends_and_nobody_is_linked_with_itself(void **state)
 {
-    job j;
-
     (void)state;
-    job_open(&j);
-    leave(&j, 1);
-    assert_int_equal(wf_mesh_lost(&j.host, 1), WEFT_ERR_PEER);
-    assert_non_null(strstr(weft_error_detail(), "rank 1 "));
-    job_close(&j);
+    for_all_meshes(check_symmetric);
 }
 
-static void one_that_died_is_named_before_those_that_left(void **state)
+static void check_star(uint32_t count, uint32_t limit)
 {
-    pid_t pid = dead_child();
-    job j;
-
-    (void)state;
-    job_open(&j);
-    j.peer[2].pid = pid;
-    leave(&j, 1);
-    leave(&j, 2);
-    assert_int_equal(wf_mesh_lost(&j.host, 1), WEFT_ERR_PEER);
-    assert_non_null(strstr(weft_error_detail(), "rank 2 "));
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    leave(&j, 0);
-    j.peer[2].pid = pid; /* waited for: the number means nobody */
-    assert_int_equal(wf_mesh_lost(&j.host, 0), WEFT_ERR_PEER);
-    assert_non_null(strstr(weft_error_detail(), "rank 2 "));
-    job_close(&j);
+    for (uint32_t a = 1; a < count; a++) {
+        assert_true(wf_mesh_linked(0, a, count, limit));
+    }
 }
 
-static void last_words_count_most(void **state)
+static void everybody_is_linked_with_0_and_so_with_everybody(void **state)
 {
-    static const char why[] = "rank 0 ran out of memory";
-    wf_packet p = {.kind = WF_PACKET_FAILED, .from = 0, .bytes = sizeof(why)};
-    pid_t pid = dead_child();
-    job j;
-
     (void)state;
-    job_open(&j);
-    memcpy(p.data, why, sizeof(why));
-    assert_int_equal(wf_link_send(j.far[0], &p, -1, UINT64_MAX), WEFT_OK);
-    j.peer[2].pid = pid;
-    leave(&j, 0);
-    leave(&j, 2);
-    assert_int_equal(wf_mesh_lost(&j.host, 2), WEFT_ERR_PEER);
-    assert_non_null(strstr(weft_error_detail(), why));
-    assert_int_equal(waitpid(pid, NULL, 0), pid);
-    job_close(&j);
+    for_all_meshes(check_star);
+}
+
+static void check_whole(uint32_t count, uint32_t limit)
+{
+    for (uint32_t a = 0; a < count && count <= limit; a++) {
+        for (uint32_t b = 0; b < a; b++) {
+            assert_true(wf_mesh_linked(a, b, count, limit));
+        }
+    }
+}
+
+static void up_to_the_limit_all_are_linked_with_all(void **state)
+{
+    (void)state;
+    for_all_meshes(check_whole);
+}
+
+/* A death is seen by neighbours even when rank 0 died too; and nobody but rank
+ * 0 needs many descriptors. */
+static void check_neighbours(uint32_t count, uint32_t limit)
+{
+    for (uint32_t a = 0; a < count; a++) {
+        uint32_t links = 0;
+
+        for (uint32_t b = 0; b < count; b++) {
+            links += wf_mesh_linked(a, b, count, limit);
+        }
+        if (count > 1) {
+            assert_true(wf_mesh_linked(a, (a + 1) % count, count, limit));
+        }
+        assert_true(links >= (count < 5 ? count - 1 : 4));
+        assert_true(a == 0 || count <= limit || links <= 9);
+    }
+}
+
+static void above_the_limit_neighbours_in_a_circle_are_linked(void **state)
+{
+    (void)state;
+    for_all_meshes(check_neighbours);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_rank_that_leaves_alone_is_named),
-        cmocka_unit_test(one_that_died_is_named_before_those_that_left),
-        cmocka_unit_test(last_words_count_most),
+        cmocka_unit_test(links_have_two_ends_and_nobody_is_linked_with_itself),
+        cmocka_unit_test(everybody_is_linked_with_0_and_so_with_everybody),
+        cmocka_unit_test(up_to_the_limit_all_are_linked_with_all),
+        cmocka_unit_test(above_the_limit_neighbours_in_a_circle_are_linked),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests_name("mesh", tests, NULL, NULL);
 }

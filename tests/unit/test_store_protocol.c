@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parts of the store's protocol that are arithmetic. What it does with
- * messages is walked through by tests/explore. */
+/* The parts of the store's protocol that are arithmetic, and histories that are
+ * too long for tests/explore, which walks through what it does with
+ * messages. */
 #include "store/protocol.h"
 
 #include <string.h>
@@ -45,8 +46,8 @@ static void an_untouched_key_is_its_directory_word(void **state)
     (void)state;
     for (uint32_t host = 0; host < 3; host++) {
         wf_key_init(&k, 12, host, 1, 77);
-        assert_true(wf_key_plain(&k, host, 1));
-        wf_key_load(&loaded, 12, wf_key_word(&k, host), host);
+        assert_true(wf_key_plain(&k));
+        wf_key_load(&loaded, 12, wf_key_word(&k, host), 0, host);
         assert_memory_equal(&k, &loaded, sizeof(k));
         assert_int_equal(k.role, host == 1 ? WF_OWNER : WF_ABSENT);
     }
@@ -64,7 +65,21 @@ static void the_word_of_an_absent_key_keeps_owner_and_epoch(void **state)
     assert_int_equal(wf_key_word(&k, 2) & WF_WORD_HERE, 0);
     assert_int_equal(wf_word_owner(wf_key_word(&k, 2)), 255);
     assert_int_equal(wf_word_epoch(wf_key_word(&k, 2)), 65535);
-    wf_key_load(&loaded, 5, wf_key_word(&k, 2), 2);
+    wf_key_load(&loaded, 5, wf_key_word(&k, 2), 9, 2);
+    assert_memory_equal(&k, &loaded, sizeof(k));
+}
+
+static void
+a_key_that_moved_in_is_its_word_and_the_epoch_of_its_slot(void **state)
+{
+    wf_key_state k;
+    wf_key_state loaded;
+
+    (void)state;
+    wf_key_init(&k, 5, 2, 2, 77);
+    k.epoch = 65535;
+    assert_true(wf_key_plain(&k));
+    wf_key_load(&loaded, 5, wf_key_word(&k, 2), 65535, 2);
     assert_memory_equal(&k, &loaded, sizeof(k));
 }
 
@@ -77,7 +92,7 @@ static void a_key_that_was_asked_for_is_sought_at_the_own_server(void **state)
     wf_key_init(&k, 5, 2, 0, WF_NO_SLOT);
     k.flags = WF_KEY_ASKED;
     assert_int_equal(wf_word_owner(wf_key_word(&k, 2)), 2);
-    assert_false(wf_key_plain(&k, 2, 0));
+    assert_false(wf_key_plain(&k));
     assert_int_equal(wf_protocol_op(&m, 5, WF_OP_PULL, 2, wf_key_word(&k, 2)),
                      2);
     assert_int_equal(m.flags, 0);
@@ -92,7 +107,7 @@ static void a_copy_that_is_closed_is_not_here(void **state)
     k.role = WF_COPY;
     k.slot = 9;
     assert_int_equal(wf_key_word(&k, 2), WF_WORD_HERE | 9);
-    assert_false(wf_key_plain(&k, 2, 0));
+    assert_false(wf_key_plain(&k));
     k.flags = WF_KEY_CLOSING;
     assert_int_equal(wf_word_owner(wf_key_word(&k, 2)), 2);
     assert_int_equal(wf_key_word(&k, 2) & WF_WORD_HERE, 0);
@@ -105,13 +120,16 @@ static void keys_with_more_to_say_need_a_record(void **state)
     (void)state;
     wf_key_init(&k, 5, 1, 1, 3);
     wf_hosts_add(&k.wants, 2);
-    assert_false(wf_key_plain(&k, 1, 1));
+    assert_false(wf_key_plain(&k));
     wf_key_init(&k, 5, 1, 1, 3);
-    k.epoch = 2; /* it was away and came back */
-    assert_false(wf_key_plain(&k, 1, 1));
+    k.flags = WF_KEY_UNSETTLED; /* it has come, and may be taken back */
+    assert_false(wf_key_plain(&k));
+    wf_key_init(&k, 5, 1, 1, 3);
+    k.flags = WF_KEY_WANTED;
+    assert_false(wf_key_plain(&k));
     wf_key_init(&k, 5, 1, 0, WF_NO_SLOT);
     k.kept = 4;
-    assert_false(wf_key_plain(&k, 1, 0));
+    assert_false(wf_key_plain(&k));
 }
 
 static void operations_go_to_the_owner_that_the_word_names(void **state)
@@ -142,6 +160,164 @@ static void an_answer_teaches_only_what_is_later(void **state)
     assert_int_equal(wf_word_learn(word, word, 4, 41), 4u << 16 | 41);
 }
 
+/* --- a host that asks ----------------------------------------------------- */
+
+/* What was sent last, and where. */
+typedef struct sent {
+    wf_message m;
+    uint32_t to;
+    unsigned count;
+} sent;
+
+static uint32_t home_is_0(void *ctx, uint64_t key)
+{
+    (void)ctx;
+    (void)key;
+    return 0;
+}
+
+static void note_sent(void *ctx, uint32_t to, const wf_message *m)
+{
+    sent *last = ctx;
+
+    last->m = *m;
+    last->to = to;
+    last->count++;
+}
+
+static void save_nowhere(void *ctx, const wf_key_state *k)
+{
+    (void)ctx;
+    (void)k;
+}
+
+static uint32_t count_serials(void *ctx)
+{
+    return 10 + ((sent *)ctx)->count;
+}
+
+static bool differs_never(void *ctx, const wf_key_state *k)
+{
+    (void)ctx;
+    (void)k;
+    return false;
+}
+
+static bool pack_nothing(void *ctx, wf_message *sync)
+{
+    (void)ctx;
+    (void)sync;
+    return false;
+}
+
+static void unpack_nothing(void *ctx, const wf_key_state *k, weft_status status)
+{
+    (void)ctx;
+    (void)k;
+    (void)status;
+}
+
+static unsigned none_is_parked(void *ctx, uint64_t key)
+{
+    (void)ctx;
+    (void)key;
+    return 0;
+}
+
+static void happens(void *ctx, const wf_key_state *k, wf_happened what)
+{
+    (void)ctx;
+    (void)k;
+    (void)what;
+}
+
+static void release_nothing(void *ctx, uint64_t key, uint32_t slot)
+{
+    (void)ctx;
+    (void)key;
+    (void)slot;
+}
+
+/* Host 0 of three, which is the home of all keys; or `host`. */
+static wf_protocol_env asker(sent *last, uint32_t host)
+{
+    return (wf_protocol_env){.ctx = last,
+                             .host = host,
+                             .hosts = 3,
+                             .home = home_is_0,
+                             .send = note_sent,
+                             .save = save_nowhere,
+                             .serial = count_serials,
+                             .differs = differs_never,
+                             .pack = pack_nothing,
+                             .unpack = unpack_nothing,
+                             .parked = none_is_parked,
+                             .release = release_nothing,
+                             .happened = happens};
+}
+
+static void
+a_copy_whose_owner_gave_the_key_away_asks_the_next_when_it_dies(void **state)
+{
+    sent last = {.count = 0};
+    wf_protocol_env env = asker(&last, 0);
+    wf_message news = {.key = 5,
+                       .kind = WF_MSG_NEWS,
+                       .from = 2,
+                       .origin = 2,
+                       .owner = 2,
+                       .epoch = 4};
+    wf_key_state k;
+
+    (void)state;
+    wf_key_init(&k, 5, 0, 0, 9);
+    k.role = WF_COPY;
+    k.owner = 1;
+    k.epoch = 3;
+    k.flags = WF_KEY_ASKED;
+    k.serial = 7;
+    wf_protocol_receive(&env, &k, &news);
+    assert_int_equal(k.owner, 2);
+    wf_hosts_add(&env.gone, 1);
+    wf_protocol_host_died(&env, &k, 1);
+    assert_int_equal(last.count, 1);
+    assert_int_equal(last.to, 2);
+    assert_int_equal(last.m.kind, WF_MSG_SYNC);
+    assert_int_equal(last.m.serial, k.serial);
+    assert_int_not_equal(k.serial, 7);
+}
+
+/* It had given the key to host 1, which died before the home heard of it. */
+static void
+a_host_whose_question_comes_back_knows_that_the_key_is_gone(void **state)
+{
+    sent last = {.count = 0};
+    wf_protocol_env env = asker(&last, 2);
+    wf_message back = {.key = 5,
+                       .kind = WF_MSG_SYNC,
+                       .from = 0,
+                       .origin = 2,
+                       .epoch = 2,
+                       .serial = 7,
+                       .hops = 1,
+                       .flags = WF_MSG_MARKED | WF_MSG_VIA_HOME | WF_MSG_WANTS};
+    wf_key_state k;
+
+    (void)state;
+    wf_key_init(&k, 5, 2, 0, WF_NO_SLOT);
+    k.slot = 9;
+    k.owner = 1;
+    k.epoch = 3;
+    k.flags = WF_KEY_ASKED | WF_KEY_WANTED;
+    k.serial = 7;
+    wf_hosts_add(&env.gone, 1);
+    wf_protocol_receive(&env, &k, &back);
+    assert_int_equal(k.flags & WF_KEY_ASKED, 0);
+    assert_int_equal(k.slot, WF_NO_SLOT);
+    assert_int_equal(k.role, WF_ABSENT);
+    assert_int_equal(last.count, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -149,11 +325,17 @@ int main(void)
         cmocka_unit_test(a_set_of_hosts_has_what_was_added),
         cmocka_unit_test(an_untouched_key_is_its_directory_word),
         cmocka_unit_test(the_word_of_an_absent_key_keeps_owner_and_epoch),
+        cmocka_unit_test(
+            a_key_that_moved_in_is_its_word_and_the_epoch_of_its_slot),
         cmocka_unit_test(a_key_that_was_asked_for_is_sought_at_the_own_server),
         cmocka_unit_test(a_copy_that_is_closed_is_not_here),
         cmocka_unit_test(keys_with_more_to_say_need_a_record),
         cmocka_unit_test(operations_go_to_the_owner_that_the_word_names),
         cmocka_unit_test(an_answer_teaches_only_what_is_later),
+        cmocka_unit_test(
+            a_copy_whose_owner_gave_the_key_away_asks_the_next_when_it_dies),
+        cmocka_unit_test(
+            a_host_whose_question_comes_back_knows_that_the_key_is_gone),
     };
 
     return cmocka_run_group_tests_name("store protocol", tests, NULL, NULL);

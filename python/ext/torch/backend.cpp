@@ -75,6 +75,8 @@ pybind11::object Backend::group_comm() const
 void Backend::number(Call &call)
 {
     call.sequence = ++sequence_;
+    call.rank = rank_;
+    call.size = size_;
     if (!c10d::isP2POp(call.type)) {
         call.order = ++collectives_;
         note_call(comm(), call.order);
@@ -88,7 +90,7 @@ WorkPtr Backend::stage(Call &&call, Starts starts, const std::string &title)
     staging_.check(comm(), call.name);
     staged_ = true;
     if (!call.async) {
-        queued.emplace(title, call.inputs);
+        queued.emplace(title, call);
     }
     WorkPtr work = staging_.run(std::move(call), comm(), rank_, title, lock_,
                                 std::move(starts));
@@ -139,14 +141,11 @@ WorkPtr Backend::endCoalescing()
     return c10::make_intrusive<WorkList>(std::move(coalesced_), rank_);
 }
 
+template <class Rank>
 c10::intrusive_ptr<c10d::Backend>
-Backend::split(const c10::intrusive_ptr<c10d::Store> &,
-               const std::vector<int> &ranks,
-               const c10::intrusive_ptr<c10d::Backend::Options> &opts)
+Backend::descend(const char *method, const std::vector<Rank> &ranks,
+                 const c10::intrusive_ptr<c10d::Backend::Options> &opts)
 {
-    if (std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()) {
-        return nullptr;
-    }
     auto own = c10::dynamic_intrusive_pointer_cast<GroupOptions>(opts);
     std::shared_ptr<Lease> lease;
 
@@ -155,14 +154,34 @@ Backend::split(const c10::intrusive_ptr<c10d::Store> &,
         pybind11::gil_scoped_acquire gil;
 
         lease =
-            std::make_shared<Lease>(lease_->group_comm().attr("subset")(ranks));
+            std::make_shared<Lease>(lease_->group_comm().attr(method)(ranks));
+    }
+    if (own == nullptr && opts == nullptr) {
+        own = options_;
     }
     /* A copy, for torch passes the very options of the parent. */
-    own = own != nullptr
-              ? c10::make_intrusive<GroupOptions>(*own)
-              : c10::make_intrusive<GroupOptions>(
-                    opts != nullptr ? opts->timeout : options_->timeout);
+    own = own != nullptr ? c10::make_intrusive<GroupOptions>(*own)
+                         : c10::make_intrusive<GroupOptions>(opts->timeout);
     return c10::make_intrusive<Backend>(lease, own, name_);
+}
+
+c10::intrusive_ptr<c10d::Backend>
+Backend::split(const c10::intrusive_ptr<c10d::Store> &,
+               const std::vector<int> &ranks,
+               const c10::intrusive_ptr<c10d::Backend::Options> &opts)
+{
+    return std::find(ranks.begin(), ranks.end(), rank_) == ranks.end()
+               ? nullptr
+               : descend("subset", ranks, opts);
+}
+
+/* torch destroys the group that is shrunk, so with either flag what is pending
+ * on it ends. */
+c10::intrusive_ptr<c10d::Backend>
+Backend::shrink(const std::vector<int64_t> &exclude, int,
+                const c10::intrusive_ptr<c10d::Backend::Options> &opts)
+{
+    return descend("shrink", exclude, opts);
 }
 
 void Backend::setTimeout(std::chrono::milliseconds timeout)

@@ -142,6 +142,14 @@ class Backend : public c10d::Backend
           const std::vector<int> &ranks,
           const c10::intrusive_ptr<c10d::Backend::Options> &opts) override;
 
+    bool supportsShrinking() const override
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Backend>
+    shrink(const std::vector<int64_t> &exclude, int flags,
+           const c10::intrusive_ptr<c10d::Backend::Options> &opts) override;
+
     void setSequenceNumberForGroup() override
     {
     }
@@ -164,6 +172,11 @@ class Backend : public c10d::Backend
     using Clock = std::chrono::steady_clock;
 
     weft_comm *comm() const;
+    /* A backend over what a method of the GroupComm makes out of `ranks`. */
+    template <class Rank>
+    c10::intrusive_ptr<c10d::Backend>
+    descend(const char *method, const std::vector<Rank> &ranks,
+            const c10::intrusive_ptr<c10d::Backend::Options> &opts);
     void check_rank(int64_t rank, const char *role, const char *what) const;
     bool in_place(const at::Tensor &whole, const at::Tensor &part) const;
     Tensors &list_of_ranks(std::vector<Tensors> &lists, const at::Tensor &own,

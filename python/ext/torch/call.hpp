@@ -24,6 +24,8 @@ struct Call {
     std::unique_ptr<weft_message_info> message; /* of a receive */
     uint64_t sequence = 0; /* among all calls of its group */
     uint64_t order = 0;    /* among its collectives */
+    int rank = -1;         /* ours in the group, and the group's size */
+    int size = 0;
 
     /* A collective. Options are those of any of them. */
     template <class Options>

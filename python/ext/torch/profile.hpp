@@ -15,12 +15,22 @@ namespace weft_torch
 class Event
 {
   public:
-    Event(const std::string &title, const Tensors &inputs);
+    Event(const std::string &title, const Call &call);
+
+    void end()
+    {
+        record_.end();
+    }
 
   private:
     std::vector<c10::IValue> inputs_; /* the record refers to them */
     at::RecordFunction record_;
 };
+
+/* Opens the event of a Work. The function returned ends it, from any thread; it
+ * is empty while no profiler is on. */
+std::function<void()> event_until_called(const std::string &title,
+                                         const Call &call);
 
 /* Is there a profiler that wants more than the event? */
 inline bool profiling()

@@ -59,7 +59,7 @@ WorkPtr Backend::carry_out(Call &&call, const Start *starts, size_t count)
     weft_comm *own = comm();
 
     if (!call.async) {
-        Event blocking(title, call.inputs);
+        Event blocking(title, call);
         CallTimeout limit(own, call.timeout);
 
         for (size_t i = 0; i < count; i++) {

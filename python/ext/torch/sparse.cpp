@@ -61,7 +61,7 @@ WorkPtr Backend::allreduce_sparse(Tensors &tensors,
     follow_staged(call.name);
     {
         std::lock_guard<std::mutex> guard(lock_);
-        Event blocking(title, call.inputs);
+        Event blocking(title, call);
         CallTimeout limit(comm(), opts.timeout);
         std::vector<int64_t> rows = everybodys(comm(), own._nnz());
         /* With the entries first, so that ranks' parts follow each other. */

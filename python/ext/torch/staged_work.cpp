@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "callbacks.hpp"
 #include "job.hpp"
+#include "profile.hpp"
 #include "work.hpp"
 
 #include <ATen/core/jit_type.h>
@@ -12,9 +13,10 @@ using c10::ivalue::Future;
 
 StagedWork::StagedWork(std::shared_ptr<Job> job, bool host_waits, int rank,
                        const std::string &title)
-    : c10d::Work(rank, job->call().type, title.c_str(), job->call().inputs),
-      job_(std::move(job)), host_waits_(host_waits)
+    : c10d::Work(rank, job->call().type), job_(std::move(job)),
+      host_waits_(host_waits)
 {
+    recordFunctionEndCallback_ = event_until_called(title, job_->call());
 }
 
 bool StagedWork::isSuccess() const

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "work.hpp"
+#include "profile.hpp"
 
 #include <ATen/core/jit_type.h>
 
@@ -119,10 +120,10 @@ c10::IValue outcome_of(const std::exception_ptr &error)
 }
 
 Work::Work(Call &&call, weft_comm *comm, int rank, const std::string &title)
-    : c10d::Work(rank, call.type, title.c_str(), call.inputs),
-      call_(std::move(call)), comm_(comm),
+    : c10d::Work(rank, call.type), call_(std::move(call)), comm_(comm),
       since_(std::chrono::steady_clock::now())
 {
+    recordFunctionEndCallback_ = event_until_called(title, call_);
 }
 
 Work::~Work()

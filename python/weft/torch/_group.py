@@ -6,15 +6,16 @@ import datetime
 import sys
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from weft import Comm, _core
 from weft._core import InvalidError
 from weft.torch._group_comm import GroupComm, meet
+from weft.torch._hold import hold, mend_shrinking
 from weft.torch._shim import shim
 
 Backend = shim.Backend
+mend_shrinking()
 
 _LONGEST = 9e8  # seconds; longer timeouts mean no other thing
 
@@ -130,9 +131,7 @@ def as_group(comm: Comm, timeout: datetime.timedelta | None = None) -> dist.Proc
     options = Options(timeout or datetime.timedelta(seconds=comm.timeout))
     backend = Backend(GroupComm(comm), options)
     group = dist.ProcessGroup(dist.HashStore(), comm.rank, comm.size)
-    for device in ("cpu", "cuda"):
-        group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.CUSTOM, backend)
-    group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+    hold(group, backend)
     return group
 
 

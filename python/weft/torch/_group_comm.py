@@ -16,8 +16,9 @@ _worlds: "weakref.WeakSet[OwnedWorld]" = weakref.WeakSet()
 class GroupComm:
     """The communicator of a process group.
 
-    The shim asks it for `comm`, and for a `subset` when a group is split. A
-    world that was made for a group ends with the last communicator that uses it.
+    The shim asks it for `comm`, for a `subset` when a group is split, and for
+    those who are left when it is to `shrink`. A world that was made for a group
+    ends with the last communicator that uses it.
     """
 
     def __init__(self, comm: Comm, owned: "OwnedWorld | None" = None) -> None:
@@ -25,6 +26,9 @@ class GroupComm:
 
     def subset(self, ranks: Sequence[int]) -> "GroupComm":
         return GroupComm(self.comm.subset(list(ranks)), self._owned)
+
+    def shrink(self, exclude: Sequence[int]) -> "GroupComm":
+        return GroupComm(self.comm.shrink(list(exclude)), self._owned)
 
 
 class OwnedWorld:

@@ -13,54 +13,41 @@ typedef struct check_head {
 } check_head;
 _Static_assert(sizeof(check_head) == 32, "sent as bytes");
 
-enum { RANKS_MAX = WF_CHECK_BYTES / sizeof(check_head) };
-
 static size_t record_bytes(size_t data)
 {
     return sizeof(check_head) + (data + 15) / 16 * 16;
 }
 
-size_t wf_check_room(uint32_t ranks)
+size_t wf_check_room_in(uint32_t size, size_t bytes)
 {
-    size_t record = WF_CHECK_BYTES / ranks / 16 * 16;
+    size_t record = bytes / size / 16 * 16;
 
     return record > sizeof(check_head) ? record - sizeof(check_head) : 0;
 }
 
-/* Each rank has one block, of a length that all know. */
-bool wf_check_takes(const wf_coll_op *op)
+void wf_check_init(wf_check *check, const wf_party *party, bool with_data,
+                   const void *data, size_t bytes, uint32_t without)
 {
-    uint8_t kind = op->op.call.kind;
-
-    return wf_call_is(kind, WF_HAS_DATA) &&
-           !wf_call_is(kind, WF_SRC_BLOCKS | WF_ALL_LENGTHS | WF_OWN_LENGTHS) &&
-           op->bytes <= wf_check_room(op->op.comm->size);
-}
-
-void wf_check_init(wf_check *check, const wf_coll_op *op, bool with_data,
-                   bool without)
-{
-    uint32_t rank = op->op.comm->rank;
-    bool brings = with_data && (!wf_call_is(op->op.call.kind, WF_ROOT_SENDS) ||
-                                rank == op->op.call.root);
-
+    check->party = *party;
     check->round = 0;
     check->send.open = false;
     check->recv.open = false;
-    check->without = without ? rank + 1 : 0;
+    check->without = without;
     check->with_data = with_data;
-    check->record = record_bytes(with_data ? op->bytes : 0);
+    check->record = record_bytes(with_data ? bytes : 0);
     if (with_data) {
         memset(check->records, 0, check->record);
     }
-    if (brings) {
-        wf_copy(check->records + sizeof(check_head), op->src, op->bytes);
+    if (with_data && data != NULL) {
+        wf_copy(check->records + sizeof(check_head), data, bytes);
     }
 }
 
-/* The number of records sent in a round to the rank at distance `away`. */
-static size_t records_in(const wf_check *check, uint32_t size, uint32_t away)
+/* The number of records sent in a round to the one at distance `away`. */
+static size_t records_in(const wf_check *check, uint32_t away)
 {
+    uint32_t size = check->party.size;
+
     return !check->with_data ? 1 : away < size - away ? away : size - away;
 }
 
@@ -72,7 +59,7 @@ static unsigned char *record_at(const wf_check *check, uint32_t index)
 static weft_status round_begin(wf_check *check, const wf_coll_op *op,
                                const wf_step *step, uint32_t away)
 {
-    size_t n = records_in(check, op->op.comm->size, away) * check->record;
+    size_t n = records_in(check, away) * check->record;
     unsigned char *to = record_at(check, check->with_data ? away : 1);
     check_head head = {.call = op->op.call, .without = check->without};
     weft_status st = WEFT_OK;
@@ -80,11 +67,13 @@ static weft_status round_begin(wf_check *check, const wf_coll_op *op,
     if (!check->recv.open) {
         size_t room = (size_t)(check->records + sizeof(check->records) - to);
 
-        st = wf_wire_recv(op, step->from, to, room, &check->recv);
+        st = wf_wire_recv(op, wf_party_member(&check->party, step->from), to,
+                          room, &check->recv);
     }
     if (st == WEFT_OK && !check->send.open) {
         memcpy(check->records, &head, sizeof(head));
-        st = wf_wire_send(op, step->to, check->records, n, &check->send);
+        st = wf_wire_send(op, wf_party_member(&check->party, step->to),
+                          check->records, n, &check->send);
     }
     return st;
 }
@@ -105,8 +94,8 @@ static weft_status other_way(const wf_coll_op *op, uint32_t from)
 static weft_status compare(wf_check *check, const wf_coll_op *op, uint32_t from,
                            uint32_t away)
 {
-    uint32_t size = op->op.comm->size;
-    size_t records = records_in(check, size, away);
+    const wf_party *party = &check->party;
+    size_t records = records_in(check, away);
     size_t came = check->recv.msg.n;
 
     for (uint32_t i = 0; i < records; i++) {
@@ -118,10 +107,13 @@ static weft_status compare(wf_check *check, const wf_coll_op *op, uint32_t from,
                    sizeof(head));
         }
         if (!wf_call_equal(&head.call, &op->op.call)) {
-            return wf_coll_mismatch(op, (from + size - i) % size, &head.call);
+            uint32_t who = (from + party->size - i) % party->size;
+
+            return wf_coll_mismatch(op, wf_party_member(party, who),
+                                    &head.call);
         }
         if (came != records * check->record) {
-            return other_way(op, from);
+            return other_way(op, wf_party_member(party, from));
         }
         if (check->without == 0) {
             check->without = head.without;
@@ -150,11 +142,8 @@ static weft_status round_step(wf_check *check, wf_coll_op *op,
     return sent != WEFT_OK ? sent : st;
 }
 
-static weft_status no_memory(const wf_check *check, wf_coll_op *op)
+weft_status wf_check_no_memory(wf_coll_op *op, uint32_t rank)
 {
-    uint32_t rank = check->without - 1;
-
-    /* All ranks fail here alike, so the communicator stays usable. */
     op->op.private_failure = true;
     return wf_fail(WEFT_ERR_NOMEM,
                    "rank %u has no memory for what passes through it in this "
@@ -169,7 +158,7 @@ weft_status wf_check_step(wf_check *check, wf_coll_op *op)
     weft_status st = WEFT_OK;
 
     (void)wf_plan_make(&rounds, WF_CALL_BARRIER, WF_BY_DISSEMINATION,
-                       op->op.comm->size, op->op.comm->rank, 0, 1);
+                       check->party.size, check->party.rank, 0, 1);
     while (check->round < rounds.steps && st == WEFT_OK) {
         wf_plan_at(&rounds, check->round, &step);
         st = round_step(check, op, &step, 1u << check->round);
@@ -180,58 +169,17 @@ weft_status wf_check_step(wf_check *check, wf_coll_op *op)
             op->op.moved++;
         }
     }
-    return st == WEFT_OK && check->without != 0 ? no_memory(check, op) : st;
+    return st == WEFT_OK && check->without != 0
+               ? wf_check_no_memory(op, check->without - 1)
+               : st;
 }
 
-/* --- the result ----------------------------------------------------------- */
-
-static const unsigned char *data_of(const wf_check *check, const wf_coll_op *op,
-                                    uint32_t rank)
+const unsigned char *wf_check_data(const wf_check *check, uint32_t number)
 {
-    uint32_t size = op->op.comm->size;
+    uint32_t size = check->party.size;
 
-    return record_at(check, (op->op.comm->rank + size - rank) % size) +
+    return record_at(check, (check->party.rank + size - number) % size) +
            sizeof(check_head);
-}
-
-/* Fold the data of the first `ranks` ranks. */
-static void fold_first(const wf_check *check, wf_coll_op *op, uint32_t ranks)
-{
-    const void *src[RANKS_MAX];
-    void *dst = op->dst;
-
-    for (uint32_t r = 0; r < ranks; r++) {
-        src[r] = data_of(check, op, r);
-    }
-    op->reducer.fold(&op->reducer, &dst, 1, src, ranks,
-                     op->bytes / op->reducer.elem);
-}
-
-static void gather_all(const wf_check *check, wf_coll_op *op)
-{
-    for (uint32_t r = 0; r < op->op.comm->size; r++) {
-        wf_copy(wf_coll_dst(op, r).at, data_of(check, op, r), op->bytes);
-    }
-}
-
-void wf_check_finish(const wf_check *check, wf_coll_op *op)
-{
-    const wf_call *call = &op->op.call;
-    uint32_t rank = op->op.comm->rank;
-    uint32_t size = op->op.comm->size;
-
-    if (op->bytes == 0) {
-        return;
-    }
-    if (wf_call_is(call->kind, WF_ROOT_SENDS)) {
-        wf_copy(op->dst, data_of(check, op, call->root), op->bytes);
-    } else if (!wf_call_gives(call, rank)) {
-        return;
-    } else if (wf_call_is(call->kind, WF_REDUCES)) {
-        fold_first(check, op, wf_call_folded(call->kind, rank, size));
-    } else {
-        gather_all(check, op);
-    }
 }
 
 bool wf_check_awaits(const wf_check *check, uint32_t member)

@@ -146,16 +146,19 @@ static void reserve_all(wf_data *data, const wf_coll_op *op, size_t block)
     data->packed_at = reserve(data, packs ? plan->span * block : 0);
 }
 
-static void set_partial(wf_data *data, const wf_coll_op *op)
+wf_reducer wf_data_partial(const wf_call *call)
 {
-    const wf_call *call = &op->op.call;
     weft_op how = {(weft_op_kind)call->op, 1.0};
+    wf_reducer partial;
 
     if (how.kind == WEFT_OP_AVG || how.kind == WEFT_OP_PREMUL_SUM) {
         how.kind = WEFT_OP_SUM;
     }
-    (void)wf_reducer_init(&data->partial, (weft_dtype)call->type, how, 1);
+    (void)wf_reducer_init(&partial, (weft_dtype)call->type, how, 1);
+    return partial;
 }
+
+static wf_data_fn data_at;
 
 void wf_data_init(wf_data *data, const wf_coll_op *op, wf_plan *plan)
 {
@@ -168,6 +171,7 @@ void wf_data_init(wf_data *data, const wf_coll_op *op, wf_plan *plan)
     uint64_t chunks;
 
     *data = (wf_data){
+        .at = data_at,
         .plan = plan,
         .elem = elem_of(op),
         .src_blocks = wf_call_blocks_at(&op->op.call, WF_SRC_BLOCKS, rank),
@@ -178,7 +182,7 @@ void wf_data_init(wf_data *data, const wf_coll_op *op, wf_plan *plan)
         (piece / data->elem / chunks + (piece / data->elem % chunks != 0)) *
         data->elem;
     if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
-        set_partial(data, op);
+        data->partial = wf_data_partial(&op->op.call);
     }
     reserve_all(data, op, block);
 }
@@ -274,8 +278,8 @@ static wf_block chunk_of(const wf_data *data, const wf_step *step, wf_block b)
     return (wf_block){b.at + from * data->elem, (until - from) * data->elem};
 }
 
-wf_block wf_data_at(const wf_data *data, const wf_coll_op *op,
-                    const wf_step *step, wf_piece piece)
+static wf_block data_at(const wf_data *data, const wf_coll_op *op,
+                        const wf_step *step, wf_piece piece)
 {
     wf_block b;
 

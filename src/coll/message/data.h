@@ -11,7 +11,15 @@
  * one to leave, in both trees. */
 #define WF_FLIGHTS 8
 
-typedef struct wf_data {
+typedef struct wf_data wf_data;
+
+/* The chunk that a step is about, of a piece that is a run. */
+typedef wf_block wf_data_fn(const wf_data *data, const wf_coll_op *op,
+                            const wf_step *step, wf_piece piece);
+
+struct wf_data {
+    wf_data_fn *at;
+    const void *ctx; /* of `at` */
     const wf_plan *plan;
     size_t elem;        /* bytes */
     size_t chunk_bytes; /* of the largest chunk of any piece */
@@ -32,7 +40,7 @@ typedef struct wf_data {
     size_t landing_bytes; /* of one landing */
     size_t packed_at;
     size_t scratch_bytes; /* of all */
-} wf_data;
+};
 
 /* Bytes that all ranks know: of the buffer, or of a block, on average. */
 uint64_t wf_data_bytes(const wf_coll_op *op);
@@ -54,9 +62,9 @@ void wf_data_finish(wf_data *data, wf_coll_op *op);
 void wf_data_fold_one(const wf_reducer *reducer, void *dst, const void *src,
                       size_t bytes);
 
-/* The chunk that a step is about, of a piece that is a run. */
-wf_block wf_data_at(const wf_data *data, const wf_coll_op *op,
-                    const wf_step *step, wf_piece piece);
+/* What folds partial results of a call: an average is divided in the end, and
+ * factors were applied before. */
+wf_reducer wf_data_partial(const wf_call *call);
 
 /* Blocks of a piece that is not a run, to or from one place. */
 size_t wf_data_packed_bytes(const wf_data *data, const wf_coll_op *op,

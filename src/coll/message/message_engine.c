@@ -9,19 +9,13 @@
  *   run     carry out the plan of the algorithm
  *
  * table.c chooses the algorithm, plan.h defines its messages, data.h the memory
- * of their pieces; check.h is the second phase, run.h the third. */
-#include <stdio.h>
-
+ * of their pieces; check.h is the second phase, moves.h the third. */
 #include "base/alloc.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "coll/engine.h"
 #include "coll/message/check.h"
-#include "coll/message/run.h"
-#include "coll/message/table.h"
-
-/* Scratch up to this size is kept for the next operation. */
-#define SCRATCH_KEPT ((size_t)4 << 20)
+#include "coll/message/moves.h"
+#include "transport/msg.h"
 
 enum { PHASE_START, PHASE_CHECK, PHASE_RUN };
 
@@ -29,17 +23,9 @@ enum { PHASE_START, PHASE_CHECK, PHASE_RUN };
  * the current operation, since there is one at a time; the operation itself has
  * only its phase. */
 typedef struct message_state {
-    wf_algorithm forced[WF_CALL_KINDS]; /* by the setting ALGORITHM */
-    uint32_t
-        logged[WF_CALL_KINDS]; /* a bit for each algorithm that was logged */
-    void *scratch;
-    size_t room;
-
     wf_check check;
     bool moves; /* there is a plan */
-    wf_plan plan;
-    wf_data data;
-    wf_run run;
+    wf_moves work;
 } message_state;
 
 static uint32_t *phase_of(const wf_coll_op *op)
@@ -60,140 +46,93 @@ static weft_status message_check(const wf_settings *settings)
     return wf_algorithms_parse(settings->algorithm, unused);
 }
 
-/* --- what is chosen ------------------------------------------------------- */
+/* --- small data that goes along ------------------------------------------- */
 
-/* " of up to 64 KiB", or nothing. */
-static void bytes_text(uint64_t up_to, char *text, size_t room)
+/* Each rank has one block, of a length that all know. */
+static bool goes_along(const wf_coll_op *op)
 {
-    bool mib = up_to % ((uint64_t)1 << 20) == 0;
-    bool kib = up_to % 1024 == 0;
-    uint64_t n = mib ? up_to >> 20 : kib ? up_to >> 10 : up_to;
-
-    text[0] = '\0';
-    if (up_to != WF_ANY_BYTES) {
-        snprintf(text, room, " of up to %llu %s", (unsigned long long)n,
-                 mib   ? "MiB"
-                 : kib ? "KiB"
-                       : "bytes");
-    }
-}
-
-/* Log the choice, once per operation and algorithm, on one rank. */
-static void tell(const wf_coll_op *op, const wf_choice *choice)
-{
-    const weft_comm *comm = op->op.comm;
-    message_state *state = op->state;
     uint8_t kind = op->op.call.kind;
-    char bytes[40];
 
-    if (comm->rank != 0 || (state->logged[kind] >> choice->how & 1) != 0) {
-        return;
-    }
-    state->logged[kind] |= 1u << choice->how;
-    bytes_text(choice->up_to, bytes, sizeof(bytes));
-    wf_log(WEFT_LOG_INFO, "communicator %u: %s%s on %u ranks by %s: %s",
-           comm->id, wf_call_name(kind), bytes, comm->size,
-           wf_algorithm_name(choice->how), choice->why);
+    return wf_call_is(kind, WF_HAS_DATA) &&
+           !wf_call_is(kind, WF_SRC_BLOCKS | WF_ALL_LENGTHS | WF_OWN_LENGTHS) &&
+           op->bytes <= wf_check_room(op->op.comm->size);
 }
 
-/* Use the algorithm of the setting; false if it does not apply, so that the
- * table decides. */
-static bool choose_forced(const wf_coll_op *op, wf_choice *choice)
+static bool brings(const wf_coll_op *op)
 {
-    message_state *state = op->state;
-    uint8_t kind = op->op.call.kind;
-    wf_algorithm how = state->forced[kind];
-
-    if (how == WF_ALGORITHMS) {
-        return false;
-    }
-    if (!wf_algorithm_applies((wf_call_kind)kind, how, op->op.comm->size)) {
-        wf_log(op->op.comm->rank == 0 ? WEFT_LOG_INFO : WEFT_LOG_DEBUG,
-               "communicator %u: %s of %u ranks cannot be done by %s, as the "
-               "setting ALGORITHM asks",
-               op->op.comm->id, wf_call_name(kind), op->op.comm->size,
-               wf_algorithm_name(how));
-        state->forced[kind] = WF_ALGORITHMS;
-        return false;
-    }
-    *choice = (wf_choice){.kind = (wf_call_kind)kind,
-                          .up_to = WF_ANY_BYTES,
-                          .how = how,
-                          .why = "the setting ALGORITHM asks for it"};
-    return true;
+    return !wf_call_is(op->op.call.kind, WF_ROOT_SENDS) ||
+           op->op.comm->rank == op->op.call.root;
 }
 
-/* Choose alike on all ranks; false if no data moves. */
-static bool choose(const wf_coll_op *op, wf_choice *choice)
+/* Fold the data of the first `ranks` ranks, in their order; it rounds once. */
+static void fold_first(const wf_check *check, wf_coll_op *op, uint32_t ranks)
+{
+    const void *src[WF_CHECK_MOST];
+    void *dst = op->dst;
+
+    for (uint32_t r = 0; r < ranks; r++) {
+        src[r] = wf_check_data(check, r);
+    }
+    op->reducer.fold(&op->reducer, &dst, 1, src, ranks,
+                     op->bytes / op->reducer.elem);
+}
+
+static void gather_all(const wf_check *check, wf_coll_op *op)
+{
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        wf_copy(wf_coll_dst(op, r).at, wf_check_data(check, r), op->bytes);
+    }
+}
+
+/* Make the result of what went along. */
+static void finish_along(const wf_check *check, wf_coll_op *op)
 {
     const wf_call *call = &op->op.call;
+    uint32_t rank = op->op.comm->rank;
     uint32_t size = op->op.comm->size;
-    bool ragged = wf_call_is(call->kind, WF_OWN_LENGTHS);
-    uint64_t bytes = ragged ? 0 : wf_data_bytes(op);
-    const wf_choice *row =
-        wf_message_choose((wf_call_kind)call->kind, bytes, size);
 
-    if (row == NULL || !wf_coll_moves(op) || (call->count == 0 && !ragged)) {
-        return false;
+    if (op->bytes == 0) {
+        return;
     }
-    if (!choose_forced(op, choice)) {
-        *choice = *row;
-        if (wf_check_takes(op)) {
-            choice->up_to = wf_check_room(size);
-            choice->how = WF_BY_DISSEMINATION;
-            choice->why = "it goes along when calls are compared";
-        }
+    if (wf_call_is(call->kind, WF_ROOT_SENDS)) {
+        wf_copy(op->dst, wf_check_data(check, call->root), op->bytes);
+    } else if (!wf_call_gives(call, rank)) {
+        return;
+    } else if (wf_call_is(call->kind, WF_REDUCES)) {
+        fold_first(check, op, wf_call_folded(call->kind, rank, size));
+    } else {
+        gather_all(check, op);
     }
-    tell(op, choice);
-    return true;
 }
 
 /* --- phases --------------------------------------------------------------- */
-
-/* False: out of memory. */
-static bool get_scratch(message_state *state)
-{
-    size_t bytes = state->data.scratch_bytes;
-
-    if (bytes > state->room) {
-        wf_free(state->scratch);
-        state->scratch = wf_alloc(bytes);
-        state->room = state->scratch != NULL ? bytes : 0;
-    }
-    /* Without scratch any address will do. */
-    wf_data_place_scratch(&state->data,
-                          state->scratch != NULL ? state->scratch : state);
-    return bytes <= state->room;
-}
-
-static void forget_scratch(message_state *state)
-{
-    if (state->room > SCRATCH_KEPT) {
-        wf_free(state->scratch);
-        state->scratch = NULL;
-        state->room = 0;
-    }
-}
 
 static void start(wf_coll_op *op)
 {
     const weft_comm *comm = op->op.comm;
     message_state *state = op->state;
+    wf_party all = wf_party_all(comm);
     wf_choice choice;
-    bool any = choose(op, &choice);
-    bool along = any && choice.how == WF_BY_DISSEMINATION;
+    bool any = wf_moves_choose(&state->work, op, &choice);
+    bool along = any && !wf_moves_forced(&state->work, op) && goes_along(op);
     bool without = false;
 
-    state->run.count = 0;
-    state->moves =
-        any && !along &&
-        wf_plan_make(&state->plan, choice.kind, choice.how, comm->size,
-                     comm->rank, op->op.call.root, wf_data_pieces(op));
-    if (state->moves) {
-        wf_data_init(&state->data, op, &state->plan);
-        without = !get_scratch(state);
+    if (along) {
+        choice.up_to = wf_check_room(comm->size);
+        choice.how = WF_BY_DISSEMINATION;
+        choice.why = "it goes along when calls are compared";
     }
-    wf_check_init(&state->check, op, along, without);
+    if (any) {
+        wf_moves_tell(&state->work, op, &choice, "ranks", comm->size);
+    }
+    state->moves = any && !along;
+    if (state->moves) {
+        without = !wf_moves_start(&state->work, op, &choice);
+    } else {
+        wf_moves_none(&state->work);
+    }
+    wf_check_init(&state->check, &all, along, brings(op) ? op->src : NULL,
+                  op->bytes, without ? comm->rank + 1 : 0);
 }
 
 /* All ranks have made this call, so data may move. */
@@ -202,27 +141,10 @@ static void checked(wf_coll_op *op)
     message_state *state = op->state;
 
     if (state->moves) {
-        wf_data_prepare(&state->data, op);
-        wf_run_init(&state->run, &state->data);
+        wf_moves_begin(&state->work, op);
     } else if (state->check.with_data) {
-        wf_check_finish(&state->check, op);
+        finish_along(&state->check, op);
     }
-}
-
-static weft_status run_step(wf_coll_op *op)
-{
-    message_state *state = op->state;
-    weft_status st;
-
-    if (!state->moves) {
-        return WEFT_OK;
-    }
-    st = wf_run_step(&state->run, op);
-    if (st == WEFT_OK) {
-        wf_data_finish(&state->data, op);
-        forget_scratch(state);
-    }
-    return st;
 }
 
 static weft_status message_step(wf_op *base)
@@ -243,7 +165,7 @@ static weft_status message_step(wf_op *base)
         checked(op);
         *phase_of(op) = PHASE_RUN;
     }
-    return run_step(op);
+    return state->moves ? wf_moves_step(&state->work, op) : WEFT_OK;
 }
 
 /* --- the engine ----------------------------------------------------------- */
@@ -256,8 +178,7 @@ static void message_drop(wf_op *base)
     /* An operation that never started owns nothing; the state is another's. */
     if (*phase_of(op) != PHASE_START) {
         wf_check_drop(&state->check, op);
-        wf_run_drop(&state->run, op);
-        forget_scratch(state);
+        wf_moves_drop(&state->work, op);
     }
 }
 
@@ -268,7 +189,7 @@ static bool message_awaits(const wf_op *base, uint32_t member)
 
     return *phase_of(op) != PHASE_START &&
            (wf_check_awaits(&state->check, member) ||
-            wf_run_awaits(&state->run, member));
+            wf_run_awaits(&state->work.run, member));
 }
 
 static void message_begin(wf_coll_op *op)
@@ -289,7 +210,7 @@ static weft_status message_attach(weft_comm *comm, void *area, void **out)
     if (state == NULL) {
         return wf_fail_nomem("a communicator's messages");
     }
-    st = wf_algorithms_parse(comm->world->settings.algorithm, state->forced);
+    st = wf_moves_init(&state->work, &comm->world->settings);
     if (st != WEFT_OK) {
         wf_free(state);
         return st;
@@ -301,7 +222,7 @@ static weft_status message_attach(weft_comm *comm, void *area, void **out)
 static void message_detach(weft_comm *comm, void *state)
 {
     (void)comm;
-    wf_free(((message_state *)state)->scratch);
+    wf_moves_fini(&((message_state *)state)->work);
     wf_free(state);
 }
 

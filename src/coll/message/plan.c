@@ -54,7 +54,8 @@ void wf_plan_at(const wf_plan *plan, uint64_t at, wf_step *out)
     plan->fill(plan, number % plan->steps, out);
     out->in_group = in_group;
     out->chunk = group * plan->width + in_group;
-    if (out->waits != 0 && out->waits <= number) {
+    if (out->waits != 0 &&
+        out->waits <= (plan->apart ? number % plan->steps : number)) {
         uint64_t last = number - out->waits;
 
         out->needs =

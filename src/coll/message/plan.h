@@ -133,6 +133,7 @@ struct wf_plan {
 
     uint64_t groups;
     uint32_t width;
+    bool apart; /* groups have data of their own: none waits for another */
 
     /* Of double trees. */
     wf_tree tree[2];
@@ -143,6 +144,7 @@ struct wf_plan {
     /* Of the cube: the ranks beyond a power of two have sent their data to a
      * neighbour and take no part; the others are numbered anew. */
     uint32_t cube; /* a power of two */
+    bool far;      /* that neighbour is `cube` ranks away */
     uint32_t extra;
     uint32_t number; /* WF_NOBODY: takes no part */
 };

@@ -3,13 +3,16 @@
  * which a rank's data covers twice as many ranks after each step, and halving,
  * in which a rank keeps half of what it folded.
  *
- * If the number of ranks is not a power of two, the first few form pairs: the
- * odd rank of each pair sends its data to the even one at the start, and gets
- * the result at the end. The others are renumbered, so that a partial result
- * still covers consecutive ranks. */
+ * If the number of ranks is not a power of two, some form pairs: one rank of
+ * each pair sends its data to the other one at the start, and gets the result
+ * at the end. In doubling these are the first few, each with its neighbour, and
+ * the others are renumbered, so that a partial result still covers consecutive
+ * ranks. In halving, whose order differs anyway, a rank past the power of two
+ * is with the one that is so much before it: so all partners are those that a
+ * rank has in dissemination, too. */
 #include "coll/message/plan.h"
 
-static void cube_init(wf_plan *plan)
+static void cube_init(wf_plan *plan, bool far)
 {
     uint32_t rank = plan->rank;
 
@@ -17,33 +20,50 @@ static void cube_init(wf_plan *plan)
     while (plan->cube <= plan->size / 2) {
         plan->cube *= 2;
     }
+    plan->far = far;
     plan->extra = plan->size - plan->cube;
-    plan->number = rank >= 2 * plan->extra ? rank - plan->extra
-                   : rank % 2 == 0         ? rank / 2
-                                           : WF_NOBODY;
+    if (far) {
+        plan->number = rank < plan->cube ? rank : WF_NOBODY;
+    } else {
+        plan->number = rank >= 2 * plan->extra ? rank - plan->extra
+                       : rank % 2 == 0         ? rank / 2
+                                               : WF_NOBODY;
+    }
 }
 
 static uint32_t cube_rank(const wf_plan *plan, uint32_t number)
 {
+    if (plan->far) {
+        return number;
+    }
     return number < plan->extra ? 2 * number : number + plan->extra;
 }
 
 /* Does this rank belong to a pair? */
 static bool cube_paired(const wf_plan *plan)
 {
-    return plan->rank < 2 * plan->extra;
+    return plan->far ? plan->rank < plan->extra || plan->rank >= plan->cube
+                     : plan->rank < 2 * plan->extra;
 }
 
-/* The odd rank sends its data to the even one. */
+/* The other one of its pair. */
+static uint32_t pair_of(const wf_plan *plan)
+{
+    uint32_t away = plan->far ? plan->cube : 1;
+
+    return plan->number == WF_NOBODY ? plan->rank - away : plan->rank + away;
+}
+
+/* The higher rank sends its data to the lower one. */
 static void pair_up(const wf_plan *plan, wf_step *step)
 {
     wf_piece all = wf_run_of(WF_AT_SRC, 0, plan->blocks);
 
     if (plan->number == WF_NOBODY) {
-        step->to = plan->rank - 1;
+        step->to = pair_of(plan);
         step->send = all;
     } else if (cube_paired(plan)) {
-        step->from = plan->rank + 1;
+        step->from = pair_of(plan);
         step->recv = all;
         step->recv.at = WF_AT_DST;
         step->act = WF_FOLD_LAST;
@@ -51,16 +71,16 @@ static void pair_up(const wf_plan *plan, wf_step *step)
     }
 }
 
-/* The even rank sends the result back. */
+/* The lower rank sends the result back. */
 static void pair_down(const wf_plan *plan, wf_step *step)
 {
     wf_piece all = wf_run_of(WF_AT_DST, 0, plan->blocks);
 
     if (plan->number == WF_NOBODY) {
-        step->from = plan->rank - 1;
+        step->from = pair_of(plan);
         step->recv = all;
     } else if (cube_paired(plan)) {
-        step->to = plan->rank + 1;
+        step->to = pair_of(plan);
         step->send = all;
     }
 }
@@ -207,7 +227,7 @@ static void doubling_exscan(const wf_plan *plan, uint64_t at, wf_step *step)
 
 bool wf_plan_doubling(wf_plan *plan, wf_call_kind kind)
 {
-    cube_init(plan);
+    cube_init(plan, false);
     plan->blocks = 1;
     plan->piped = true;
     switch (kind) {
@@ -236,7 +256,7 @@ bool wf_plan_doubling(wf_plan *plan, wf_call_kind kind)
 
 bool wf_plan_halving(wf_plan *plan, wf_call_kind kind)
 {
-    cube_init(plan);
+    cube_init(plan, true);
     plan->blocks = plan->cube;
     plan->span = plan->extra > 0 ? plan->cube : plan->cube / 2;
     switch (kind) {

@@ -6,11 +6,13 @@ static unsigned flight_index(const wf_run *run, unsigned nth)
     return (run->first + nth) % WF_FLIGHTS;
 }
 
-void wf_run_init(wf_run *run, wf_data *data)
+void wf_run_init(wf_run *run, wf_data *data, const wf_party *party)
 {
     run->data = data;
+    run->party = *party;
     run->next = 0;
     run->length = wf_plan_length(data->plan);
+    run->open = run->length;
     run->first = 0;
     run->count = 0;
 }
@@ -26,13 +28,14 @@ static weft_status begin_recv(wf_run *run, wf_coll_op *op, unsigned index)
     if (s->recv.bit != 0) {
         b.bytes = wf_data_packed_bytes(run->data, op, s->recv);
     } else {
-        wf_block dest = wf_data_at(run->data, op, s, s->recv);
+        wf_block dest = run->data->at(run->data, op, s, s->recv);
 
         b.bytes = dest.bytes;
         b.at = s->act == WF_STORE ? dest.at : b.at;
     }
     f->expects = b.bytes;
-    return wf_wire_recv(op, s->from, b.at, b.bytes, &f->recv);
+    return wf_wire_recv(op, wf_party_member(&run->party, s->from), b.at,
+                        b.bytes, &f->recv);
 }
 
 static weft_status begin_send(wf_run *run, wf_coll_op *op, wf_flight *f)
@@ -45,21 +48,22 @@ static weft_status begin_send(wf_run *run, wf_coll_op *op, wf_flight *f)
         b.bytes = wf_data_packed_bytes(data, op, s->send);
         wf_data_pack(data, op, s->send, b.at);
     } else {
-        b = wf_data_at(data, op, s, s->send);
+        b = data->at(data, op, s, s->send);
     }
-    return wf_wire_send(op, s->to, b.at, b.bytes, &f->send);
+    return wf_wire_send(op, wf_party_member(&run->party, s->to), b.at, b.bytes,
+                        &f->send);
 }
 
 /* Begin the next step if possible; `*begun` says whether it was. */
 static weft_status begin_one(wf_run *run, wf_coll_op *op, bool *begun)
 {
-    uint64_t ended = run->count > 0 ? run->flight[run->first].at : run->next;
+    uint64_t ended = wf_run_ended(run);
     unsigned index = flight_index(run, run->count);
     wf_flight *f = &run->flight[index];
     weft_status st = WEFT_OK;
 
     *begun = false;
-    if (run->next == run->length || run->count == WF_FLIGHTS) {
+    if (run->next == run->open || run->count == WF_FLIGHTS) {
         return WEFT_OK;
     }
     wf_plan_at(run->data->plan, run->next, &f->step);
@@ -89,12 +93,12 @@ static void fold(const wf_data *data, const wf_coll_op *op, const wf_step *s,
                  const unsigned char *came)
 {
     wf_piece own = s->recv;
-    wf_block to = wf_data_at(data, op, s, s->recv);
+    wf_block to = data->at(data, op, s, s->recv);
     wf_block ours;
     void *dst = to.at;
 
     own.at = s->own;
-    ours = wf_data_at(data, op, s, own);
+    ours = data->at(data, op, s, own);
     if (to.bytes > 0) {
         bool first = s->act == WF_FOLD_FIRST;
         const void *both[2] = {first ? came : ours.at, first ? ours.at : came};
@@ -115,7 +119,7 @@ static void take(const wf_run *run, const wf_coll_op *op, unsigned index)
     } else if (s->act == WF_LAND && s->recv.bit != 0) {
         wf_data_unpack(run->data, op, s->recv, came);
     } else if (s->act == WF_LAND) {
-        wf_block to = wf_data_at(run->data, op, s, s->recv);
+        wf_block to = run->data->at(run->data, op, s, s->recv);
 
         wf_data_fold_one(&run->data->partial, to.at, came, to.bytes);
     }
@@ -136,8 +140,8 @@ static weft_status end_one(wf_run *run, const wf_coll_op *op)
         return sent != WEFT_OK ? sent : received;
     }
     if (f->recv.open && f->recv.msg.n != f->expects) {
-        return wf_coll_uneven(op, f->step.from, f->recv.msg.n,
-                              op->op.comm->rank, f->expects);
+        return wf_coll_uneven(op, wf_party_member(&run->party, f->step.from),
+                              f->recv.msg.n, op->op.comm->rank, f->expects);
     }
     if (f->recv.open) {
         take(run, op, run->first);

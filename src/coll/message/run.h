@@ -17,14 +17,23 @@ typedef struct wf_flight {
 
 typedef struct wf_run {
     wf_data *data;
+    wf_party party;
     uint64_t next;   /* the step to begin */
     uint64_t length; /* steps of the plan */
+    uint64_t open;   /* so many of them may begin now */
     unsigned first;  /* the oldest flight; they follow around the array */
     unsigned count;
     wf_flight flight[WF_FLIGHTS];
 } wf_run;
 
-void wf_run_init(wf_run *run, wf_data *data);
+/* All steps may begin; a caller whose data is not there yet lowers `open`. */
+void wf_run_init(wf_run *run, wf_data *data, const wf_party *party);
+
+/* So many steps, from the first one on, have ended. */
+static inline uint64_t wf_run_ended(const wf_run *run)
+{
+    return run->count > 0 ? run->flight[run->first].at : run->next;
+}
 
 /* Do what can be done now. WEFT_OK: the plan is carried out. */
 weft_status wf_run_step(wf_run *run, wf_coll_op *op);

@@ -7,6 +7,24 @@
 
 #include "coll/engine.h"
 
+/* Those who carry out a plan together, by their numbers in it. */
+typedef struct wf_party {
+    const uint32_t *member; /* number -> rank in the communicator; NULL: same */
+    uint32_t size;
+    uint32_t rank; /* our own number */
+} wf_party;
+
+/* All members of a communicator. */
+static inline wf_party wf_party_all(const weft_comm *comm)
+{
+    return (wf_party){.size = comm->size, .rank = comm->rank};
+}
+
+static inline uint32_t wf_party_member(const wf_party *party, uint32_t number)
+{
+    return party->member != NULL ? party->member[number] : number;
+}
+
 /* A message that is under way, or none. */
 typedef struct wf_wire {
     bool open; /* with the transport; it may be done */

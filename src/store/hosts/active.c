@@ -55,19 +55,25 @@ void wf_waiting_free(wf_waiting_list *list)
     }
 }
 
-/* --- the set: open addressing, by linear probing -------------------------- */
+/* --- the set: two tables, open addressing by linear probing --------------- */
 
-static uint64_t place_of(const wf_actives *set, uint64_t key)
+static uint64_t place_of(const wf_actives *set, uint64_t name)
 {
-    return (key * 0x9e3779b97f4a7c15ull >> 17) & (set->room - 1);
+    return (name * 0x9e3779b97f4a7c15ull >> 17) & (set->room - 1);
 }
 
-/* Where the key is, or the empty place at which it would be. */
-static uint64_t find(const wf_actives *set, uint64_t key)
+static uint64_t name_of(const wf_actives *set, wf_active **table,
+                        const wf_active *a)
 {
-    uint64_t i = place_of(set, key);
+    return table == set->at ? a->key : a->slot;
+}
 
-    while (set->at[i] != NULL && set->at[i]->key != key) {
+/* Where the name is, or the empty place at which it would be. */
+static uint64_t find(const wf_actives *set, wf_active **table, uint64_t name)
+{
+    uint64_t i = place_of(set, name);
+
+    while (table[i] != NULL && name_of(set, table, table[i]) != name) {
         i = (i + 1) & (set->room - 1);
     }
     return i;
@@ -75,22 +81,34 @@ static uint64_t find(const wf_actives *set, uint64_t key)
 
 wf_active *wf_actives_find(const wf_actives *set, uint64_t key)
 {
-    return set->room > 0 ? set->at[find(set, key)] : NULL;
+    return set->room > 0 ? set->at[find(set, set->at, key)] : NULL;
+}
+
+wf_active *wf_actives_at(const wf_actives *set, uint32_t slot)
+{
+    return set->room > 0 ? set->slot[find(set, set->slot, slot)] : NULL;
 }
 
 static bool grow(wf_actives *set)
 {
     wf_actives more = {.room = set->room > 0 ? 2 * set->room : 64,
                        .count = set->count};
+    size_t bytes = 2 * more.room * sizeof(wf_active *);
 
-    more.at = wf_patient_realloc(NULL, more.room * sizeof(wf_active *));
+    more.at = wf_patient_realloc(NULL, bytes);
     if (more.at == NULL) {
         return false;
     }
-    memset(more.at, 0, more.room * sizeof(wf_active *));
+    memset(more.at, 0, bytes);
+    more.slot = more.at + more.room;
     for (uint64_t i = 0; i < set->room; i++) {
-        if (set->at[i] != NULL) {
-            more.at[find(&more, set->at[i]->key)] = set->at[i];
+        wf_active *a = set->at[i];
+
+        if (a != NULL) {
+            more.at[find(&more, more.at, a->key)] = a;
+        }
+        if (a != NULL && a->slot != NONE) {
+            more.slot[find(&more, more.slot, a->slot)] = a;
         }
     }
     wf_free(set->at);
@@ -110,45 +128,56 @@ wf_active *wf_actives_get(wf_actives *set, uint64_t key)
     }
     a = wf_patient_realloc(NULL, sizeof(*a));
     if (a != NULL) {
-        *a = (wf_active){.key = key, .record = WF_NO_RECORD, .base = NONE};
+        *a = (wf_active){
+            .key = key, .record = WF_NO_RECORD, .base = NONE, .slot = NONE};
         wf_waiting_init(&a->parked);
         wf_waiting_init(&a->packed);
-        set->at[find(set, key)] = a;
+        set->at[find(set, set->at, key)] = a;
         set->count++;
     }
     return a;
 }
 
-/* Close the gap at `hole`: what stands behind it may have been pushed on by
- * what stood there. */
-static void close_gap(wf_actives *set, uint64_t hole)
+/* Empty a place, and close the gap: what stands behind it may have been pushed
+ * on by what stood there. */
+static void empty(const wf_actives *set, wf_active **table, uint64_t hole)
 {
     uint64_t mask = set->room - 1;
 
-    for (uint64_t i = (hole + 1) & mask; set->at[i] != NULL;
-         i = (i + 1) & mask) {
-        uint64_t wish = place_of(set, set->at[i]->key);
+    table[hole] = NULL;
+    for (uint64_t i = (hole + 1) & mask; table[i] != NULL; i = (i + 1) & mask) {
+        uint64_t wish = place_of(set, name_of(set, table, table[i]));
 
         if (((i - wish) & mask) >= ((i - hole) & mask)) {
-            set->at[hole] = set->at[i];
-            set->at[i] = NULL;
+            table[hole] = table[i];
+            table[i] = NULL;
             hole = i;
         }
     }
 }
 
+void wf_actives_watch(wf_actives *set, wf_active *a, uint32_t slot)
+{
+    if (a->slot != NONE) {
+        empty(set, set->slot, find(set, set->slot, a->slot));
+    }
+    a->slot = slot;
+    if (slot != NONE) {
+        set->slot[find(set, set->slot, slot)] = a;
+    }
+}
+
 void wf_actives_remove(wf_actives *set, uint64_t key)
 {
-    uint64_t i = find(set, key);
-    wf_active *a = set->at[i];
+    wf_active *a = wf_actives_find(set, key);
 
     if (a != NULL) {
+        wf_actives_watch(set, a, NONE);
         wf_waiting_free(&a->parked);
         wf_waiting_free(&a->packed);
-        wf_free(a);
-        set->at[i] = NULL;
+        empty(set, set->at, find(set, set->at, key));
         set->count--;
-        close_gap(set, i);
+        wf_free(a);
     }
 }
 

@@ -27,8 +27,11 @@ typedef struct wf_active {
     uint32_t record;   /* in the book, or WF_NO_RECORD */
     uint32_t intents;  /* of this host that are due and have not ended */
     uint32_t base;     /* slot of a copy's base, or WF_NO_SLOT */
-    uint32_t flags;    /* of its slot, as they were set last */
+    uint32_t slot;     /* that is watched for writes, or WF_NO_SLOT */
     bool again;        /* it is in the list for the next round */
+    bool forced;       /* which has to ask for it in any case */
+    bool refused;      /* that there is no room for it was counted */
+    uint32_t held;     /* messages about it in wf_store_hosts.held */
     uint64_t asked;    /* turn of the rounds in which it was asked for */
     uint64_t fresh_ns; /* a copy: when it was last refreshed */
     wf_waiting_list parked;
@@ -36,8 +39,9 @@ typedef struct wf_active {
 } wf_active;
 
 typedef struct wf_actives {
-    wf_active **at;
-    uint64_t room; /* a power of two */
+    wf_active **at;   /* by key */
+    wf_active **slot; /* by the slot that is watched */
+    uint64_t room;    /* in each: a power of two */
     uint64_t count;
 } wf_actives;
 
@@ -46,6 +50,10 @@ wf_active *wf_actives_find(const wf_actives *set, uint64_t key);
 /* NULL without memory. */
 wf_active *wf_actives_get(wf_actives *set, uint64_t key);
 void wf_actives_remove(wf_actives *set, uint64_t key);
+/* Watch this slot from now on, or none: WF_NO_SLOT. No two keys have one. */
+void wf_actives_watch(wf_actives *set, wf_active *a, uint32_t slot);
+/* The key whose slot this is, if it is watched; or NULL. */
+wf_active *wf_actives_at(const wf_actives *set, uint32_t slot);
 void wf_actives_fini(wf_actives *set);
 
 void wf_waiting_init(wf_waiting_list *list);

@@ -37,7 +37,7 @@ static bool is_sound(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
 {
     const weft_store *store = h->store;
 
-    return e->m.key < store->options.keys && e->m.from == h->host_of[from] &&
+    return e->m.key < store->ids && e->m.from == h->host_of[from] &&
            e->m.origin < store->hosts && e->m.owner < store->hosts &&
            e->m.op <= WF_OP_HELD && e->m.grant <= WF_GRANT_GONE &&
            (e->m.kind != WF_MSG_OP || e->rank < h->world->host->ranks) &&
@@ -45,11 +45,13 @@ static bool is_sound(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
 }
 
 /* Has something to be known here first: that a server is dead in whose place
- * this one, or the sender, now serves; or who owns a key whose home is gone? */
+ * this one, or the sender, or the one that is to be answered, now serves; or
+ * who owns a key whose home is gone? */
 static bool is_early(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
 {
-    return !h->serves ||
+    return !h->serves || h->paused ||
            (e->m.kind != WF_MSG_OP && h->server[h->host_of[from]] != from) ||
+           (e->m.kind == WF_MSG_SYNC && wf_hosts_dying(h, e->m.origin)) ||
            (e->m.kind == WF_MSG_OP && wf_hosts_untold(h, e->m.key));
 }
 
@@ -68,6 +70,12 @@ void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e)
 {
     if (e->m.kind == WF_MSG_ANSWER) {
         wf_remote_answer(h, e);
+    } else if (e->m.key < h->store->options.max_keys &&
+               e->m.key >= h->store->ids) {
+        wf_log(WEFT_LOG_DEBUG, "rank %u wrote about a key that is gone", from);
+        if (e->m.origin < h->store->hosts && h->serves && !h->resizing) {
+            wf_serve_refuse(h, e);
+        }
     } else if (!is_sound(h, from, e)) {
         wf_log(WEFT_LOG_ERROR,
                "rank %u sent a malformed message of a store; dropped", from);
@@ -103,11 +111,6 @@ static void read_intent(wf_store_hosts *h, uint32_t from,
                from);
         return;
     }
-    for (uint64_t i = 1; i < n; i++) {
-        if (body[i] >= h->store->options.keys) {
-            return;
-        }
-    }
     wf_intent_add(h, (uint32_t)parcel->token, (int64_t)parcel->extra,
                   (int64_t)body[0], body + 1, n - 1);
 }
@@ -125,6 +128,10 @@ void wf_parcel_arrived(weft_store *store, uint32_t from,
         read_entries(h, from, parcel, body);
     } else if (parcel->kind == WF_PARCEL_INTENT) {
         read_intent(h, from, parcel, body);
+    } else if (parcel->kind == WF_PARCEL_ASK) {
+        wf_names_asked(h, from, parcel, body);
+    } else if (parcel->kind == WF_PARCEL_TELL) {
+        wf_ask_told(h, from, parcel, body);
     }
     wf_out_flush(h);
 }

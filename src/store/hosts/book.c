@@ -2,6 +2,7 @@
 #include "store/hosts/book.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/alloc.h"
 #include "base/num.h"
@@ -10,7 +11,7 @@
 #include "store/hosts/active.h"
 
 /* Memory is allocated for so many bytes of records at a time. */
-#define STEP (1ull << 20)
+#define STEP (256ull << 10)
 
 static uint64_t clocks_at(void)
 {
@@ -33,6 +34,7 @@ weft_status wf_book_make(wf_book *book, weft_comm *host, uint64_t keys)
     *book = (wf_book){.segment = {.fd = -1},
                       .records = (uint32_t)keys,
                       .populated = records,
+                      .begin = records,
                       .bytes = wf_round_up(records + keys * sizeof(wf_record),
                                            wf_segment_page())};
     if (host->rank != 0) {
@@ -148,6 +150,25 @@ void wf_book_give(wf_book *book, uint32_t record)
     __atomic_store_n(&book->record[record].used, 0, __ATOMIC_RELEASE);
     if (has_room(book)) { /* else it is found again by the next server */
         book->free[book->frees++] = record;
+    }
+}
+
+void wf_book_trim(wf_book *book)
+{
+    uint32_t made = atomic_load(&book->head->made);
+    char *base = book->segment.base;
+
+    if (made == 0 || book->frees != made) {
+        return;
+    }
+    /* Whoever takes over finds none, or unused ones. */
+    atomic_store(&book->head->made, 0);
+    wf_free(book->free);
+    book->free = NULL;
+    book->frees = book->room = 0;
+    if (madvise(base + book->begin, book->populated - book->begin,
+                MADV_REMOVE) == 0) {
+        book->populated = book->begin;
     }
 }
 

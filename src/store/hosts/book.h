@@ -58,6 +58,7 @@ typedef struct wf_book_head {
     _Atomic uint32_t lost_with;
     _Atomic uint64_t owned; /* keys that this host owns */
     _Atomic uint64_t copies;
+    _Atomic uint32_t serial; /* of the last SYNC of this host */
     /* 1 + the key whose base the server is writing; 0: none. */
     _Atomic uint64_t basing;
     alignas(64) _Atomic uint32_t journal; /* 1 + the record; 0: nothing */
@@ -75,7 +76,8 @@ typedef struct wf_book {
     uint64_t populated; /* bytes that have memory */
     uint32_t *free;     /* of the server: records that are unused */
     uint32_t frees;
-    uint32_t room; /* in `free` */
+    uint32_t room;  /* in `free` */
+    uint64_t begin; /* of the records in the memory */
 } wf_book;
 
 /* Collective over the ranks of a host: make memory for up to `keys` records,
@@ -87,6 +89,8 @@ void wf_book_close(wf_book *book);
 /* For the server. WF_NO_RECORD: no memory. */
 uint32_t wf_book_take(wf_book *book);
 void wf_book_give(wf_book *book, uint32_t record);
+/* Give the memory of records back, if none is in use. */
+void wf_book_trim(wf_book *book);
 void wf_book_write(wf_book *book, uint32_t record, const wf_key_state *state,
                    uint32_t base);
 /* Finish what the last server began, and find the records that are unused. */

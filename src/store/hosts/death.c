@@ -4,9 +4,13 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/time.h"
 #include "store/hosts/hosts.h"
 
 #define NOBODY UINT32_MAX
+/* The longest pause before a death is heard of again: by then all hosts have
+ * heard of it. */
+#define LAST_PAUSE_NS (8 * WF_SEC)
 
 static bool is_gone(const wf_store_hosts *h, uint32_t rank)
 {
@@ -42,11 +46,25 @@ static uint32_t next_server(const wf_store_hosts *h, uint32_t host)
 
 /* --- keys that a death concerns ------------------------------------------- */
 
-/* All keys that have records, and, after the death of a whole host, those that
- * it owned. What is done with a key changes no other one's record. */
+/* Of a key without a record: one that is here has a home which may not have
+ * heard so, if that one's server died or the own one; one that is not may have
+ * been owned by a host that died. */
+static bool concerns(const wf_store_hosts *h, uint64_t key, uint32_t host,
+                     bool whole)
+{
+    uint32_t word = wf_directory_get(h->store->slots, key);
+    uint32_t home = wf_home_of(h->store, key);
+    uint32_t own = h->store->number;
+
+    return (word & WF_KEY_HERE) != 0
+               ? home != own && (host == home || host == own)
+               : whole && wf_word_owner(word) == host;
+}
+
+/* All keys that have records, and others that the death may concern. What is
+ * done with a key changes no other one's record. */
 static void tell_keys(wf_store_hosts *h, uint32_t host, bool whole)
 {
-    const weft_store *store = h->store;
     uint32_t made = atomic_load(&h->book.head->made);
 
     for (uint32_t i = 0; i < made; i++) {
@@ -56,11 +74,14 @@ static void tell_keys(wf_store_hosts *h, uint32_t host, bool whole)
             wf_serve_death(h, r->state.key, host, whole);
         }
     }
-    for (uint64_t k = 0; whole && k < store->options.keys; k++) {
-        uint32_t word = wf_directory_get(store->slots, k);
+    for (uint64_t key = 0; key < h->store->ids; key++) {
+        const wf_active *a;
 
-        if ((word & WF_KEY_HERE) == 0 && wf_word_owner(word) == host) {
-            wf_serve_death(h, k, host, true);
+        if (concerns(h, key, host, whole)) {
+            a = wf_actives_find(&h->active, key);
+            if (a == NULL || a->record == WF_NO_RECORD) {
+                wf_serve_death(h, key, host, whole);
+            }
         }
     }
 }
@@ -104,7 +125,7 @@ bool wf_hosts_untold(const wf_store_hosts *h, uint64_t key)
 
 /* --- taking over ---------------------------------------------------------- */
 
-static weft_status adopt_keys(wf_store_hosts *h, uint32_t *used)
+static weft_status adopt_keys(wf_store_hosts *h, uint64_t *used)
 {
     uint32_t made = atomic_load(&h->book.head->made);
     uint32_t slots = wf_slots_count(h->store->slots);
@@ -114,6 +135,9 @@ static weft_status adopt_keys(wf_store_hosts *h, uint32_t *used)
         const uint32_t named[3] = {r->state.slot, r->state.kept, r->base};
         wf_active *a;
 
+        if (r->used != 0 && r->state.key >= h->store->ids) {
+            wf_book_give(&h->book, i); /* that was to be forgotten */
+        }
         if (r->used == 0) {
             continue;
         }
@@ -124,7 +148,7 @@ static weft_status adopt_keys(wf_store_hosts *h, uint32_t *used)
         a->record = i;
         for (int j = 0; j < 3; j++) {
             if (named[j] < slots) {
-                used[named[j]] = (uint32_t)r->state.key + 1;
+                used[named[j] / 64] |= 1ull << named[j] % 64;
             }
         }
         /* The last server may have died between record and word. */
@@ -136,15 +160,23 @@ static weft_status adopt_keys(wf_store_hosts *h, uint32_t *used)
 /* The last server may have died between a key's change and its counting. */
 static void count_again(wf_store_hosts *h)
 {
-    const weft_store *store = h->store;
+    uint32_t made = atomic_load(&h->book.head->made);
+    const wf_slots *slots = h->store->slots;
     uint64_t owned = 0;
     uint64_t copies = 0;
-    wf_key_state k;
 
-    for (uint64_t key = 0; key < store->options.keys; key++) {
-        wf_serve_load(h, key, &k);
-        owned += k.role == WF_OWNER;
-        copies += k.role == WF_COPY;
+    /* Without a record, a key that is here is owned. */
+    for (uint64_t key = 0; key < h->store->ids; key++) {
+        owned += (wf_directory_get(slots, key) & WF_KEY_HERE) != 0;
+    }
+    for (uint32_t i = 0; i < made; i++) {
+        const wf_record *r = &h->book.record[i];
+
+        if (r->used != 0) {
+            owned -= (wf_directory_get(slots, r->state.key) & WF_KEY_HERE) != 0;
+            owned += r->state.role == WF_OWNER;
+            copies += r->state.role == WF_COPY;
+        }
     }
     atomic_store(&h->book.head->owned, owned);
     atomic_store(&h->book.head->copies, copies);
@@ -167,7 +199,7 @@ static void forget_intents(wf_store_hosts *h)
 static bool take_over(wf_store_hosts *h)
 {
     uint32_t slots = wf_slots_count(h->store->slots);
-    uint32_t *used = wf_zalloc((slots + 1ull) * sizeof(*used));
+    uint64_t *used = wf_zalloc((slots / 64 + 1ull) * sizeof(*used));
     weft_status st = used != NULL ? wf_book_take_over(&h->book)
                                   : wf_fail_nomem("the slots of a store");
 
@@ -177,7 +209,7 @@ static bool take_over(wf_store_hosts *h)
         st = adopt_keys(h, used);
     }
     if (st == WEFT_OK) {
-        st = wf_slots_recover(h->store->slots, used);
+        wf_slots_recover(h->store->slots, used);
     }
     wf_free(used);
     if (st != WEFT_OK) {
@@ -197,7 +229,7 @@ static bool take_over(wf_store_hosts *h)
 /* --- deaths --------------------------------------------------------------- */
 
 /* What came before the death of a server was known here. */
-static void read_early(wf_store_hosts *h)
+void wf_hosts_read_early(wf_store_hosts *h)
 {
     wf_waiting_list early;
     wf_waiting *w;
@@ -235,9 +267,12 @@ static void server_died(wf_store_hosts *h, uint32_t host)
     uint32_t next = next_server(h, host);
     bool own = host == h->store->number;
 
+    wf_held_retry(h, true); /* they were before the death */
     h->last_dead = h->dead[host] = h->server[host];
     h->server[host] = next;
     h->deaths++;
+    h->again_pause = WF_HEAR_AGAIN_NS;
+    h->again_ns = wf_now_ns() + h->again_pause;
     if (next == NOBODY) {
         wf_hosts_add(&h->env.gone, host);
     }
@@ -251,7 +286,7 @@ static void server_died(wf_store_hosts *h, uint32_t host)
     if (h->serves && next == NOBODY) {
         tell_homeless(h, host);
     }
-    read_early(h);
+    wf_hosts_read_early(h);
     wf_out_flush(h);
 }
 
@@ -260,15 +295,40 @@ static void serve_at_last(wf_store_hosts *h)
 {
     if (!h->serves && h->server[h->store->number] == h->world->host->rank &&
         begin_to_serve(h)) {
-        read_early(h);
+        wf_hosts_read_early(h);
         wf_out_flush(h);
     }
+}
+
+/* Other hosts hear of a death at other times. A message that went through one
+ * which had not, or its answer, was sent to the dead rank. So while a round is
+ * not over what it waits for is begun anew, as when the death was heard of;
+ * operations of workers see to themselves. */
+static void hear_again(wf_store_hosts *h)
+{
+    uint64_t now = h->again_ns != 0 ? wf_now_ns() : 0;
+
+    if (now == 0 || now < h->again_ns) {
+        return;
+    }
+    h->again_pause *= 2;
+    h->again_ns = h->again_pause <= LAST_PAUSE_NS ? now + h->again_pause : 0;
+    h->agains++;
+    if (!h->serves || !h->rounding || now - h->round_ns < WF_HEAR_AGAIN_NS) {
+        return;
+    }
+    for (uint32_t host = 0; host < h->store->hosts; host++) {
+        if (h->dead[host] != NOBODY) {
+            tell_keys(h, host, h->server[host] == NOBODY);
+        }
+    }
+    wf_out_flush(h);
 }
 
 void wf_hosts_told(wf_store_hosts *h, uint32_t host, uint32_t by)
 {
     wf_hosts_add(&h->told[host], by);
-    read_early(h);
+    wf_hosts_read_early(h);
 }
 
 /* Workers of ranks of this host that are gone use nothing any more. */
@@ -290,6 +350,10 @@ void wf_hosts_look(wf_store_hosts *h)
                                           memory_order_acquire);
     bool all = true;
 
+    if (h->paused) {
+        return;
+    }
+    hear_again(h);
     if (alarm == h->alarm) {
         serve_at_last(h);
         return;
@@ -317,8 +381,10 @@ uint32_t wf_hosts_dead(const wf_store_hosts *h, uint32_t host)
 void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
                    size_t room)
 {
-    const wf_peer *who = &h->world->host->peer[rank];
+    const wf_host *host = h->world->host;
+    const wf_peer *who = &host->peer[rank];
+    bool left = atomic_load(&wf_host_entry(host, rank)->state) == WF_BOARD_LEFT;
 
-    snprintf(text, room, "rank %u (pid %d on %s) died", rank, who->pid,
-             who->host);
+    snprintf(text, room, "rank %u (pid %d on %s) %s", rank, who->pid, who->host,
+             left ? "has left the job" : "died");
 }

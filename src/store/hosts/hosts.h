@@ -6,6 +6,7 @@
  *   wire.c       messages in parcels, one after the other
  *   serve.c      the server: the protocol's functions done with real messages
  *   rows.c       and with real rows
+ *   held.c       events that wait for a row which somebody holds
  *   arrive.c     parcels that come in
  *   intent.c     what workers will use
  *   round.c      rounds
@@ -13,6 +14,9 @@
  *   token.c      operations that are under way, by token
  *   remote.c     a worker's operations on keys of other hosts
  *   order.c      and their order; waiting for rounds
+ *   names.c      the numbers of hashed keys
+ *   ask.c        questions for them
+ *   resize.c     another number of keys
  *
  * All of it, but for what says otherwise, is touched under world->drive. */
 #ifndef WF_STORE_HOSTS_HOSTS_H
@@ -33,7 +37,10 @@ enum {
     WF_PARCEL_ENTRIES = 1, /* `count` entries, each with its data */
     /* From a worker to its server: `count` keys of an intent of worker `token`
      * from `extra` on; the first number of the body is its end. */
-    WF_PARCEL_INTENT = 2
+    WF_PARCEL_INTENT = 2,
+    /* For the dense numbers of `count` hashed keys, and the answer. */
+    WF_PARCEL_ASK = 3,
+    WF_PARCEL_TELL = 4
 };
 
 /* Beside the kinds of the protocol: a worker's operation is done; the sender
@@ -58,7 +65,7 @@ typedef struct wf_entry {
     int32_t status;    /* ANSWER; LOCALIZE: number of the worker */
     uint64_t bytes;    /* of its data: with it a wf_blob begins */
 } wf_entry;
-_Static_assert(sizeof(wf_entry) == 80, "layout");
+_Static_assert(sizeof(wf_entry) == 72, "layout");
 
 static inline const wf_blob *wf_entry_blob(const wf_entry *e)
 {
@@ -118,6 +125,7 @@ typedef struct wf_remote {
     char *values;    /* the caller's for a pull, else our copy behind these */
     uint64_t since;  /* when something last came */
     uint32_t deaths; /* of servers, when it was sent */
+    uint32_t agains; /* that were looked at, see wf_store_hosts */
     weft_status status;
     char *text;
 } wf_remote;
@@ -126,6 +134,8 @@ typedef struct wf_op_place {
     wf_remote *op; /* NULL: it is free */
     uint32_t uses;
 } wf_op_place;
+
+typedef struct wf_ask wf_ask;
 
 /* --- intents -------------------------------------------------------------- */
 
@@ -174,8 +184,13 @@ struct wf_store_hosts {
     uint32_t alarm;     /* of the board, when servers were last looked at */
     uint32_t deaths;    /* of servers */
     uint32_t last_dead; /* rank in the job */
-    wf_outbox *out;     /* by rank in the job */
-    uint32_t *unsent;   /* ranks whose outbox is not empty */
+    /* After a death: when to hear of it again, how long to wait for the next
+     * time, and how often that was. */
+    uint64_t again_ns;
+    uint64_t again_pause;
+    uint32_t agains;
+    wf_outbox *out;   /* by rank in the job */
+    uint32_t *unsent; /* ranks whose outbox is not empty */
     uint32_t unsents;
     /* By host that is gone: those that have told of its keys. */
     wf_hosts *told;
@@ -187,6 +202,9 @@ struct wf_store_hosts {
     wf_op_place *op;
     uint32_t ops;
     uint32_t next_op; /* the first one that is free */
+
+    wf_ask *asks;         /* questions of this rank that are under way */
+    uint64_t asked_names; /* how many there were */
 
     uint64_t places[WF_BOOK_WORKERS / 64]; /* of this rank's workers: used */
     wf_worker_view *view;                  /* by rank of the host and worker */
@@ -202,12 +220,18 @@ struct wf_store_hosts {
     uint64_t asked_later;
     uint64_t turn;    /* changes when a round begins and when it has begun */
     wf_scratch again; /* keys that the next round looks at */
+    bool forced;      /* some of them a round waits for that is begun */
+    /* Messages about keys whose rows a worker holds that does not go on. */
+    wf_waiting_list held;
     wf_waiting_list limbo; /* messages that were parked, until the event ends */
     wf_scratch row;        /* data of the message that is being written */
     wf_scratch difference; /* of a SYNC that is being written */
     wf_scratch ops_packed;
-    bool rounding; /* a round is begun and not over */
-    uint64_t idle; /* rounds since something happened */
+    bool rounding;     /* a round is begun and not over */
+    uint64_t round_ns; /* when it was begun */
+    bool paused;       /* slots are resized: messages of the protocol wait */
+    bool resizing;     /* others will forget keys that are gone, too */
+    uint64_t idle;     /* rounds since something happened */
 
     /* The thread of rounds. */
     pthread_t thread;
@@ -233,6 +257,12 @@ static inline uint32_t wf_home_of(const weft_store *store, uint64_t key)
 void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
                   const void *data, uint64_t bytes);
 void wf_out_flush(wf_store_hosts *h);
+/* Send a parcel of another kind. That its receiver died is noticed by death.c.
+ */
+void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+                   const void *body);
+/* Free the memory of what has been sent. */
+void wf_out_trim(wf_store_hosts *h);
 /* The next entry of a parcel's body; NULL if what follows is none. */
 const wf_entry *wf_entry_next(const unsigned char **at, size_t *left);
 bool wf_scratch_add(wf_scratch *s, const void *data, size_t n);
@@ -248,12 +278,28 @@ void wf_serve_load(wf_store_hosts *h, uint64_t key, wf_key_state *k);
 /* One event: a message, the begin or end of an intent, a key's part of a round;
  * a server or host that died. */
 void wf_serve_entry(wf_store_hosts *h, const wf_entry *e);
+void wf_serve_entry_now(wf_store_hosts *h, const wf_entry *e);
+/* Look at a key again in the next round; false without memory. */
+bool wf_serve_again(wf_store_hosts *h, wf_active *a);
 void wf_serve_intent(wf_store_hosts *h, uint64_t key, bool wanted);
 void wf_serve_tick(wf_store_hosts *h, uint64_t key, bool force);
 void wf_serve_death(wf_store_hosts *h, uint64_t key, uint32_t host, bool whole);
 /* Of a server that takes over: what the last one left of this key. */
 void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k);
 void wf_waiting_keep(wf_waiting_list *list, const wf_entry *e, uint64_t tag);
+/* The key is not one of the store any more: nothing is left of it here. And if
+ * somebody asks for it, who does not know: it is gone. */
+void wf_serve_forget(wf_store_hosts *h, uint64_t key);
+void wf_serve_refuse(wf_store_hosts *h, const wf_entry *e);
+
+/* held.c: does somebody hold the row of the key, so that an event would have to
+ * wait? Then a message is kept, and a key is looked at in the next round; false
+ * if they are not, for want of memory. What waited is tried again, or, with
+ * `now`, done in any case. */
+bool wf_held(const wf_store_hosts *h, const wf_key_state *k);
+bool wf_held_entry(wf_store_hosts *h, const wf_key_state *k, const wf_entry *e);
+bool wf_held_tick(wf_store_hosts *h, const wf_key_state *k, bool force);
+void wf_held_retry(wf_store_hosts *h, bool now);
 
 /* rows.c: the functions of the protocol that touch rows; and a row, locked by
  * the server. */
@@ -286,9 +332,15 @@ void wf_intents_look(wf_store_hosts *h);
 void wf_intents_serve(wf_store_hosts *h);
 void wf_intents_repeat(wf_store_hosts *h);
 void wf_intents_fini(wf_store_hosts *h);
+/* Only keys below store->ids exist now. */
+void wf_intents_cut(wf_store_hosts *h);
 
 /* death.c */
 void wf_hosts_look(wf_store_hosts *h);
+/* Messages that waited are read. */
+void wf_hosts_read_early(wf_store_hosts *h);
+/* What is not answered for so long after a death may be lost with it. */
+#define WF_HEAR_AGAIN_NS (500 * WF_MS)
 /* Is a host's server dead, which is not known yet? */
 bool wf_hosts_dying(const wf_store_hosts *h, uint32_t host);
 /* `by` has told of the keys of a host that is gone. */
@@ -297,7 +349,7 @@ void wf_hosts_told(wf_store_hosts *h, uint32_t host, uint32_t by);
 bool wf_hosts_untold(const wf_store_hosts *h, uint64_t key);
 /* With whom the keys of a host are gone: a rank in the job. */
 uint32_t wf_hosts_dead(const wf_store_hosts *h, uint32_t host);
-/* "rank 3 (pid 7 on here) died" */
+/* "rank 3 (pid 7 on here) died", or "has left the job" */
 void wf_hosts_name(const wf_store_hosts *h, uint32_t rank, char *text,
                    size_t room);
 
@@ -320,5 +372,37 @@ weft_request *wf_remote_newest(weft_worker *worker);
 weft_status wf_remote_intent(weft_worker *worker, const weft_ids *keys,
                              int64_t start, int64_t end);
 weft_status wf_remote_sync(weft_worker *worker);
+
+/* names.c: the dense numbers of hashed keys, as wf_dense_init. */
+weft_status wf_names_find(weft_store *store, const char *who,
+                          const weft_ids *keys, int64_t *dense, bool wait);
+/* A parcel of the kind ASK. */
+void wf_names_asked(wf_store_hosts *h, uint32_t from, const wf_parcel *parcel,
+                    const int64_t *keys);
+/* ask.c: a question with room for n keys; a key of it, or one that every host
+ * is to answer, though it is about no key; send it and wait until it is over.
+ * What is learnt goes to the table. A parcel of the kind TELL. */
+weft_status wf_ask_make(weft_store *store, const char *who, uint64_t n,
+                        weft_request **request);
+void wf_ask_for(weft_request *request, int64_t key);
+void wf_ask_every(weft_request *request);
+weft_status wf_ask_wait(weft_store *store, weft_request *request);
+void wf_ask_told(wf_store_hosts *h, uint32_t from, const wf_parcel *parcel,
+                 const int64_t *dense);
+/* names.c: wait until all servers have read what this rank sent them before. */
+weft_status wf_hosts_flush(weft_store *store, const char *who);
+
+/* open.c: the keys from `from` to below `to` get to their homes, on the rank
+ * that serves. */
+weft_status wf_hosts_settle(weft_store *store, uint64_t from, uint64_t to);
+
+/* resize.c: as wf_hosts_settle for the keys that are new, or forget those that
+ * go. All ranks of the store call it; the number of dense keys is `ids` then.
+ */
+weft_status wf_hosts_resize(weft_store *store, uint64_t ids);
+void wf_hosts_cut(weft_store *store, uint64_t ids, uint64_t until);
+/* This rank has failed to resize the store, and others of its host may not
+ * know. */
+void wf_hosts_give_up(weft_store *store, weft_status st);
 
 #endif

@@ -68,6 +68,36 @@ static void heap_free(wf_intent_heap *heap)
 
 /* --- intents that come ---------------------------------------------------- */
 
+/* Keys that are gone are not wanted any more. */
+static void intent_cut(const wf_store_hosts *h, wf_intent *intent)
+{
+    uint64_t left = 0;
+
+    for (uint64_t i = 0; i < intent->n; i++) {
+        if (intent->key[i] < h->store->ids) {
+            intent->key[left++] = intent->key[i];
+        }
+    }
+    intent->n = left;
+}
+
+static void heap_cut(const wf_store_hosts *h, const wf_intent_heap *heap)
+{
+    for (uint64_t i = 0; i < heap->n; i++) {
+        intent_cut(h, heap->at[i].intent);
+    }
+}
+
+void wf_intents_cut(wf_store_hosts *h)
+{
+    uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
+
+    for (uint32_t i = 0; i < workers; i++) {
+        heap_cut(h, &h->view[i].later);
+        heap_cut(h, &h->view[i].due);
+    }
+}
+
 static wf_intent *intent_of(int64_t start, int64_t end, const uint64_t *keys,
                             uint64_t n)
 {
@@ -110,6 +140,7 @@ void wf_intent_add(wf_store_hosts *h, uint32_t worker, int64_t start,
     wf_intent *intent = intent_of(start, end, keys, n);
 
     if (intent != NULL) {
+        intent_cut(h, intent);
         keep(h, worker, intent);
     } else {
         intent_lost(NULL, n);
@@ -203,6 +234,7 @@ static void want(wf_store_hosts *h, uint64_t key)
         wf_trace_event(h->store, key, "intent begins");
         wf_serve_intent(h, key, true);
     }
+    a->refused = false;
     wf_serve_tick(h, key, false);
 }
 

@@ -9,23 +9,21 @@
 
 /* --- keys at their homes -------------------------------------------------- */
 
-/* The first rank of each host gives the host's own keys their slots; of the
- * others the home is the owner. */
-static weft_status settle_keys(weft_store *store)
+/* The host's own keys get their slots; of the others the home is the owner. */
+weft_status wf_hosts_settle(weft_store *store, uint64_t from, uint64_t to)
 {
-    if (store->host->rank != 0) {
-        return WEFT_OK;
-    }
-    for (uint64_t key = 0; key < store->options.keys; key++) {
+    for (uint64_t key = from; store->remote->serves && key < to; key++) {
         uint32_t home = wf_home_of(store, key);
         wf_key_state k;
         uint32_t slot = WF_NO_SLOT;
 
         if (home == store->number) {
-            slot = wf_slot_take(store->slots, key);
+            slot = wf_slot_begin(store->slots, key);
             if (slot == WF_NO_SLOT) {
-                return wf_fail(WEFT_ERR_NOMEM, "no slot for key %llu",
-                               (unsigned long long)key);
+                return wf_fail(WEFT_ERR_NOMEM,
+                               "host %u has no room for key %llu: a rank that "
+                               "is stopped holds a row that is free",
+                               store->number, (unsigned long long)key);
             }
             atomic_fetch_add(&store->remote->book.head->owned, 1);
         }
@@ -176,7 +174,7 @@ weft_status wf_hosts_open(weft_store *store)
     }
     h->box =
         (wf_parcel_box){.store = id, .read = wf_parcel_arrived, .owner = store};
-    st = settle_keys(store);
+    st = wf_hosts_settle(store, 0, store->ids);
     if (st == WEFT_OK) {
         st = wf_parcel_box_open(h->world, &h->box);
     }

@@ -108,15 +108,20 @@ weft_status wf_remote_intent(weft_worker *worker, const weft_ids *keys,
     return st;
 }
 
-/* What was lost since the worker was last told. */
+/* What was lost since the worker was last told, or before it was made and no
+ * other one was. */
 static weft_status tell_lost(weft_worker *worker)
 {
     wf_store_hosts *h = worker->store->remote;
     uint64_t lost = atomic_load(&h->book.head->lost);
     uint64_t since = lost - worker->lost_seen;
+    uint64_t told = atomic_load(&worker->store->lost_told);
     char who[160];
 
     worker->lost_seen = lost;
+    while (told < lost && !atomic_compare_exchange_weak(
+                              &worker->store->lost_told, &told, lost)) {
+    }
     if (since == 0) {
         return WEFT_OK;
     }
@@ -127,19 +132,33 @@ static weft_status tell_lost(weft_worker *worker)
                    who);
 }
 
+/* Ask for a round that goes through all keys and begins after this; it is over
+ * when as many are as are returned. The next one may have looked for wishes
+ * before; and while this rank does not run others may go by without having seen
+ * ours, so that it is wished for again. */
+static uint64_t wish_for_round(wf_book_head *head)
+{
+    uint64_t wanted = atomic_load(&head->wanted);
+    uint64_t target;
+
+    do {
+        target = atomic_load(&head->begun) + 2;
+        while (wanted < target &&
+               !atomic_compare_exchange_weak(&head->wanted, &wanted, target)) {
+        }
+    } while (atomic_load(&head->begun) + 2 > target);
+    return target;
+}
+
 weft_status wf_remote_sync(weft_worker *worker)
 {
     wf_store_hosts *h = worker->store->remote;
     wf_book_head *head = h->book.head;
-    uint64_t target = atomic_load(&head->begun) + 2;
-    uint64_t wanted = atomic_load(&head->wanted);
+    uint64_t target = wish_for_round(head);
     uint64_t deadline =
         wf_now_ns() + atomic_load(&worker->store->comm->timeout_ns);
     const struct timespec pause = {.tv_nsec = 50000};
 
-    while (wanted < target &&
-           !atomic_compare_exchange_weak(&head->wanted, &wanted, target)) {
-    }
     while (atomic_load(&head->over) < target) {
         pthread_mutex_lock(&h->world->drive);
         wf_hosts_look(h);
@@ -149,7 +168,8 @@ weft_status wf_remote_sync(weft_worker *worker)
         nanosleep(&pause, NULL);
         if (wf_now_ns() > deadline) {
             return wf_fail(WEFT_ERR_TIMEOUT,
-                           "wait_sync: the rounds of this host do not go on");
+                           "wait_sync: two rounds of this host were not over "
+                           "before the timeout of the store");
         }
     }
     return tell_lost(worker);

@@ -66,6 +66,7 @@ static void send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
 static void send_all(wf_store_hosts *h, wf_remote *r)
 {
     r->deaths = h->deaths;
+    r->agains = h->agains;
     r->since = wf_now_ns();
     for (uint64_t i = 0; i < r->n; i++) {
         if (!r->answered[i]) {
@@ -111,15 +112,15 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
 
     if (st == WEFT_ERR_NOMEM) {
         snprintf(text, sizeof(text),
-                 "%s: this host has no room for key %" PRIu64
+                 "%s: this host has no room for key %" PRId64
                  " (a larger `cache` makes room)",
-                 kind_name(r->kind), e->m.key);
+                 kind_name(r->kind), wf_store_name(h->store, e->m.key));
     } else {
         wf_hosts_name(h,
                       e->rank < h->world->host->ranks ? e->rank : h->last_dead,
                       who, sizeof(who));
-        snprintf(text, sizeof(text), "%s: key %" PRIu64 " is gone: %s",
-                 kind_name(r->kind), e->m.key, who);
+        snprintf(text, sizeof(text), "%s: key %" PRId64 " is gone: %s",
+                 kind_name(r->kind), wf_store_name(h->store, e->m.key), who);
     }
     fail(r, st == WEFT_OK ? WEFT_ERR_PROTOCOL : st, text);
 }
@@ -182,6 +183,18 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
     fail(r, WEFT_ERR_PEER, text);
 }
 
+/* Is it to be looked at after a death, or once more (wf_hosts_look)? */
+static bool is_death_news(const wf_store_hosts *h, wf_remote *r)
+{
+    bool stuck =
+        r->agains != h->agains && wf_now_ns() - r->since > WF_HEAR_AGAIN_NS;
+    bool news = stuck || r->deaths != h->deaths;
+
+    r->agains = h->agains;
+    r->deaths = h->deaths;
+    return news;
+}
+
 static void check_time(wf_store_hosts *h, wf_remote *r)
 {
     uint64_t limit = atomic_load(&h->store->comm->timeout_ns);
@@ -225,8 +238,7 @@ static weft_status remote_step(wf_op *op)
     weft_status st;
 
     wf_hosts_look(h);
-    if (r->status == WF_PENDING && r->deaths != h->deaths) {
-        r->deaths = h->deaths;
+    if (r->status == WF_PENDING && is_death_news(h, r)) {
         after_death(h, r);
     }
     if (r->status == WF_PENDING) {

@@ -49,8 +49,10 @@ static void tick_again(wf_store_hosts *h)
         wf_active *a = wf_actives_find(&h->active, key[i]);
 
         if (a != NULL) {
-            a->again = false;
-            wf_serve_tick(h, key[i], false);
+            bool force = a->forced;
+
+            a->again = a->forced = false;
+            wf_serve_tick(h, key[i], force);
         }
     }
     wf_free(list.at);
@@ -62,11 +64,11 @@ static void tick_dirty(wf_store_hosts *h)
 
     for (uint32_t s = wf_slots_dirty(slots, 0); s != WF_NO_SLOT;
          s = wf_slots_dirty(slots, s + 1)) {
-        uint64_t key = wf_slot_key(slots, s);
+        const wf_active *a = wf_actives_at(&h->active, s);
 
         h->idle = 0;
-        if (key < h->store->options.keys) {
-            wf_serve_tick(h, key, false);
+        if (a != NULL) {
+            wf_serve_tick(h, a->key, false);
         }
     }
 }
@@ -79,9 +81,24 @@ static void turn(wf_store_hosts *h)
     h->asked_later = 0;
 }
 
+/* What has waited for rows that somebody held. */
+static void retry(wf_store_hosts *h)
+{
+    if (h->held.count > 0) {
+        wf_held_retry(h, false);
+    }
+    if (h->forced) {
+        h->forced = false;
+        tick_again(h);
+        turn(h);
+    }
+    wf_out_flush(h);
+}
+
 static void round_begin(wf_store_hosts *h, bool force)
 {
     h->rounding = true;
+    h->round_ns = wf_now_ns();
     h->idle++;
     atomic_fetch_add(&h->book.head->begun, 1);
     wf_count(&h->store->counts.rounds, 1);
@@ -114,6 +131,16 @@ static bool is_wanted(const wf_store_hosts *h)
            atomic_load(&h->book.head->wanted);
 }
 
+/* There is nothing to do: memory that was needed for it is given back. */
+static void trim(wf_store_hosts *h)
+{
+    if (h->active.count == 0) {
+        wf_book_trim(&h->book);
+        wf_actives_fini(&h->active);
+    }
+    wf_out_trim(h);
+}
+
 /* What the thread does when it is awake; how long it may sleep then. */
 static uint64_t step(wf_store_hosts *h)
 {
@@ -121,20 +148,25 @@ static uint64_t step(wf_store_hosts *h)
     uint64_t pause = rate < 0 ? 0 : (uint64_t)(1e9 / (rate > 0 ? rate : 1000));
 
     wf_hosts_look(h);
+    if (h->paused) {
+        return NAP_NS;
+    }
     if (!h->serves) {
         wf_intents_look(h);
         return NAP_NS;
     }
-    if (h->rounding && h->asked == 0) {
+    retry(h);
+    if (h->rounding && h->asked == 0 && !h->forced) {
         round_end(h);
     }
     if (!h->rounding &&
         (is_wanted(h) || h->active.count > 0 || h->intents > 0)) {
         round_begin(h, is_wanted(h));
-        if (h->asked == 0) {
+        if (h->asked == 0 && !h->forced) {
             round_end(h);
         }
-    } else if (!h->rounding) {
+    } else if (!h->rounding && h->held.count == 0) {
+        trim(h);
         return NAP_NS;
     }
     return is_wanted(h)            ? wf_least(pause, WF_MS / 4)

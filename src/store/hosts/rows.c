@@ -243,7 +243,7 @@ void wf_rows_mend(wf_store_hosts *h)
     wf_key_state k;
 
     base_end(h);
-    if (key >= h->store->options.keys) {
+    if (key >= h->store->ids) {
         return;
     }
     a = wf_actives_find(&h->active, key);
@@ -281,13 +281,14 @@ static void env_land_owner(void *ctx, const wf_key_state *k,
     drop_base(h, k->key);
 }
 
-static uint64_t env_version(void *ctx, const wf_key_state *k)
+static uint32_t env_version(void *ctx, const wf_key_state *k)
 {
     wf_store_hosts *h = ctx;
     wf_place place = wf_place_of(h->store->slots, k->key, k->slot);
 
-    return atomic_load_explicit(wf_place_word(&place), memory_order_acquire) /
-           WF_WORD_VERSION;
+    return (uint32_t)(atomic_load_explicit(wf_place_word(&place),
+                                           memory_order_acquire) /
+                      WF_WORD_VERSION);
 }
 
 void wf_rows_serve(wf_protocol_env *env)

@@ -9,27 +9,46 @@
 #include "base/log.h"
 #include "store/hosts/hosts.h"
 #include "store/patient.h"
+#include "store/protocol_parts.h"
 
 /* --- state ---------------------------------------------------------------- */
 
 void wf_serve_load(wf_store_hosts *h, uint64_t key, wf_key_state *k)
 {
+    const wf_slots *slots = h->store->slots;
     const wf_active *a = wf_actives_find(&h->active, key);
+    uint32_t word;
+    uint16_t epoch = 0;
 
     if (a != NULL && a->record != WF_NO_RECORD) {
         *k = h->book.record[a->record].state;
-    } else {
-        wf_key_load(k, key, wf_directory_get(h->store->slots, key),
-                    h->store->number);
+        return;
     }
+    word = wf_directory_get(slots, key);
+    if ((word & WF_KEY_HERE) != 0) {
+        epoch = wf_slot_marks_get(slots, word & ~WF_KEY_HERE).epoch;
+    }
+    wf_key_load(k, key, word, epoch, h->store->number);
 }
 
-static uint32_t flags_of(const wf_key_state *k)
+static wf_slot_marks marks_of(const wf_key_state *k)
 {
-    return (k->role == WF_COPY ? WF_SLOT_COPY : 0u) |
-           (k->role == WF_OWNER && wf_hosts_other(&k->wants, WF_HOSTS_MAX)
-                ? WF_SLOT_SHARED
-                : 0u);
+    bool shared =
+        k->role == WF_OWNER && wf_hosts_other(&k->wants, WF_HOSTS_MAX);
+
+    return (wf_slot_marks){.flags = k->role == WF_COPY ? WF_SLOT_COPY
+                                    : shared           ? WF_SLOT_SHARED
+                                                       : 0,
+                           .epoch = k->epoch};
+}
+
+/* Is the slot of a key that is here marked as it has to be? */
+static bool is_marked(const wf_store_hosts *h, const wf_key_state *k)
+{
+    wf_slot_marks now = wf_slot_marks_get(h->store->slots, k->slot);
+    wf_slot_marks due = marks_of(k);
+
+    return now.flags == due.flags && now.epoch == due.epoch;
 }
 
 static void save_record(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
@@ -45,25 +64,23 @@ static void save_record(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
     wf_book_write(&h->book, a->record, k, a->base);
 }
 
-static void set_flags(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
+static void mark_slot(wf_store_hosts *h, const wf_key_state *k)
 {
-    a->flags = flags_of(k);
     wf_row_lock(h, k->key, k->slot);
-    wf_slot_flags(h->store->slots, k->slot, a->flags);
+    wf_slot_marks_set(h->store->slots, k->slot, marks_of(k));
     wf_slot_unlock_as_it_was(h->store->slots, k->slot, h->writer);
 }
 
-/* Of a key that is or was here: its word, and the flags of its slot. */
-static void save_word(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
+/* Of a key that is or was here: its word, and the marks of its slot. */
+static void save_word(wf_store_hosts *h, const wf_key_state *k)
 {
     wf_slots *slots = h->store->slots;
     uint32_t before = wf_directory_get(slots, k->key);
     uint32_t after = wf_key_word(k, h->store->number);
     bool was_here = (before & WF_KEY_HERE) != 0;
 
-    if ((after & WF_KEY_HERE) != 0 &&
-        (flags_of(k) != a->flags || after != before)) {
-        set_flags(h, a, k);
+    if ((after & WF_KEY_HERE) != 0 && !is_marked(h, k)) {
+        mark_slot(h, k);
     }
     if (after == before) {
         return;
@@ -89,6 +106,17 @@ static void count_role(wf_store_hosts *h, const wf_key_state *before,
         if (before->role == WF_COPY || k->role == WF_COPY) {
             atomic_fetch_add(&head->copies, k->role == WF_COPY ? 1 : -1ull);
         }
+    }
+}
+
+/* Writes to rows with a mark concern others: the key of such a slot has to be
+ * found. */
+static void watch(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
+{
+    uint32_t slot = marks_of(k).flags != 0 ? k->slot : WF_NO_SLOT;
+
+    if (a->slot != slot) {
+        wf_actives_watch(&h->active, a, slot);
     }
 }
 
@@ -121,13 +149,14 @@ static void env_save(void *ctx, const wf_key_state *k)
     wf_serve_load(h, k->key, &before);
     count_role(h, &before, k);
     count_asked(h, a, &before, k);
-    if (!wf_key_plain(k, h->store->number, wf_home_of(h->store, k->key))) {
+    watch(h, a, k);
+    if (!wf_key_plain(k)) {
         save_record(h, a, k);
-        save_word(h, a, k);
+        save_word(h, k);
         return;
     }
-    /* A word without a record says everything: it must be there first. */
-    save_word(h, a, k);
+    /* Words without a record say everything: they must be there first. */
+    save_word(h, k);
     if (a->record != WF_NO_RECORD) {
         wf_book_give(&h->book, a->record);
         a->record = WF_NO_RECORD;
@@ -139,18 +168,25 @@ void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
     uint32_t word = wf_key_word(k, h->store->number);
 
     a->base = h->book.record[a->record].base;
+    watch(h, a, k);
     if ((k->flags & WF_KEY_ASKED) != 0) {
         h->asked++;
     }
     if ((word & WF_KEY_HERE) != 0) {
-        set_flags(h, a, k);
-    } else {
-        a->flags = UINT32_MAX; /* set again when it is here */
+        mark_slot(h, k);
     }
     wf_directory_put(h->store->slots, k->key, word);
 }
 
 /* --- messages ------------------------------------------------------------- */
+
+static uint32_t env_serial(void *ctx)
+{
+    wf_store_hosts *h = ctx;
+    uint32_t serial = atomic_fetch_add(&h->book.head->serial, 1) + 1;
+
+    return serial != 0 ? serial : env_serial(ctx);
+}
 
 static void send_to(wf_store_hosts *h, uint32_t to, const wf_message *m)
 {
@@ -348,10 +384,25 @@ static uint32_t env_home(void *ctx, uint64_t key)
     return wf_home_of(h->store, key);
 }
 
+/* An intent is tried again in every round, and counted once. */
+static bool was_refused(wf_store_hosts *h, uint64_t key)
+{
+    wf_active *a = wf_actives_find(&h->active, key);
+    bool before = a != NULL && a->refused;
+
+    if (a != NULL) {
+        a->refused = a->intents > 0;
+    }
+    return before;
+}
+
 static void env_happened(void *ctx, const wf_key_state *k, wf_happened what)
 {
     wf_store_hosts *h = ctx;
 
+    if (what == WF_REFUSED && was_refused(h, k->key)) {
+        return;
+    }
     h->idle = 0;
     if (what == WF_LOST) {
         atomic_fetch_add(&h->book.head->lost, 1);
@@ -366,6 +417,7 @@ void wf_serve_init(wf_store_hosts *h)
 
     wf_waiting_init(&h->limbo);
     wf_waiting_init(&h->early);
+    wf_waiting_init(&h->held);
     h->env = (wf_protocol_env){.ctx = h,
                                .host = store->number,
                                .hosts = store->hosts,
@@ -373,6 +425,7 @@ void wf_serve_init(wf_store_hosts *h)
                                .optimizer = store->optimizes,
                                .home = env_home,
                                .save = env_save,
+                               .serial = env_serial,
                                .send = env_send,
                                .answer = env_answer,
                                .park = env_park,
@@ -389,10 +442,66 @@ void wf_serve_fini(wf_store_hosts *h)
     wf_actives_fini(&h->active);
     wf_waiting_free(&h->limbo);
     wf_waiting_free(&h->early);
+    wf_waiting_free(&h->held);
     wf_free(h->row.at);
     wf_free(h->difference.at);
     wf_free(h->ops_packed.at);
     wf_free(h->again.at);
+}
+
+/* --- keys that are gone --------------------------------------------------- */
+
+void wf_serve_forget(wf_store_hosts *h, uint64_t key)
+{
+    wf_slots *slots = h->store->slots;
+    wf_active *a = wf_actives_find(&h->active, key);
+    uint32_t word = wf_directory_get(slots, key);
+    wf_key_state none = {.role = WF_ABSENT};
+    wf_key_state k;
+
+    wf_serve_load(h, key, &k);
+    count_role(h, &k, &none);
+    if ((word & WF_KEY_HERE) != 0) {
+        wf_row_lock(h, key, word & ~WF_KEY_HERE);
+    }
+    wf_directory_put(slots, key, 0);
+    if ((word & WF_KEY_HERE) != 0) {
+        wf_slot_unlock_as_it_was(slots, word & ~WF_KEY_HERE, h->writer);
+    }
+    if (k.slot != WF_NO_SLOT) {
+        wf_slot_give(slots, key, k.slot);
+    }
+    if (k.kept != WF_NO_SLOT) {
+        wf_slot_give(slots, key, k.kept);
+    }
+    if (a != NULL) {
+        count_asked(h, a, &k, &none);
+        if (a->base != WF_NO_SLOT) {
+            wf_slot_give(slots, key, a->base);
+        }
+        if (a->record != WF_NO_RECORD) {
+            wf_book_give(&h->book, a->record);
+        }
+        wf_actives_remove(&h->active, key);
+    }
+}
+
+void wf_serve_refuse(wf_store_hosts *h, const wf_entry *e)
+{
+    wf_message m = wf_entry_message(e);
+    wf_message gone;
+    wf_key_state k;
+
+    wf_key_init(&k, m.key, h->store->number, wf_home_of(h->store, m.key),
+                WF_NO_SLOT);
+    if (m.kind == WF_MSG_OP) {
+        env_answer(h, &k, &m, WEFT_ERR_PEER);
+    } else if (m.kind == WF_MSG_SYNC && m.origin != h->store->number) {
+        gone = wf_message_new(&h->env, &k, WF_MSG_GRANT);
+        gone.grant = WF_GRANT_GONE;
+        gone.serial = m.serial;
+        env_send(h, m.origin, &gone);
+    }
 }
 
 /* --- events --------------------------------------------------------------- */
@@ -408,6 +517,12 @@ static bool has_more(const wf_key_state *k)
            (k->role == WF_OWNER && wf_hosts_other(&k->behind, WF_HOSTS_MAX));
 }
 
+bool wf_serve_again(wf_store_hosts *h, wf_active *a)
+{
+    a->again = a->again || wf_scratch_add(&h->again, &a->key, sizeof(a->key));
+    return a->again;
+}
+
 static void event_end(wf_store_hosts *h, uint64_t key)
 {
     wf_active *a = wf_actives_find(&h->active, key);
@@ -419,24 +534,46 @@ static void event_end(wf_store_hosts *h, uint64_t key)
         return;
     }
     wf_serve_load(h, key, &k);
-    if (!a->again && has_more(&k)) {
-        a->again = wf_scratch_add(&h->again, &key, sizeof(key));
+    if (has_more(&k)) {
+        (void)wf_serve_again(h, a);
     }
-    if (!a->again && a->record == WF_NO_RECORD && a->intents == 0 &&
-        a->base == WF_NO_SLOT && a->flags == 0 && a->parked.count == 0 &&
+    if (!a->again && a->held == 0 && a->record == WF_NO_RECORD &&
+        a->intents == 0 && a->base == WF_NO_SLOT && a->parked.count == 0 &&
         a->packed.count == 0) {
         wf_actives_remove(&h->active, key);
     }
 }
 
-void wf_serve_entry(wf_store_hosts *h, const wf_entry *e)
+static void receive(wf_store_hosts *h, wf_key_state *k, const wf_entry *e)
 {
     wf_message m = wf_entry_message(e);
+
+    if (wf_protocol_possible(k, &m)) {
+        wf_protocol_receive(&h->env, k, &m);
+    } else {
+        wf_log(WEFT_LOG_ERROR,
+               "host %u sent an impossible message about key %llu; dropped",
+               m.from, (unsigned long long)m.key);
+    }
+    event_end(h, m.key);
+}
+
+void wf_serve_entry(wf_store_hosts *h, const wf_entry *e)
+{
     wf_key_state k;
 
-    wf_serve_load(h, m.key, &k);
-    wf_protocol_receive(&h->env, &k, &m);
-    event_end(h, m.key);
+    wf_serve_load(h, e->m.key, &k);
+    if (!wf_held_entry(h, &k, e)) {
+        receive(h, &k, e);
+    }
+}
+
+void wf_serve_entry_now(wf_store_hosts *h, const wf_entry *e)
+{
+    wf_key_state k;
+
+    wf_serve_load(h, e->m.key, &k);
+    receive(h, &k, e);
 }
 
 void wf_serve_intent(wf_store_hosts *h, uint64_t key, bool wanted)
@@ -453,8 +590,10 @@ void wf_serve_tick(wf_store_hosts *h, uint64_t key, bool force)
     wf_key_state k;
 
     wf_serve_load(h, key, &k);
-    wf_protocol_tick(&h->env, &k, force);
-    event_end(h, key);
+    if (!wf_held_tick(h, &k, force)) {
+        wf_protocol_tick(&h->env, &k, force);
+        event_end(h, key);
+    }
 }
 
 void wf_serve_death(wf_store_hosts *h, uint64_t key, uint32_t host, bool whole)

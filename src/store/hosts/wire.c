@@ -3,6 +3,7 @@
  * parcel when an event is over, or when there is much of it. */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/log.h"
 #include "store/hosts/hosts.h"
 #include "store/patient.h"
@@ -21,7 +22,7 @@ bool wf_scratch_add(wf_scratch *s, const void *data, size_t n)
         s->at = more;
         s->room = room;
     }
-    if (data != NULL) {
+    if (data != NULL && n > 0) {
         memcpy(s->at + s->bytes, data, n);
     }
     s->bytes += n;
@@ -38,6 +39,19 @@ static weft_status send_patiently(wf_store_hosts *h, uint32_t rank,
         st = wf_parcel_send(h->world, rank, parcel, body);
     }
     return st;
+}
+
+void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+                   const void *body)
+{
+    if (h->host_of[rank] != h->store->number) {
+        wf_count(&h->store->counts.messages, 1);
+        wf_count(&h->store->counts.bytes, parcel->bytes);
+    }
+    if (send_patiently(h, rank, parcel, body) != WEFT_OK) {
+        wf_log(WEFT_LOG_DEBUG, "a parcel to rank %u was not sent: %s", rank,
+               weft_error_detail());
+    }
 }
 
 static void flush_one(wf_store_hosts *h, uint32_t rank)
@@ -69,6 +83,19 @@ void wf_out_flush(wf_store_hosts *h)
 
         h->out[rank].listed = false;
         flush_one(h, rank);
+    }
+}
+
+void wf_out_trim(wf_store_hosts *h)
+{
+    for (uint32_t rank = 0; rank < h->world->host->ranks; rank++) {
+        wf_outbox *out = &h->out[rank];
+
+        if (out->bytes == 0) {
+            wf_free(out->at);
+            out->at = NULL;
+            out->room = 0;
+        }
     }
 }
 

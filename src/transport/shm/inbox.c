@@ -138,6 +138,7 @@ static weft_status inbox_take(wf_port *port, shm_peer *peer,
     wf_await await = {.host = port->host,
                       .needs = port->host->rank_of,
                       .count = port->host->count,
+                      .by_socket = true,
                       .deadline_ns = deadline};
     inbox_hello hello;
     size_t n = sizeof(hello);

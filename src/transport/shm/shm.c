@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/secret.h"
 #include "base/status.h"
+#include "base/time.h"
 
 /* --- open and close ------------------------------------------------------ */
 
@@ -25,7 +26,7 @@ static void shm_init_peers(wf_port *port)
         peer->slot = i;
         peer->rank = host->rank_of[i];
         peer->pid = host->peer[peer->rank].pid;
-        peer->bell = &host->board->rank[i];
+        peer->bell = wf_host_bell(host, peer->rank);
     }
     /* The ring from this rank to itself is not used. */
     port->peer[port->self].failed = WEFT_ERR_INVALID;
@@ -365,6 +366,33 @@ static unsigned shm_bury(wf_port *port)
     return events;
 }
 
+/* Ranks of other nodes of this host whose sockets have ended are lost, as over
+ * a network; but the news of how they went is better, and may come first. */
+static void shm_look_parted(wf_port *port)
+{
+    uint32_t parted = atomic_load(&port->host->parted);
+    uint64_t now = wf_now_ns();
+
+    port->parting = 0;
+    for (uint32_t i = 0; i < port->count; i++) {
+        shm_peer *peer = &port->peer[i];
+
+        if (peer->failed != WEFT_OK || peer->going ||
+            !atomic_load(&port->host->peer[peer->rank].parted)) {
+            continue;
+        }
+        if (peer->parted_ns == 0) {
+            peer->parted_ns = now;
+        }
+        if (now - peer->parted_ns >= WF_LOSS_GRACE_NS) {
+            shm_gone(port, peer->rank);
+        } else {
+            port->parting++;
+        }
+    }
+    port->parted = parted;
+}
+
 static unsigned shm_pump(wf_port *port)
 {
     unsigned events = 0;
@@ -390,6 +418,11 @@ static unsigned shm_progress(wf_port *port)
     }
     if (port->pulls.head != NULL) {
         events += shm_large_pull(port);
+    }
+    if (port->parting > 0 ||
+        atomic_load_explicit(&port->host->parted, memory_order_relaxed) !=
+            port->parted) {
+        shm_look_parted(port);
     }
     if (port->going > 0) {
         events += shm_bury(port);

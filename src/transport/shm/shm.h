@@ -88,6 +88,7 @@ typedef struct shm_larges {
 typedef struct shm_peer {
     weft_status failed; /* other than WEFT_OK: nothing goes to or from it */
     bool going;         /* gone, but its last records have to be read */
+    uint64_t parted_ns; /* when its socket was seen to have ended, or 0 */
     bool readable;      /* we may read its memory */
     uint32_t rank;
     uint32_t slot;
@@ -116,6 +117,8 @@ struct wf_port {
     shm_peer *peer;     /* by index on the host */
     unsigned waiting;   /* peers with something in queue or streams */
     unsigned going;     /* peers that are going */
+    uint32_t parted;    /* of host->parted: those that were looked at */
+    unsigned parting;   /* peers that have, and are not going yet */
     shm_larges pulls;   /* being read from senders' memory, one by one */
     wf_am_table handlers;
     wf_loss_fn *lost;

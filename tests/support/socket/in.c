@@ -2,6 +2,7 @@
 /* What comes in through the sockets. */
 #include <errno.h>
 #include <sys/socket.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "base/status.h"
@@ -246,11 +247,38 @@ static in_verdict in_some(wf_port *port, socket_peer *peer)
     return IN_MORE;
 }
 
+unsigned wt_socket_delay;
+
+/* Is it too early to read from this rank? Each time is drawn when the last is
+ * over, so that messages of two ranks overtake each other. */
+static bool in_held(wf_port *port, socket_peer *peer)
+{
+    double now;
+    struct timespec t;
+
+    if (wt_socket_delay == 0 || peer->going) {
+        return false;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    now = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    if (now < peer->held) {
+        port->later = true;
+        return true;
+    }
+    port->draws = port->draws * 6364136223846793005ull + 1442695040888963407ull;
+    peer->held =
+        now + 1e-6 * (double)((port->draws >> 33) % (wt_socket_delay + 1));
+    return false;
+}
+
 unsigned socket_in_poll(wf_port *port, socket_peer *peer)
 {
     unsigned events = 0;
     in_verdict v = IN_MORE;
 
+    if (in_held(port, peer)) {
+        return 0;
+    }
     while (v == IN_MORE && peer->fd >= 0 && (events < 64 || peer->going)) {
         v = in_some(port, peer);
         events += v == IN_MORE;

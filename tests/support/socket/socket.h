@@ -27,6 +27,10 @@ extern const wf_transport wt_transport_library;
 /* For tests: have the connection with `rank` end, as a cable that is cut. */
 void wt_socket_cut(wf_port *port, uint32_t rank);
 
+/* For tests: what comes from a rank is left in the socket for up to so many
+ * microseconds, at random. Set before the ranks are forked. */
+extern unsigned wt_socket_delay;
+
 /* --- among these files ---------------------------------------------------- */
 
 typedef enum socket_kind {
@@ -72,6 +76,7 @@ typedef struct socket_peer {
     weft_status failed;
     bool going;   /* gone() was called */
     bool writing; /* waits for room */
+    double held;  /* nothing is read before this time; see wt_socket_delay */
     socket_out *out;
     socket_out **out_end;
     wf_queue offered; /* by us, and not wanted yet */
@@ -92,8 +97,9 @@ struct wf_port {
     uint32_t count;
     socket_peer *peer;
     uint64_t tokens;
-    size_t stride; /* bytes that the kernel gets at once */
-    bool later;    /* something has to be tried again */
+    uint64_t draws; /* random numbers, for delays */
+    size_t stride;  /* bytes that the kernel gets at once */
+    bool later;     /* something has to be tried again */
     wf_match match;
     wf_am_table handlers;
     _Alignas(16) unsigned char am_header[WF_AM_HEADER_MAX];

@@ -224,6 +224,11 @@ static bool pull_push(bench_store *b, const int64_t *keys, uint64_t n)
     return pull(b, keys, n) && push(b, keys, n);
 }
 
+static bool loop_both(bench_store *b, const int64_t *keys, uint64_t n)
+{
+    return loop_gather(b, keys, n) && loop_add(b, keys, n);
+}
+
 static call_fn *const calls[] = {
     [BENCH_LOOP_GATHER] = loop_gather,
     [BENCH_GATHER] = rows_gather,
@@ -233,6 +238,7 @@ static call_fn *const calls[] = {
     [BENCH_PULL_PUSH] = pull_push,
     [BENCH_LOOP_AWAITED] = loop_awaited,
     [BENCH_PULL_AWAITED] = pull_awaited,
+    [BENCH_LOOP_BOTH] = loop_both,
 };
 
 /* --- checking ------------------------------------------------------------- */

@@ -34,7 +34,8 @@ enum {
     BENCH_PUSH = 4,
     BENCH_PULL_PUSH = 5,
     BENCH_LOOP_AWAITED = 6, /* one key, which depends on the last row */
-    BENCH_PULL_AWAITED = 7
+    BENCH_PULL_AWAITED = 7,
+    BENCH_LOOP_BOTH = 8 /* read rows of the flat array, then add to them */
 };
 
 /* --- of both files -------------------------------------------------------- */

@@ -74,11 +74,13 @@ LOCAL = {
     ),
 }
 
-# Two ranks of one host pull and push keys of one small set, or each of its own.
+# Two ranks of one host pull and push keys of one small set, or each of its own. A loop does the
+# same to rows without locks, where additions may be lost: what lines cost that wander between
+# caches.
 HOT = "hot"
 HOT_KEYS = 1000
 HOT_ROW = 256
-HOT_SYSTEMS = ("same", "disjoint")
+HOT_SYSTEMS = ("same", "disjoint", "loop-same", "loop-disjoint")
 
 
 @dataclass(frozen=True)

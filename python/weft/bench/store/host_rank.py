@@ -21,6 +21,7 @@ from .library import PULL_PUSH, READS, WRITES, Library
 
 _IDS = 1 << 16
 _FOREVER = 1 << 40  # ticks of a clock
+_REST = 0.3  # s; after a while of nothing to do a server gives memory back
 
 
 def _pss() -> int:
@@ -52,10 +53,10 @@ class HostRank:
         self._moved = torch.empty(0, dtype=torch.int64)
         return {}
 
-    def do_make(self, number: int, row: int, cache: int = 0) -> dict:
-        """A store. Collective."""
+    def do_make(self, number: int, row: int, cache: int = 0, flat: bool = False) -> dict:
+        """A store, and beside it a flat array, if wanted. Collective."""
         self.library.unmake()
-        self.library.make(number, row // 4, cache)
+        self.library.make(number, row // 4, cache, flat)
         self._number = number
         return {}
 
@@ -65,23 +66,27 @@ class HostRank:
         for at in range(0, self._number, 1 << 18):
             self.library.where(at, here[at : at + (1 << 18)])
             self._at_work()
-        turns = (here[1:] != here[:-1]).nonzero().flatten() + 1
-        ends = [0, *turns.tolist(), self._number]
-        for first, end in pairwise(ends):
-            if here[first]:
-                self.library.fill(first, end, secrets.randbits(16))
-                self._at_work()
+        for at in range(0, self._number, 1 << 18):
+            self._fill(at, here[at : at + (1 << 18)])
         away = (here == 0).nonzero().flatten()
         self._away = away[torch.randperm(len(away))][:keep].clone()
         return {}
 
+    def _fill(self, at: int, here: torch.Tensor) -> None:
+        """Write to keys from `at` on that are here, run by run."""
+        turns = (here[1:] != here[:-1]).nonzero().flatten() + 1
+        for first, end in pairwise([0, *turns.tolist(), len(here)]):
+            if here[first]:
+                self.library.fill(at + first, at + end, secrets.randbits(16))
+        self._at_work()
+
     # Two ranks of one host.
 
-    def do_hot(self, first: int, number: int, keys: int, ms: float) -> dict:
+    def do_hot(self, system: str, first: int, number: int, keys: int, ms: float) -> dict:
         """Pull and push keys out of [first, first + number)."""
         ids = torch.randint(first, first + number, (_IDS,))
         self.library.ids(ids)
-        return {"us": self.library.time(PULL_PUSH, keys, ms)}
+        return {"us": self.library.time(PULL_PUSH[system], keys, ms)}
 
     # Two hosts.
 
@@ -118,6 +123,7 @@ class HostRank:
     # Memory, and what is done while nothing is asked for.
 
     def do_memory(self) -> dict:
+        time.sleep(_REST)
         return {"bytes": _pss()}
 
     def do_move(self, keys: int) -> dict:

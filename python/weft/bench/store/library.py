@@ -10,7 +10,7 @@ BATCH_MAX = 10_000
 # What bench_time is asked for, by system; of reads and of writes.
 READS = {"loop": 0, "gather": 1, "weft": 2}
 WRITES = {"loop": 3, "weft": 4}
-PULL_PUSH = 5
+PULL_PUSH = {"weft": 5, "loop": 8}
 AWAITED = {"loop": 6, "weft": 7}
 
 

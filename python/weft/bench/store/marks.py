@@ -116,12 +116,15 @@ def mark_rows(blocks: list[Block], missing: Mapping[str, str]) -> list[dict]:
 
 
 def footprint_row(found: Footprint | None) -> dict:
-    """P6c: the worst of what a key takes and of what an idle host does; None: not measured."""
+    """P6c: the worst of what a key takes and of what an idle host does; None: not measured.
+
+    Bytes are judged to a tenth: what processes need for themselves changes by some KiB meanwhile.
+    """
     limits = [("bytes beside a present key's row", 0.0, 16.0)]
     if found is not None:
         limits = [
-            ("bytes beside a present key's row", max(found.home, found.moved), 16.0),
-            ("bytes of an absent key", found.absent, 4.0),
+            ("bytes beside a present key's row", round(max(found.home, found.moved), 1), 16.0),
+            ("bytes of an absent key", round(found.absent, 1), 4.0),
             ("share of a core, idle", found.idle, 0.01),
             ("share of a core, idle with copies", found.idle_with_copies, 0.01),
         ]

@@ -20,6 +20,14 @@ COMMAND = (sys.executable, "-m", "weft.bench.store.host_rank")
 Add = Callable[[Block], None]
 _HOT_NUMBER = 1 << 16  # keys of the store
 _MS = 1000.0
+# Memory that a process frees goes back at once, so that its own comings and goings do not count.
+_FRUGAL = {
+    "PYTHONMALLOC": "malloc",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TOP_PAD_": "0",
+}
+_FIRST = 10_000  # keys at most that move before memory is measured: messages have their room then
 
 
 class Pair:
@@ -40,13 +48,13 @@ class Pair:
 
 
 @contextmanager
-def pair(path: str, hosts: bool) -> Iterator[Pair]:
-    """Two ranks on one host, or on two."""
+def pair(path: str, hosts: bool, **more: str) -> Iterator[Pair]:
+    """Two ranks on one host, or on two; `more` goes to their environment."""
     job = f"bench-store-{secrets.token_hex(8)}"
     with ExitStack() as stack:
         ranks = []
         for number in range(2):
-            env = {"WEFT_RANK": str(number), "WEFT_RANKS": "2", "WEFT_JOB": job}
+            env = {"WEFT_RANK": str(number), "WEFT_RANKS": "2", "WEFT_JOB": job, **more}
             if hosts:
                 env["WEFT_NODE"] = f"host{number}"
             ranks.append(Rank(COMMAND, env))
@@ -61,12 +69,15 @@ def hot(path: str, cores: Sequence[int], rounds: int, ms: float, add: Add) -> No
     with pair(path, hosts=False) as both:
         for core, rank in zip(cores, both.ranks, strict=False):
             rank.ask("pin", core=core)
-        both.all("make", number=_HOT_NUMBER, row=HOT_ROW)
+        both.all("make", number=_HOT_NUMBER, row=HOT_ROW, flat=True)
         for turn in range(rounds):
             for system in HOT_SYSTEMS:
+                who = "loop" if system.startswith("loop") else "weft"
                 for number, rank in enumerate(both.ranks):
-                    first = HOT_KEYS * number if system == "disjoint" else 0
-                    rank.tell("hot", first=first, number=HOT_KEYS, keys=HOT_KEYS, ms=ms)
+                    first = HOT_KEYS * number if system.endswith("disjoint") else 0
+                    rank.tell(
+                        "hot", system=who, first=first, number=HOT_KEYS, keys=HOT_KEYS, ms=ms
+                    )
                 us = max(rank.hear()["us"] for rank in both.ranks)
                 add(Block(case_of(HOT, HOT_ROW), system, turn, "any", us))
 
@@ -133,10 +144,11 @@ def footprint(path: str, number: int, row: int, seconds: float) -> Footprint:
 
     A host has memory for all its slots from the beginning, those for keys that may come included:
     two stores that differ in their number tell what a slot takes. A key is in the directory of
-    both hosts.
+    both hosts. Processes keep some memory for messages, however many keys move: it is there before.
     """
     few = number // 8
-    with pair(path, hosts=True) as both:
+    first = min(_FIRST, few // 8)
+    with pair(path, hosts=True, **_FRUGAL) as both:
 
         def taken() -> float:
             return sum(answer["bytes"] for answer in both.all("memory"))
@@ -146,16 +158,20 @@ def footprint(path: str, number: int, row: int, seconds: float) -> Footprint:
 
         def make(keys: int, cache: int) -> float:
             both.all("make", number=keys, row=row, cache=cache)
-            both.all("begin", keep=few // 8)
-            return taken()
+            bytes_taken = taken()
+            both.all("begin", keep=first + few // 8)
+            return bytes_taken
 
+        make(64, few)  # what is needed once
         # What does not depend on the number of keys is in the small store, too.
         small, more, made = make(64, few), make(64, 3 * few), make(number, few)
         slot = (more - small) / (2 * 2 * few)
         entry = ((made - small) / (number - 64) - slot) / 2
         resting = idle()
+        both.one("move", keys=first)
+        before = taken()
         both.one("move", keys=few // 8)
-        moved = (taken() - made) / (few // 8)
+        moved = (taken() - before) / (few // 8)
         before, copies = taken(), _copies(both, few // 4)
         copied = (taken() - before) / copies
         beside = slot - row

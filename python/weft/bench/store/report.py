@@ -54,10 +54,14 @@ def _local(blocks: list[Block], op: str) -> str:
 def _hot(blocks: list[Block]) -> str:
     here = [block for block in blocks if block.case.op == HOT]
     times = {name: [b.us for b in here if b.system == name] for name in HOT_SYSTEMS}
-    share = statistics.median(times["disjoint"]) / statistics.median(times["same"])
-    cells = [_cell(times[name], HOT_KEYS) for name in HOT_SYSTEMS]
-    lines = [[f"{HOT_ROW} B", *cells, f"{share:.2f}"]]
-    head = ["row", "the same keys ns", "each its own ns", "of each its own"]
+    lines = []
+    for who, prefix in (("weft", ""), ("loop without locks", "loop-")):
+        same, own = times[f"{prefix}same"], times[f"{prefix}disjoint"]
+        if same and own:
+            share = statistics.median(own) / statistics.median(same)
+            cells = [_cell(us, HOT_KEYS) for us in (same, own)]
+            lines.append([who, f"{HOT_ROW} B", *cells, f"{share:.2f}"])
+    head = ["", "row", "the same keys ns", "each its own ns", "of each its own"]
     title = f"two ranks of a host pull and push {HOT_KEYS} keys: ns a key"
     return f"{title}\n{table(head, lines)}"
 

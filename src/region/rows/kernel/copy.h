@@ -233,6 +233,20 @@ WF_INLINE void copy_unstable(char *to, const char *from, size_t bytes)
 }
 #endif
 
+/* `row` begins with its lock word. */
+WF_INLINE bool read_row(const char *row, char *to, uint64_t busy, size_t bytes)
+{
+    const uint64_t *lock = (const uint64_t *)(const void *)row;
+    uint64_t seen = __atomic_load_n(lock, __ATOMIC_ACQUIRE);
+
+    if ((seen & busy) != 0) {
+        return false;
+    }
+    copy_unstable(to, row + sizeof(seen), bytes);
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+    return __atomic_load_n(lock, __ATOMIC_RELAXED) == seen;
+}
+
 WF_INLINE uint64_t read_rows(const wf_pick *given, const void *ids, char *dense,
                              uint64_t busy, uint64_t at, uint64_t end,
                              size_t bytes, bool wide)
@@ -252,8 +266,6 @@ WF_INLINE uint64_t read_rows(const wf_pick *given, const void *ids, char *dense,
     for (uint64_t i = at; i < end; i++) {
         uint64_t id = id_of(&pick, wide, i);
         const char *row = (const char *)row_of(&pick, id);
-        const uint64_t *lock = (const uint64_t *)(const void *)row;
-        uint64_t seen;
 
         if (i + pick.ahead < end) {
             uint64_t next = id_of(&pick, wide, i + pick.ahead);
@@ -263,13 +275,7 @@ WF_INLINE uint64_t read_rows(const wf_pick *given, const void *ids, char *dense,
         if (id >= pick.rows) {
             continue;
         }
-        seen = __atomic_load_n(lock, __ATOMIC_ACQUIRE);
-        if ((seen & busy) != 0) {
-            return i;
-        }
-        copy_unstable(dense + i * bytes, row + sizeof(seen), bytes);
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (__atomic_load_n(lock, __ATOMIC_RELAXED) != seen) {
+        if (!read_row(row, dense + i * bytes, busy, bytes)) {
             return i;
         }
     }

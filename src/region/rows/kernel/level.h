@@ -36,6 +36,14 @@
         return read_rows(pick, ids, to, busy, at, end, size, wide);            \
     }
 
+#define READ_ONE(name, size)                                                   \
+    static bool read_one_##name(const char *row, char *to, uint64_t busy,      \
+                                size_t bytes)                                  \
+    {                                                                          \
+        (void)bytes;                                                           \
+        return read_row(row, to, busy, size);                                  \
+    }
+
 #define COPIES(name, size)                                                     \
     MOVES(fetch, name, size, false)                                            \
     MOVES(put, name, size, true)                                               \
@@ -44,7 +52,8 @@
     PICKS(stream_i32, name, size, false, STORE_STREAM)                         \
     PICKS(stream_i64, name, size, true, STORE_STREAM)                          \
     READS(read_i32, name, size, false)                                         \
-    READS(read_i64, name, size, true)
+    READS(read_i64, name, size, true)                                          \
+    READ_ONE(name, size)
 
 COPIES(1, 1)
 COPIES(2, 2)
@@ -93,6 +102,7 @@ const wf_row_kernels WF_ROW_KERNELS = {
     .stream_i64 = CLASSES(stream_i64),
     .read_i32 = CLASSES(read_i32),
     .read_i64 = CLASSES(read_i64),
+    .read_one = CLASSES(read_one),
     .widen = {WEFT_DTYPE_TABLE(WIDEN_ROW)},
     .narrow = {WEFT_DTYPE_TABLE(NARROW_ROW)},
     .add = {WEFT_DTYPE_TABLE(ADD_ROW)},

@@ -58,6 +58,11 @@ typedef void wf_pick_fn(const wf_pick *pick, uint64_t at, uint64_t end);
 typedef uint64_t wf_read_fn(const wf_pick *pick, const void *ids, char *to,
                             uint64_t busy, uint64_t at, uint64_t end);
 
+/* One such row, with its word in front, of `bytes` without it: was it copied?
+ */
+typedef bool wf_read_one_fn(const char *row, char *to, uint64_t busy,
+                            size_t bytes);
+
 /* Copies that are compiled for one size: 1 << class bytes. */
 enum { WF_ROW_SIZES = 10, WF_ROW_ANY = WF_ROW_SIZES, WF_ROW_CLASSES };
 
@@ -94,6 +99,7 @@ typedef struct wf_row_kernels {
     wf_pick_fn *stream_i64[WF_ROW_CLASSES];
     wf_read_fn *read_i32[WF_ROW_CLASSES];
     wf_read_fn *read_i64[WF_ROW_CLASSES];
+    wf_read_one_fn *read_one[WF_ROW_CLASSES];
     wf_widen_fn *widen[WF_DTYPE_COUNT];
     wf_widen_fn *narrow[WF_DTYPE_COUNT];
     wf_add_fn *add[WF_DTYPE_COUNT];

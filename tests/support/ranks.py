@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 
+import on_hosts
+
 DEADLINE = 180.0  # seconds; a rank that takes longer is killed and reported
 
 
@@ -55,19 +57,33 @@ class Job:
     def __init__(self, size, body, *args, environment=None):
         self.ranks = []
         name = secrets.token_hex(8)
+        shared = self._shared_environment()
         for number in range(size):
             own = {"WEFT_RANK": str(number), "WEFT_RANKS": str(size), "WEFT_JOB": name}
             log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (ends with us)
             # The rank and we share one position in the file; it writes at the end all the same.
             fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)
-            process = subprocess.Popen(
+            process = self._start(
+                number,
+                size,
                 child_command(body, *args),
-                env={**quiet_environment(), **own, **(environment or {})},
+                env={**quiet_environment(), **shared, **own, **(environment or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
             self.ranks.append(Rank(number, process, log))
+
+    def _shared_environment(self):
+        """What all ranks get: ranks of different hosts meet in a directory."""
+        if on_hosts.bed() is None:
+            return {}
+        folder = tempfile.mkdtemp(prefix="boot-", dir=on_hosts.bed().shared)
+        return {**on_hosts.ENVIRONMENT, "WEFT_BOOT_DIR": folder}
+
+    def _start(self, number, size, command, **more):
+        """Start a rank; elsewhere, in a job that has another place for it."""
+        return subprocess.Popen(on_hosts.command(number, size, command), **more)
 
     def __enter__(self):
         return self

@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Several hosts on one machine: each in namespaces of its own, on a network of their own.
+
+`Bed` makes them, `missing` says what this machine lacks for it. `python -m weft.bench.bed` runs a
+command on them. Benchmarks and tests use this one copy, so it knows nothing of either.
+
+In reading order: `bed` starts hosts and commands, `network` connects them, `host` is the first
+process of each, `rsh` asks it to run a command, as launchers do.
+"""
+
+from .bed import Bed, Unavailable, missing
+
+__all__ = ["Bed", "Unavailable", "missing"]

@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`weft bench hosts`, as the command knows it."""
+
+from ..benchmark import Benchmark, lines_of
+from . import marks, report, run
+
+BENCHMARK = Benchmark(
+    name="hosts",
+    operations=run.OPERATIONS,
+    systems=run.NAMES,
+    measure=run.measure,
+    rows=report.rows,
+    marks=marks.mark_rows,
+    figures=report.figures,
+    lines=lines_of(run.SYSTEMS),
+    probed=False,
+)

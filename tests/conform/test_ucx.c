@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The conformance suite over UCX, between ranks of this machine. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/library.h"
+#include "conform.h"
+
+#if WT_ASAN || WT_TSAN
+/* UCX is not built with the sanitizers. What it does to memory behind their
+ * back is not theirs to judge: AddressSanitizer is told of no leak of memory
+ * that UCX keeps until the process ends, ThreadSanitizer of no call that UCX
+ * makes. */
+const char *__lsan_default_suppressions(void);
+const char *__tsan_default_suppressions(void);
+
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libucs.so\nleak:libuct.so\nleak:libucp.so\nleak:libucm.so\n";
+}
+
+const char *__tsan_default_suppressions(void)
+{
+    return "called_from_lib:libucs.so\ncalled_from_lib:libuct.so\n"
+           "called_from_lib:libucp.so\ncalled_from_lib:libucm.so\n";
+}
+#endif
+
+#ifdef WT_UCX_LIBRARY
+#include "transport/ucx/ucx.h"
+
+static const wf_transport *load(void)
+{
+    const void *found = NULL;
+
+    if (wf_library_find(NULL, WT_UCX_LIBRARY, WF_TRANSPORT_SYMBOL, &found) !=
+        WEFT_OK) {
+        printf("skipped: %s\n", weft_error_detail());
+        exit(WT_EXIT_SKIP);
+    }
+    return found;
+}
+
+/* End the TCP connections among what the epoll descriptor `fd` watches, and
+ * what those below it watch. */
+static void cut_watched(int fd, int depth)
+{
+    char path[64];
+    char line[256];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+    f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof(line), f) != NULL) {
+        struct sockaddr_storage name;
+        socklen_t n = sizeof(name);
+        int watched;
+
+        if (sscanf(line, "tfd: %d", &watched) != 1) {
+            continue;
+        }
+        if (getpeername(watched, (struct sockaddr *)&name, &n) == 0 &&
+            (name.ss_family == AF_INET || name.ss_family == AF_INET6)) {
+            shutdown(watched, SHUT_RDWR);
+        } else if (depth > 0) {
+            cut_watched(watched, depth - 1);
+        }
+    }
+    if (f != NULL) {
+        fclose(f);
+    }
+}
+
+/* Only this port's ends: with ranks as threads, the others' ends are open in
+ * this process, too, and a rank that loses the end it has to answer on reads no
+ * more of what has arrived there. */
+static void cut_connections(wf_port *port, uint32_t rank)
+{
+    (void)rank;
+    cut_watched(port->fd, 3);
+}
+
+/* --- strangers, nonsense and the dead --------------------------------------
+ */
+
+static const wf_transport *ucx;
+
+static ucx_peer *villain_peer(wf_port *port)
+{
+    return &port->peer[port->slot[0]];
+}
+
+static void punish(void **state, conform_villainy *v)
+{
+    conform_punishes(*state, v);
+}
+
+/* Send a head as it is; the memory is never freed, so that UCX may take its
+ * time. */
+static void send_raw(wf_port *port, const ucx_head *head)
+{
+    static const unsigned char byte[1];
+    const ucp_request_param_t param = {0};
+    ucx_head *copy = conform_bytes(sizeof(*copy));
+    ucs_status_ptr_t sent;
+
+    *copy = *head;
+    sent =
+        ucp_am_send_nbx(villain_peer(port)->ep, UCX_HANDLER, copy,
+                        sizeof(*copy), byte, head->kind == UCX_EAGER, &param);
+    while (UCS_PTR_IS_PTR(sent) &&
+           ucp_request_check_status(sent) == UCS_INPROGRESS) {
+        ucp_worker_progress(port->worker);
+    }
+    if (UCS_PTR_IS_PTR(sent)) {
+        ucp_request_free(sent);
+    }
+    free(copy);
+}
+
+static ucx_head proven(wf_port *port, ucx_kind kind)
+{
+    return (ucx_head){.proof = villain_peer(port)->proof_out,
+                      .number = villain_peer(port)->sent,
+                      .from = 1,
+                      .kind = kind};
+}
+
+static void send_no_kind(wf_port *port)
+{
+    ucx_head head = proven(port, (ucx_kind)99);
+
+    send_raw(port, &head);
+}
+
+static void a_message_of_no_kind_ends_its_sender(void **state)
+{
+    punish(state, send_no_kind);
+}
+
+static void send_endless_offer(wf_port *port)
+{
+    ucx_head head = proven(port, UCX_OFFER);
+
+    head.n = UINT64_MAX;
+    send_raw(port, &head);
+}
+
+static void an_offer_of_more_than_memory_ends_its_sender(void **state)
+{
+    punish(state, send_endless_offer);
+}
+
+static void send_old_number(wf_port *port)
+{
+    ucx_head head = proven(port, UCX_WITHDRAWN);
+
+    head.number = 0;
+    send_raw(port, &head);
+}
+
+static void a_number_that_was_used_ends_its_sender(void **state)
+{
+    punish(state, send_old_number);
+}
+
+static void want_nothing_offered(wf_port *port)
+{
+    ucx_head head = proven(port, UCX_WANT);
+
+    head.token = UINT64_MAX;
+    send_raw(port, &head);
+}
+
+static void a_wish_for_what_was_never_offered_ends_its_sender(void **state)
+{
+    punish(state, want_nothing_offered);
+}
+
+/* Without the proof it is as if nothing had come. */
+static void stranger_body(conform *c)
+{
+    uint64_t value = 5;
+    uint64_t in = 0;
+    wf_msg msg;
+
+    weft_log_to(conform_silent, NULL);
+    if (c->rank == 1) {
+        ucx_head head;
+
+        conform_send(c, 0, 1, &value, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        head = proven(c->port, UCX_EAGER);
+        head.proof ^= 1;
+        head.n = 1;
+        send_raw(c->port, &head);
+        head = proven(c->port, UCX_CUT);
+        head.proof = 0;
+        send_raw(c->port, &head);
+        head.from = UINT32_MAX;
+        send_raw(c->port, &head);
+        conform_send(c, 0, 2, &value, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+    }
+    if (c->rank == 0) {
+        conform_recv(c, 1, 2, &in, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        WT_CHECK(in == 5 && c->losses == 0);
+        WT_CHECK(c->port->strangers == 3);
+    }
+    conform_meet(c);
+    weft_log_to(NULL, NULL);
+}
+
+static void what_comes_without_the_secret_is_not_heard(void **state)
+{
+    conform_ranks(*state, 2, stranger_body);
+}
+
+/* A process that ends without a word: its connections do. */
+static void killed_body(void)
+{
+    conform c = {.t = ucx, .rank = wt_rank(), .ranks = 2};
+    conform_kind kind = {.transport = ucx};
+    uint64_t value = 5;
+    uint64_t in[2] = {0};
+    wf_msg msg[2];
+    wf_msg last; /* never comes; asked for while the other lives */
+
+    c.kind = &kind;
+    conform_join(&c);
+    conform_recv(&c, 1 - c.rank, 1, &in[0], 8, &msg[0]);
+    conform_recv(&c, 1 - c.rank, 2, &in[1], 8, &last);
+    conform_send(&c, 1 - c.rank, 1, &value, 8, &msg[1]);
+    conform_wait_ok(&c, msg, 2);
+    if (c.rank == 1) {
+        kill(getpid(), SIGKILL);
+    }
+    conform_wait(&c, &last, 1);
+    WT_CHECK(last.status == WEFT_ERR_PEER);
+    WT_CHECK(c.losses == 1 && c.lost_rank == 1 && c.lost == WEFT_ERR_PEER);
+    c.t->close(c.port);
+    wf_host_leave(c.host);
+}
+
+static void a_killed_rank_is_lost_without_anybody_telling(void **state)
+{
+    const wt_job job = {.ranks = 2, .bare = killed_body, .doomed = 1u << 1};
+
+    (void)state;
+    wt_run_job(&job);
+}
+
+static int faults(void)
+{
+    static const conform_kind kind = {.name = "ucx",
+                                      .settings = "SHM_EAGER=2K UCX_EAGER=2K"};
+    static conform_kind loaded;
+    void *k = &loaded;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_prestate(a_message_of_no_kind_ends_its_sender, k),
+        cmocka_unit_test_prestate(an_offer_of_more_than_memory_ends_its_sender,
+                                  k),
+        cmocka_unit_test_prestate(a_number_that_was_used_ends_its_sender, k),
+        cmocka_unit_test_prestate(
+            a_wish_for_what_was_never_offered_ends_its_sender, k),
+        cmocka_unit_test_prestate(what_comes_without_the_secret_is_not_heard,
+                                  k),
+        cmocka_unit_test_prestate(a_killed_rank_is_lost_without_anybody_telling,
+                                  k),
+    };
+
+    loaded = kind;
+    loaded.transport = ucx;
+    return cmocka_run_group_tests_name("ucx, faults", tests, NULL, NULL);
+}
+
+static int run(void)
+{
+    const conform_kind kinds[] = {
+        {.name = "ucx",
+         .transport = ucx,
+         .settings = "SHM_EAGER=32K",
+         .cut = cut_connections},
+        {.name = "ucx with waits that sleep, and a small eager limit",
+         .transport = ucx,
+         .settings = "SHM_EAGER=2K UCX_EAGER=2K",
+         .sleeps = true,
+         .cut = cut_connections},
+    };
+    int failed = faults();
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        failed += conform_run(&kinds[i]);
+    }
+    return failed;
+}
+
+int main(void)
+{
+    ucx = load();
+    return run();
+}
+#else
+int main(void)
+{
+    printf("skipped: built without UCX (Debian: libucx-dev)\n");
+    return WT_EXIT_SKIP;
+}
+#endif

@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of weft on several hosts: right results, the bytes that they cost, and what can go wrong."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import host_ranks
+import numpy as np
+import pytest
+import waiting
+import weft
+from weft.bench.bed import Bed
+
+MIB = 1 << 20
+HOST_TIMEOUT = 3  # seconds after which a host that is not heard is given up
+TRANSPORTS = ("ucx",)
+
+
+def environment(transport, **more):
+    return {"WEFT_TRANSPORTS": f"self,shm,{transport}", **more}
+
+
+def join():
+    world = weft.init()
+    world.comm.barrier()
+    weft.finalize()
+
+
+@functools.cache
+def unsupported(transport):
+    """Why two hosts cannot be one job by this transport, in weft's own words; None if they can."""
+    with Bed(hosts=2) as bed, host_ranks.Job(bed, join, environment=environment(transport)) as job:
+        try:
+            job.finish()
+        except AssertionError as error:
+            lines = [line for line in str(error).splitlines() if line.startswith("weft.")]
+            last = lines[-1] if lines else str(error)
+            # Whatever else is wrong is for the tests to show.
+            lacks = ("not supported", "Unsupported", f"libweft_{transport}", "unknown transport")
+            return last if any(word in last for word in lacks) else None
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request):
+    if (why := unsupported(request.param)) is not None:
+        pytest.skip(f"no job on several hosts by {request.param}: {why}")
+    return request.param
+
+
+def collectives():
+    """Whole numbers, so that every order of additions gives the same."""
+    comm = weft.init().comm
+    rank, size = comm.rank, comm.size
+    for count in (0, 1, 1000, 300_001):
+        x = np.arange(count, dtype="f4") % 1000 + rank
+        whole = np.arange(count, dtype="f4") % 1000
+        total = size * whole + size * (size - 1) / 2
+        np.testing.assert_array_equal(comm.allreduce(x, out=np.empty_like(x)), total)
+        y = x.copy() if rank == size - 1 else np.full(count, -1, "f4")
+        comm.broadcast(y, root=size - 1)
+        np.testing.assert_array_equal(y, whole + size - 1)
+        all_ = comm.allgather(x, np.empty(size * count, "f4"))
+        np.testing.assert_array_equal(all_.reshape(size, count), whole + np.c_[0:size])
+        mine = comm.reduce_scatter(np.tile(x, size), np.empty(count, "f4"))
+        np.testing.assert_array_equal(mine, total)
+        others = np.arange(size)
+        blocks = np.full(size * count, -1)
+        comm.alltoall(np.repeat(100 * rank + others, count), blocks)
+        np.testing.assert_array_equal(blocks, np.repeat(100 * others + rank, count))
+    comm.barrier()
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("each", [1, 2, [1, 3, 1], [0, 2, 3]], ids=str)
+def test_collectives_are_right_on_any_number_of_ranks_of_each_host(bed, transport, each):
+    host_ranks.run(bed, collectives, each=each, environment=environment(transport))
+
+
+def nodes():
+    world = weft.init()
+    print(*(f"{peer.host}:{peer.node}:{int(peer.shares_memory)}" for peer in world.peers))
+    world.comm.barrier()
+
+
+def test_ranks_of_one_host_are_a_node(bed, transport):
+    said = host_ranks.run(bed, nodes, each=2, environment=environment(transport))
+    here, there = "host0:0:1 host0:0:1", "host1:1:0 host1:1:0"
+    assert said[0].splitlines()[0] == f"{here} {there}"
+    assert said[3].splitlines()[0] == "host0:0:0 host0:0:0 host1:1:1 host1:1:1"
+
+
+@pytest.mark.bed(hosts=4)
+def test_jobs_that_are_left_at_once_end_well(bed, transport):
+    """Some are still connecting then."""
+    for _ in range(4):
+        host_ranks.run(bed, join, each=2, environment=environment(transport))
+
+
+def allreduce(count, times):
+    comm = weft.init().comm
+    x = np.ones(count, "f4")
+    for _ in range(times):
+        x[:] = 1
+        assert (comm.allreduce(x) == comm.size).all()
+
+
+@pytest.mark.parametrize("each", [1, 2])
+@pytest.mark.parametrize("hosts", [2, 3, 4])
+def test_an_allreduce_sends_what_a_ring_of_hosts_has_to_and_no_more(hosts, each, transport):
+    count, times = 4 * MIB, 2
+    with Bed(hosts) as bed:
+        env = environment(transport)
+        host_ranks.run(bed, allreduce, count, times, each=each, environment=env)
+        least = 2 * (hosts - 1) / hosts * 4 * count * times
+        for host in range(hosts):
+            for moved in bed.bytes(host):
+                assert least < moved < 1.05 * least, f"{moved / least:.2f} of what is needed"
+
+
+def until_told(end):
+    """Reduce until that fails, say why, and stay until there is the file `end`.
+
+    Whoever leaves at once may be the first that others hear of.
+    """
+    comm = weft.init().comm
+    print("started", flush=True)
+    try:
+        while True:
+            assert comm.allreduce(np.ones(1000))[0] == comm.size
+    except weft.Error as error:
+        print("told", type(error).__name__, error, flush=True)
+    while not os.path.exists(end):
+        time.sleep(0.01)
+
+
+def started(bed, body, transport, *args, each=1, **settings):
+    settings = {f"WEFT_{name}": str(value) for name, value in settings.items()}
+    env = environment(transport, **settings)
+    job = host_ranks.Job(bed, body, *args, each=each, environment=env)
+    for rank in job.ranks:
+        rank.line("started")
+    return job
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("victim", [0, 2, 3])
+def test_a_killed_process_of_another_host_is_named_by_all_others(bed, transport, victim):
+    end = bed.shared / "end"
+    with started(bed, until_told, transport, str(end), each=2) as job:
+        job.kill(victim)
+        for rank in job.ranks:
+            if rank.number != victim:
+                told = rank.line("told PeerError")
+                assert f"rank {victim} " in told
+                assert f"host{victim // 2}" in told
+        end.touch()
+        job.finish({victim: -signal.SIGKILL})
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("host", [0, 2])
+def test_a_host_that_is_switched_off_is_named_by_all_others(bed, transport, host):
+    end, settings = bed.shared / "end", {"HOST_TIMEOUT": HOST_TIMEOUT}
+    with started(bed, until_told, transport, str(end), each=2, **settings) as job:
+        bed.kill(host)
+        for rank in job.ranks:
+            if rank.number // 2 != host:
+                told = rank.line("told PeerError")
+                assert f"host{host}" in told
+        end.touch()
+        job.finish({2 * host: -signal.SIGKILL, 2 * host + 1: -signal.SIGKILL})
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_host_whose_cable_is_cut_is_given_up_by_the_others_and_they_by_it(bed, transport, seen):
+    end = bed.shared / "end"
+    with started(bed, until_told, transport, str(end), HOST_TIMEOUT=HOST_TIMEOUT) as job:
+        bed.cut(1, seen=seen)
+        assert "host1" in job[0].line("told PeerError")
+        assert "host1" in job[2].line("told PeerError")
+        job[1].line("told PeerError")
+        end.touch()
+        job.finish()
+
+
+def reduce_for(seconds):
+    """Reduce for so long, and tell how often; ranks agree on when it is over."""
+    comm = weft.init().comm
+    print("started", flush=True)
+    over, end, count = 0.0, time.monotonic() + seconds, 0
+    while not over:
+        mine = float(comm.rank == 0 and time.monotonic() > end)
+        found = comm.allreduce(np.array([mine, 1.0, float(count)]))
+        over = found[0]
+        assert found[1] == comm.size
+        assert found[2] == comm.size * count
+        count += 1
+    print("ended", count, flush=True)
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_cable_that_is_cut_and_mended_in_time_loses_nothing(bed, transport, seen):
+    with started(bed, reduce_for, transport, 5.0, HOST_TIMEOUT=60) as job:
+        bed.cut(1, seen=seen)
+        # Nothing comes through, so what is sent is sent again.
+        before = bed.packets(0)[0]
+        waiting.until(lambda: bed.packets(0)[0] > before + 1, "packets are sent again")
+        bed.mend(1)
+        job.finish()
+
+
+def wait_in_barrier():
+    comm = weft.init().comm
+    print("started", flush=True)
+    if comm.rank == 1:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    comm.barrier()
+
+
+def test_a_stopped_process_of_another_host_is_waited_for(bed, transport):
+    env = environment(transport, WEFT_HOST_TIMEOUT="2")
+    with host_ranks.Job(bed, wait_in_barrier, environment=env) as job:
+        for rank in job.ranks:
+            rank.line("started")
+        stopped = job[1].process
+        waiting.until(lambda: state(stopped.pid) == "T", "the rank is stopped")
+        stopped.send_signal(signal.SIGCONT)
+        job.finish()
+
+
+def state(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
+
+
+TRAIN = """
+import torch, torch.distributed as dist, weft.torch
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("weft")
+torch.manual_seed(1)
+model = DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for step in range(5):
+    torch.manual_seed(100 * step)
+    x = torch.randn(8, 64)[dist.get_rank() :: dist.get_world_size()]
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+total = sum(p.double().sum().item() for p in model.parameters())
+print(f"sum {total:.6f}\\n", end="")  # in one piece: ranks share a pipe
+dist.destroy_process_group()
+"""
+
+
+def trained(bed, transport, hosts, each):
+    program = bed.shared / "train.py"
+    program.write_text(TRAIN)
+    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts)]
+    agent += ["--nproc-per-node", str(each), "--rdzv-backend", "c10d"]
+    agent += ["--rdzv-endpoint", "host0:29400", program]
+    env = environment(transport, OMP_NUM_THREADS="1")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": env}
+    agents = [bed.popen(host, agent, **pipes) for host in range(hosts)]
+    said = [child.communicate(timeout=180) for child in agents]
+    assert [child.returncode for child in agents] == [0] * hosts, said
+    return {line for out, _ in said for line in out.splitlines() if line.startswith("sum")}
+
+
+def test_training_under_torchrun_on_two_hosts_ends_where_one_host_does(bed, transport):
+    pytest.importorskip("torch.distributed.run")
+    two = trained(bed, transport, hosts=2, each=1)
+    one = trained(bed, transport, hosts=1, each=2)
+    assert len(two) == 1
+    assert two == one
