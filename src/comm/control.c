@@ -54,16 +54,10 @@ weft_status wf_plane_send(wf_plane *p, uint32_t to,
                           enum wf_plane_message message, wf_plane_head *head,
                           const void *payload, size_t n)
 {
-    const wf_route *r = wf_world_route(p->world, to);
-
-    if (p->world->ports.count == 0) {
-        return wf_fail(WEFT_ERR_PEER, "rank %u has left the job",
-                       p->world->host->rank);
-    }
     head->job = p->world->host->job;
     head->to = to;
-    return r->transport->am(r->port, to, WF_LAYER_MESSAGE(0, message), head,
-                            sizeof(*head), payload, n);
+    return wf_ports_am(p->world, to, WF_LAYER_MESSAGE(0, message), head,
+                       sizeof(*head), payload, n);
 }
 
 /* --- mail ----------------------------------------------------------------- */
@@ -176,7 +170,7 @@ static void flush(wf_plane *p)
         if (st == WEFT_ERR_NOMEM) {
             return; /* later */
         }
-        if (st != WEFT_OK && st != WEFT_ERR_PEER) {
+        if (st != WEFT_OK && st != WEFT_ERR_PEER && st != WEFT_ERR_CLOSED) {
             wf_log(WEFT_LOG_ERROR, "mail to rank %u was lost: %s", l->to,
                    weft_error_detail());
         }

@@ -350,6 +350,10 @@ void wf_ports_close(weft_world *world)
     if (world->plane != NULL) {
         wf_ports_flush(world);
     }
+    /* From here on nobody sends, see wf_ports_am. */
+    pthread_mutex_lock(&world->drive);
+    p->count = 0;
+    pthread_mutex_unlock(&world->drive);
     for (uint32_t i = p->prepared; i-- > 0;) {
         wf_route *r = &p->route[i];
 
@@ -362,7 +366,6 @@ void wf_ports_close(weft_world *world)
         r->port = NULL;
         r->descriptor = -1;
     }
-    p->count = 0;
     p->prepared = 0;
     p->watched = 0;
 }
@@ -376,6 +379,19 @@ void wf_ports_fini(weft_world *world)
 }
 
 /* --- use ------------------------------------------------------------------ */
+
+weft_status wf_ports_am(weft_world *world, uint32_t to, uint32_t id,
+                        const void *header, size_t header_bytes,
+                        const void *payload, size_t n)
+{
+    const wf_route *r = wf_world_route(world, to);
+
+    if (world->ports.count == 0) {
+        return wf_fail(WEFT_ERR_CLOSED, "rank %u has left the job",
+                       world->host->rank);
+    }
+    return r->transport->am(r->port, to, id, header, header_bytes, payload, n);
+}
 
 static void tell_of_losses(weft_world *world)
 {

@@ -48,6 +48,12 @@ void wf_ports_flush(weft_world *world);
 void wf_ports_close(weft_world *world);
 void wf_ports_fini(weft_world *world);
 
+/* Send an active message to a rank of the job. Fails with WEFT_ERR_CLOSED once
+ * the ports are closed: threads of layers above may outlive the world. */
+weft_status wf_ports_am(weft_world *world, uint32_t to, uint32_t id,
+                        const void *header, size_t header_bytes,
+                        const void *payload, size_t n);
+
 /* Move what can be moved on all ports, and tell them who died or left. True if
  * something happened. */
 bool wf_ports_progress(weft_world *world);

@@ -36,15 +36,14 @@ static parcel_world *world_of(const weft_world *world)
 static weft_status send_pieces(weft_world *world, uint32_t to, wf_parcel piece,
                                const void *body)
 {
-    const wf_route *r = wf_world_route(world, to);
     weft_status st = wf_host_check(world->host, to);
 
     piece.at = 0;
     while (st == WEFT_OK) {
         size_t n = wf_least(piece.bytes - piece.at, WF_AM_PAYLOAD_MAX);
 
-        st = r->transport->am(r->port, to, AM_PIECE, &piece, sizeof(piece),
-                              n > 0 ? (const char *)body + piece.at : NULL, n);
+        st = wf_ports_am(world, to, AM_PIECE, &piece, sizeof(piece),
+                         n > 0 ? (const char *)body + piece.at : NULL, n);
         piece.at += n;
         if (piece.at == piece.bytes) {
             return st;

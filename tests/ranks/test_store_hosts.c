@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store over pretended nodes: what its header promises, whatever moves. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -552,6 +553,62 @@ static void a_worker_is_told_of_what_was_lost_before_it_was_made(void **state)
     wt_run_nodes(2, 1, lost_body);
 }
 
+/* --- its end ---------------------------------------------------------------
+ */
+
+/* Let the thread of rounds look around some times. */
+static void wake_rounds(weft_store *store)
+{
+    pthread_mutex_t *drive = &store->remote->world->drive;
+
+    for (int i = 0; i < 1000; i++) {
+        pthread_mutex_lock(drive);
+        wf_rounds_wake(store->remote);
+        pthread_mutex_unlock(drive);
+        sched_yield();
+    }
+}
+
+/* The last rank writes to its copy of a key and leaves the job: there would be
+ * something to send, its own server is gone, and there are no ports. */
+static void outlives_bare(void)
+{
+    char settings[64];
+    int64_t key = 0;
+    int64_t values[LENGTH] = {1, 1, 1};
+    weft_pairs p = one(&key, values);
+    weft_world *world = NULL;
+    weft_store *store;
+    weft_worker *worker;
+
+    snprintf(settings, sizeof(settings), "NODE=n%u TIMEOUT=60s", wt_rank());
+    WT_OK(wt_join(settings, 0, &world));
+    store = make(world, (weft_store_options){.type = WEFT_I64, .rounds = 4});
+    WT_OK(weft_worker_create(store, &worker));
+    WT_OK(weft_store_intent(worker, &p.keys, 0, 10));
+    settle(store, worker);
+    if (wt_rank() + 1 == wt_ranks()) {
+        WT_OK(weft_store_push(worker, &p, NULL));
+        weft_world_destroy(world);
+        wake_rounds(store);
+        wt_word_set(0, 1);
+        weft_worker_destroy(worker);
+        weft_store_destroy(store);
+        return;
+    }
+    wt_word_await(0, 1);
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+    weft_world_destroy(world);
+}
+
+static void a_store_outlives_its_world(void **state)
+{
+    (void)state;
+    wt_run_job_both(&(wt_job){.ranks = 2, .bare = outlives_bare});
+    wt_run_job_both(&(wt_job){.ranks = 3, .bare = outlives_bare});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -560,6 +617,7 @@ int main(void)
         cmocka_unit_test(an_intent_without_room_is_counted_once),
         cmocka_unit_test(a_worker_is_told_of_what_was_lost_before_it_was_made),
         cmocka_unit_test(keys_that_moved_and_nobody_wants_have_no_records),
+        cmocka_unit_test(a_store_outlives_its_world),
         cmocka_unit_test(totals_are_exact_whatever_moves),
         cmocka_unit_test(totals_are_exact_if_keys_are_only_copied_or_moved),
     };

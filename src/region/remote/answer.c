@@ -21,10 +21,8 @@ typedef struct question {
 static weft_status answer(const question *q, const wf_rows_answer *header,
                           const void *payload, size_t n)
 {
-    const wf_route *r = wf_world_route(q->world, q->from);
-
-    return r->transport->am(r->port, q->from, WF_AM_ROWS_ANSWER, header,
-                            sizeof(*header), payload, n);
+    return wf_ports_am(q->world, q->from, WF_AM_ROWS_ANSWER, header,
+                       sizeof(*header), payload, n);
 }
 
 /* A caller that gets no answer at all waits until its deadline. */

@@ -110,12 +110,11 @@ static weft_status ask(const wf_rows_block *b, const wf_rows_target *t,
 {
     weft_world *world = world_of(b);
     uint32_t to = b->call->table.region->member[t->rank];
-    const wf_route *r = wf_world_route(world, to);
     weft_status st = wf_host_check(world->host, to);
 
     return st != WEFT_OK ? st
-                         : r->transport->am(r->port, to, WF_AM_ROWS_ASK, header,
-                                            sizeof(*header), payload, n);
+                         : wf_ports_am(world, to, WF_AM_ROWS_ASK, header,
+                                       sizeof(*header), payload, n);
 }
 
 static void target_advance(const wf_rows_block *b, wf_rows_target *t,

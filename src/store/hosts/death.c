@@ -17,6 +17,11 @@ static bool is_gone(const wf_store_hosts *h, uint32_t rank)
     return wf_host_check(h->world->host, rank) != WEFT_OK;
 }
 
+bool wf_hosts_left(const wf_store_hosts *h)
+{
+    return is_gone(h, h->world->host->rank);
+}
+
 /* Nothing more comes from it: all that it had sent was read. On this host that
  * need not be waited for, since what the server did is in shared memory. */
 static bool is_silent(const wf_store_hosts *h, uint32_t host)
@@ -350,7 +355,7 @@ void wf_hosts_look(wf_store_hosts *h)
                                           memory_order_acquire);
     bool all = true;
 
-    if (h->paused) {
+    if (h->paused || wf_hosts_left(h)) {
         return;
     }
     hear_again(h);

@@ -335,8 +335,10 @@ void wf_intents_fini(wf_store_hosts *h);
 /* Only keys below store->ids exist now. */
 void wf_intents_cut(wf_store_hosts *h);
 
-/* death.c */
+/* death.c: look for deaths, unless this rank has left the job, so that it
+ * neither serves nor sends; the store may outlive its world. */
 void wf_hosts_look(wf_store_hosts *h);
+bool wf_hosts_left(const wf_store_hosts *h);
 /* Messages that waited are read. */
 void wf_hosts_read_early(wf_store_hosts *h);
 /* What is not answered for so long after a death may be lost with it. */

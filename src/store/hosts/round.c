@@ -147,6 +147,9 @@ static uint64_t step(wf_store_hosts *h)
     double rate = h->store->options.rounds;
     uint64_t pause = rate < 0 ? 0 : (uint64_t)(1e9 / (rate > 0 ? rate : 1000));
 
+    if (wf_hosts_left(h)) {
+        return NAP_NS;
+    }
     wf_hosts_look(h);
     if (h->paused) {
         return NAP_NS;
