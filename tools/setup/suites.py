@@ -241,7 +241,7 @@ def pytest(title, report, *choice, **environment):
 
 
 def python():
-    return pytest("Python", "pytest.xml", "--ignore=tests/hosts")
+    return pytest("Python", "pytest.xml")
 
 
 def hosts():
