@@ -202,6 +202,11 @@ static bool drive_and_unlock(weft_world *world)
         pthread_mutex_unlock(&world->drive);
         return false;
     }
+    /* Only the holder of the lock writes it. */
+    atomic_store_explicit(
+        &world->turns,
+        atomic_load_explicit(&world->turns, memory_order_relaxed) + 1,
+        memory_order_relaxed);
     wf_requests_init(&w.finished);
     w.moved = wf_ports_progress(world);
     if (world->busy != NULL) {

@@ -2,15 +2,23 @@
 #include "comm/serve.h"
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "comm/control.h"
 #include "comm/drive.h"
 #include "comm/wait.h"
 
+/* How long the server leaves the ports to callers before it looks whether they
+ * still see to them. */
+#define STAND_BY_NS (300000u)
+
 struct wf_server {
     weft_world *world;
     wf_pace pace;
+    uint64_t turns;     /* of the world, as it was last seen */
+    uint64_t driven_ns; /* when another thread was last seen to drive */
+    uint32_t bell;      /* the second one, as it was last seen */
     pthread_t thread;
     _Atomic bool stop;
 };
@@ -27,23 +35,57 @@ static bool listens(weft_world *world)
     return !stuck;
 }
 
-/* A caller that waits for answers itself stands in for the server. */
+/* While other threads drive the server stands by: a port with a descriptor
+ * would wake it for each message that a caller waits for and takes itself. It
+ * arms the ports when nobody has driven for a while. */
+static void consider_others(wf_server *s, wf_wait *w)
+{
+    weft_world *world = s->world;
+    uint64_t turns = atomic_load_explicit(&world->turns, memory_order_relaxed);
+    uint64_t now = wf_now_ns();
+
+    if (turns != s->turns) {
+        s->turns = turns;
+        s->driven_ns = now;
+    }
+    s->pace.nap_ns =
+        world->plane != NULL ? atomic_load(&world->plane->nap_ns) : WF_SEC;
+    w->arms = world->ports.watched == 0 || now - s->driven_ns >= STAND_BY_NS;
+    if (!w->arms) {
+        s->pace.nap_ns = wf_least(s->pace.nap_ns, STAND_BY_NS);
+    }
+}
+
+/* Has the second bell rung since this was last asked? */
+static bool was_rung(wf_server *s)
+{
+    uint32_t bell = atomic_load_explicit(
+        &wf_host_own(s->world->host)->second_bell, memory_order_relaxed);
+    bool rung = bell != s->bell;
+
+    s->bell = bell;
+    return rung;
+}
+
+/* A caller that waits for answers itself stands in for the server. Who arms the
+ * ports is decided before the wait announces that it will sleep. */
 static weft_status look(wf_wait *w)
 {
     wf_server *s = w->goal.ctx;
     const wf_board_rank *own = wf_host_own(s->world->host);
-    bool due = false;
+    bool stood_in =
+        atomic_load_explicit(&own->listening, memory_order_relaxed) < 0;
+    bool drives = wf_plane_is_due(s->world) || was_rung(s);
 
     if (atomic_load(&s->stop)) {
         return WEFT_OK;
     }
-    if (s->world->plane != NULL) {
-        due = wf_plane_is_due(s->world);
-        s->pace.nap_ns = atomic_load(&s->world->plane->nap_ns);
+    if (!w->drowsy) {
+        consider_others(s, w);
     }
-    if (due || w->drowsy ||
-        atomic_load_explicit(&own->listening, memory_order_relaxed) >= 0) {
+    if (drives || (w->arms && (w->drowsy || !stood_in))) {
         wf_wait_drive(w);
+        s->turns = atomic_load_explicit(&s->world->turns, memory_order_relaxed);
     } else {
         wf_wait_tire(w);
     }

@@ -211,6 +211,19 @@ static bool is_roused(const wf_wait *w)
            (w->listening && !w->listens(g->world));
 }
 
+/* Count it among those who are to be woken when there is something to do on a
+ * port, or not any more. Announced before the ports are armed. */
+static void port_sleeper(wf_wait *w, int32_t by)
+{
+    wf_host *host = w->goal.world->host;
+
+    if (w->listening) {
+        atomic_store(&host->server_asleep, by > 0);
+    } else {
+        atomic_fetch_add(&host->drivers_asleep, (uint32_t)by);
+    }
+}
+
 static void wait_sleep(wf_wait *w)
 {
     const wf_goal *g = &w->goal;
@@ -222,12 +235,18 @@ static void wait_sleep(wf_wait *w)
 
         until = end < until ? end : until;
     }
-    if (is_roused(w) || (w->drives && !wf_ports_arm(g->world))) {
+    if (w->arms) {
+        port_sleeper(w, 1);
+    }
+    if (is_roused(w) || (w->arms && !wf_ports_arm(g->world))) {
         w->stirred = true;
     } else if (w->listening) {
         wf_board_sleep_listening(wf_host_own(host), w->bell, until);
     } else {
         wf_board_sleep(host->board, wf_host_own(host), w->bell, until);
+    }
+    if (w->arms) {
+        port_sleeper(w, -1);
     }
     wf_wait_rouse(w);
 }

@@ -97,6 +97,7 @@ typedef struct wf_wait {
     uint32_t mask;
     uint32_t bell;
     bool drives;       /* `look` drives the world, by wf_wait_drive */
+    bool arms;         /* and, before it sleeps, arms the ports */
     bool stirred;      /* it did something */
     bool drowsy;       /* it has announced that it will sleep */
     bool listening;    /* on the second bell */
@@ -109,7 +110,8 @@ static inline void wf_wait_begin(wf_wait *w, const wf_goal *goal, bool drives)
     *w = (wf_wait){.goal = *goal,
                    .pace = &goal->world->pace,
                    .mask = goal->world->pace.poll_mask,
-                   .drives = drives};
+                   .drives = drives,
+                   .arms = drives};
 }
 
 /* Wait at a pace of its own, which outlives the wait. */

@@ -85,6 +85,7 @@ struct weft_world {
     uint64_t
         asked_ns; /* when pending requests were last asked, see request.c */
     uint32_t asked_alarm;
+    _Atomic uint64_t turns;   /* how often it was driven */
     weft_comm *busy;          /* communicators with requests */
     _Atomic uint32_t pending; /* requests that are not over */
     wf_progress *progress;

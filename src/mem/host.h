@@ -69,7 +69,11 @@ typedef struct wf_host {
     wf_board *board;    /* of this rank's node */
     _Atomic uint32_t parted; /* how many of the peers have */
     _Atomic bool found;      /* this rank was first to see that one had died */
-    uint64_t job;            /* random, the same on all ranks */
+    /* Who sleeps until there is something to do on a port with a descriptor:
+     * threads that will drive when the first bell rings, and the server. */
+    _Atomic uint32_t drivers_asleep;
+    _Atomic bool server_asleep;
+    uint64_t job;           /* random, the same on all ranks */
     _Atomic bool orphan;    /* this process is a forked child, see mem/fork.h */
     wf_interrupt interrupt; /* asked by waits for other ranks */
     wf_mailbox *mailbox;

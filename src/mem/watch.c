@@ -120,6 +120,21 @@ static void read_link(wf_watch *w, uint32_t local)
     }
 }
 
+/* There is something to do on a port: whoever sleeps for that is woken. Nobody
+ * does if a thread has just looked; then it is the server's. */
+static void port_ready(wf_host *h)
+{
+    wf_board_rank *own = wf_host_own(h);
+    bool driver = atomic_load(&h->drivers_asleep) > 0;
+
+    if (driver) {
+        wf_board_wake(own);
+    }
+    if (!driver || atomic_load(&h->server_asleep)) {
+        wf_board_wake_listener(own);
+    }
+}
+
 static void *watch_main(void *arg)
 {
     wf_watch *w = arg;
@@ -140,7 +155,7 @@ static void *watch_main(void *arg)
                 epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->pidfd[local], NULL);
                 peer_gone(w, local, false);
             } else if (kind == EVENT_OWN) {
-                wf_board_ring_all(wf_host_own(w->host));
+                port_ready(w->host);
             } else if (wf_mailbox_ready(w->host->mailbox)) {
                 read_link(w, local);
             } else {
