@@ -13,11 +13,12 @@ presented in three ways:
             runs on MPI and NCCL only
   peer      gloo itself, to see what the suite makes of it here
 
+With WT_HOSTS=2 the ranks are spread over two hosts (tests/support/on_hosts.py).
+
 Exits with 0 if all passed, 77 if the suite cannot run here.
 """
 
 import argparse
-import functools
 import os
 import pathlib
 import re
@@ -25,6 +26,10 @@ import sys
 import tempfile
 import types
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+
+import on_hosts  # noqa: E402
 
 # In these tests torch looks at the name "gloo" itself and refuses any other.
 NAME_CHECKED = {
@@ -163,16 +168,22 @@ def selected(options, case):
     return options.names or names
 
 
-def make_case(suite):
+def make_case(suite, ranks):
     import torch
+
+    class Rank(torch.multiprocessing.get_context("fork").Process):
+        """Forked: so it has torch loaded already, which is most of the time."""
+
+        def run(self):
+            on_hosts.enter(self._args[0], ranks)
+            super().run()
 
     class OnWeft(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
         def setUp(self):
             super().setUp()
-            # Forked ranks have torch loaded already, which is most of the time.
-            start = functools.partial(torch.multiprocessing.get_context("fork").Process)
-            self._start_processes(start)
+            self._start_processes(Rank)
 
+    on_hosts.bed()  # made here, and not by each rank
     return OnWeft
 
 
@@ -203,7 +214,7 @@ def main():
             present_as_weft(suite)
         if options.variant != "peer":
             name_in_logs(suite)
-        case = make_case(suite)
+        case = make_case(suite, options.ranks)
         names = selected(options, case)
         if options.list:
             print("\n".join(names))

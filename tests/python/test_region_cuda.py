@@ -18,6 +18,7 @@ def device_memory():
     found = weft.region(t)
     assert t.is_cuda and type(t) is torch.Tensor and not t.any()
     assert found.device == str(t.device)
+    found.barrier()  # others still look at zeros
     found.local.fill_(comm.rank + 1)
     torch.cuda.synchronize()
     found.barrier()

@@ -13,7 +13,12 @@ import os
 
 HOSTS = int(os.environ.get("WT_HOSTS", "1"))
 ENVIRONMENT = (
-    {"WEFT_TRANSPORTS": os.environ.get("WT_TRANSPORTS", "self,shm,ucx")} if HOSTS > 1 else {}
+    {
+        "WEFT_TRANSPORTS": os.environ.get("WT_TRANSPORTS", "self,shm,ucx"),
+        "GLOO_SOCKET_IFNAME": "eth0",  # for tests that use gloo beside weft
+    }
+    if HOSTS > 1
+    else {}
 )
 
 
