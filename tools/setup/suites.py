@@ -5,9 +5,11 @@
 usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|hosts|spread|peers|soak ...]
 """
 
+import collections
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -53,6 +55,13 @@ from weft.bench.bed import missing
 ucx = pathlib.Path(weft.__file__).parent / "libweft_ucx.so"
 print(missing() or ("" if ucx.exists() else "libweft_ucx.so was not built"), end="")
 """
+# Tests between hosts or pretended ones, by the transport that they take: what their report's name
+# for them contains, the first that fits.
+TRANSPORTS = (
+    ("UCX", r"ucx|spread$|hosts\.test_(jobs|ranks)"),
+    ("MPI", r"_openmpi|_mpich|conform_mpi|hosts\.test_mpi"),
+    ("shm between nodes", r"nodes|_far|hosts_engine|store_hosts|conform_shm"),
+)
 ASAN_TOO_SLOW = "not compiled_collectives and not on_shared_memory_give_what"
 
 
@@ -66,6 +75,7 @@ class Result:
     seconds: float = 0.0
     note: str = ""
     names: list[str] = dataclasses.field(default_factory=list)  # of the tests that failed
+    over: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
 def run(command, **environment):
@@ -99,6 +109,19 @@ def failed_names(report):
     ]
 
 
+def over_transports(report, file):
+    """How many tests of a report ran, and were skipped, over each transport between hosts."""
+    found = collections.Counter()
+    for case in report.iter("testcase"):
+        name = f"{case.get('classname')}.{case.get('name')} {file.stem}"
+        skipped = case.find("skipped") is not None
+        for transport, pattern in TRANSPORTS:
+            if re.search(pattern, name):
+                found[transport, "skipped" if skipped else "run"] += 1
+                break
+    return found
+
+
 def counted(title, code, report):
     """A result out of the exit code and the JUnit report of a test run."""
     result = Result(title, ok=code == 0)
@@ -107,6 +130,7 @@ def counted(title, code, report):
     except (OSError, xml.etree.ElementTree.ParseError):
         return dataclasses.replace(result, ok=False, note="left no report")
     result.names = failed_names(root)
+    result.over = over_transports(root, report)
     total = 0
     for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
         count = {k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")}
@@ -333,6 +357,11 @@ def table(results):
     for row, note in zip([head, *rows], ["", *(r.note for r in results)], strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), note)
     print(f"in all {sum(r.seconds for r in results):.0f} s")
+    over = sum((r.over for r in results), collections.Counter())
+    for transport, _ in TRANSPORTS:
+        ran, skipped = over[transport, "run"], over[transport, "skipped"]
+        if ran or skipped:
+            print(f"over {transport}: {ran} tests run, {skipped} skipped")
     for r in results:
         for name in r.names:
             print(f"failed in {r.title}: {name}")
