@@ -160,7 +160,7 @@ class StoreEmbedding(torch.nn.Module):
 
     def extra_repr(self) -> str:
         if self.worker._whole.closed:
-            return "finalized"
+            return "finalized" if self.worker._whole.finalized else "closed"
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         text = text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
         return text if self.lr is None else f"{text}, lr={self.lr}"

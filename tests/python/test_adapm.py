@@ -179,7 +179,7 @@ def test_workers_have_a_clock_and_know_their_keys(server):
         with pytest.raises(weft.ClosedError, match="finalized"):
             call()
     server.shutdown()
-    with pytest.raises(weft.ClosedError, match="finalized"):
+    with pytest.raises(weft.ClosedError, match="shut down before"):
         server.shutdown()
 
 

@@ -105,7 +105,9 @@ class Server:
         )
 
     def shutdown(self) -> None:
-        """Wait for all processes, and end the server."""
+        """Wait for all processes, and end the server; once."""
+        if self._store.closed:
+            raise ClosedError("this server was shut down before: shutdown() is called once")
         self._store.finalize()
 
     def _worker(self, customer_id: int) -> Any:
