@@ -122,6 +122,17 @@ static weft_status world_join(weft_world *world, const weft_boot *boot,
     return st;
 }
 
+/* Threads of a layer, such as a store's, may be using ports, which they do
+ * under `drive` while this rank has not said goodbye: when they have let go of
+ * it they use none any more. */
+static void await_drivers(weft_world *world)
+{
+    if (!atomic_load(&world->host->orphan)) {
+        pthread_mutex_lock(&world->drive);
+        pthread_mutex_unlock(&world->drive);
+    }
+}
+
 /* Everything but the memory of the world itself, which communicators that
  * still exist may look at. */
 static void world_leave(weft_world *world)
@@ -134,6 +145,7 @@ static void world_leave(weft_world *world)
     wf_ports_flush(world);
     if (world->host != NULL) {
         wf_host_goodbye(world->host);
+        await_drivers(world);
         wf_plane_leave(world);
     }
     wf_ports_close(world);

@@ -37,8 +37,11 @@ static weft_status send_pieces(weft_world *world, uint32_t to, wf_parcel piece,
                                const void *body)
 {
     const wf_route *r = wf_world_route(world, to);
-    weft_status st = wf_host_check(world->host, to);
+    weft_status st = wf_host_check(world->host, world->host->rank);
 
+    if (st == WEFT_OK) { /* else ports may be closed */
+        st = wf_host_check(world->host, to);
+    }
     piece.at = 0;
     while (st == WEFT_OK) {
         size_t n = wf_least(piece.bytes - piece.at, WF_AM_PAYLOAD_MAX);

@@ -522,6 +522,55 @@ static void a_worker_is_told_of_what_was_lost_before_it_was_made(void **state)
     wt_run_nodes(2, 1, lost_body);
 }
 
+/* --- the world goes first --------------------------------------------------
+ */
+
+static wt_job left; /* set before the ranks are forked */
+
+/* Rank 0 leaves the job, and the threads of its store go on for a while. */
+static void left_bare(void)
+{
+    weft_worker *worker;
+    weft_world *world;
+    weft_store *store;
+
+    WT_OK(wt_join(left.settings_of(wt_rank()), 0, &world));
+    store = make(world, (weft_store_options){.type = WEFT_I64, .rounds = -1});
+    WT_OK(weft_worker_create(store, &worker));
+    if (wt_rank() == 1) {
+        fetch_all(store, worker);
+    }
+    wt_meet();
+    if (wt_rank() == 0) {
+        wf_store_hosts *h = store->remote;
+
+        weft_world_destroy(world);
+        pthread_mutex_lock(&h->world->drive);
+        wf_hosts_look(h);
+        wf_serve_tick(h, 0, true);
+        wf_out_flush(h);
+        pthread_mutex_unlock(&h->world->drive);
+        weft_worker_destroy(worker);
+        weft_store_destroy(store);
+        wt_meet();
+        return;
+    }
+    wt_meet();
+    weft_worker_destroy(worker);
+    weft_store_destroy(store);
+    weft_world_destroy(world);
+}
+
+static void a_store_whose_world_is_gone_sends_nothing(void **state)
+{
+    (void)state;
+    left = wt_job_on_nodes(2, 1, NULL);
+    left.bare = left_bare;
+    for (unsigned i = 0; i < 10; i++) {
+        wt_run_job_both(&left);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -532,6 +581,7 @@ int main(void)
         cmocka_unit_test(keys_that_moved_and_nobody_wants_have_no_records),
         cmocka_unit_test(totals_are_exact_whatever_moves),
         cmocka_unit_test(totals_are_exact_if_keys_are_only_copied_or_moved),
+        cmocka_unit_test(a_store_whose_world_is_gone_sends_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

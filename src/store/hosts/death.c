@@ -350,7 +350,8 @@ void wf_hosts_look(wf_store_hosts *h)
                                           memory_order_acquire);
     bool all = true;
 
-    if (h->paused) {
+    /* When this rank has left, others are nothing to it. */
+    if (h->paused || is_gone(h, h->world->host->rank)) {
         return;
     }
     hear_again(h);

@@ -149,7 +149,8 @@ static uint64_t step(wf_store_hosts *h)
     uint64_t pause = rate < 0 ? 0 : (uint64_t)(1e9 / (rate > 0 ? rate : 1000));
 
     wf_hosts_look(h);
-    if (h->paused) {
+    if (h->paused ||
+        wf_host_check(h->world->host, h->world->host->rank) != WEFT_OK) {
         return NAP_NS;
     }
     if (!h->serves) {
