@@ -298,7 +298,9 @@ class Store(Worker):
         length, lengths = _lengths(value_length)
         values = _Values(_type_name(dtype), length, optimizer is not None)
         if lengths is not None and hashed:
-            raise InvalidError("value_length must be one number: rows of hashed keys have one length")
+            raise InvalidError(
+                "value_length must be one number: rows of hashed keys have one length"
+            )
         if values.trained and values.name not in _TRAINED:
             raise InvalidError(
                 f"dtype is {values.name}; with an optimizer it must be one of {', '.join(_TRAINED)}"

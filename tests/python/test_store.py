@@ -142,7 +142,7 @@ def test_a_wrong_argument_is_named_and_changes_nothing(alone):
         ("type of values is int32", lambda: store.set(keys, np.ones((2, 4), "i4"))),
         ("type of out is torch.int64", lambda: store.pull(keys, rows.long())),
         ("values have 12 elements", lambda: store.push(keys, torch.ones(3, 4))),
-        ("out has 7 elements, but the rows of the 2 keys have 8", lambda: short()),
+        ("out has 7 elements, but the rows of the 2 keys have 8", short),
         ("out has 7 elements", lambda: store.pull(keys, torch.ones(7), async_=True)),
         ("out has 7 elements", lambda: store.pull_if_local(keys, torch.ones(7))),
         ("out has 3 elements", lambda: ragged.pull([0, 1], torch.ones(3))),
@@ -354,7 +354,7 @@ def test_a_closed_store_says_so(alone):
     store.close()
     store.close()
     for bad in (lambda: store.pull([1]), lambda: worker.pull([1]), store.worker, store.barrier):
-        with pytest.raises(weft.ClosedError, match="this store was closed$"):
+        with pytest.raises(weft.ClosedError, match=r"this store was closed$"):
             bad()
     with pytest.raises(weft.ClosedError, match="this store was closed before"):
         store.finalize()
@@ -574,7 +574,10 @@ def test_a_wrong_sample_is_named(alone):
             "there are 2 weights; .* each of the 3 keys",
             lambda: store.enable_sampling("naive", "weighted", weights=[1, 2], min=1, max=4),
         ),
-        ("there is no key", lambda: store.enable_sampling("naive", "weighted", weights=[1], min=11)),
+        (
+            "there is no key",
+            lambda: store.enable_sampling("naive", "weighted", weights=[1], min=11),
+        ),
         ("weights must be", lambda: store.enable_sampling("naive", "weighted", weights="ab")),
         ("has 10 keys", lambda: store.enable_sampling("naive", max=11)),
         ("-1", lambda: store.enable_sampling("naive", min=-1)),

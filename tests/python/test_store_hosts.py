@@ -100,7 +100,7 @@ def all_keys_come_in_one_call(comm):
     small = weft.Store(100, 4, cache=10)
     if comm.rank == 0:
         for async_ in (False, True):
-            with pytest.raises(weft.NoMemError, match="no room for key [0-9]+: .*`cache`"):
+            with pytest.raises(weft.NoMemError, match=r"no room for key [0-9]+: .*`cache`"):
                 small.wait(small.localize(keys, async_=async_))
     small.finalize()
 
