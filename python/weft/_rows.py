@@ -157,7 +157,7 @@ def _ids(ids: Any, name: str = "ids") -> Any:
 def numbers(ids: Any) -> Any:
     """Row numbers of any kind as a tensor of int32 or int64, which have room for -1."""
     torch = sys.modules["torch"]
-    return _tensor_ids(torch, torch.as_tensor(ids))
+    return _tensor_ids(torch, _converted(torch.as_tensor, ids, "ids"))
 
 
 def _tensor_ids(torch: Any, ids: Any, name: str = "ids") -> Any:

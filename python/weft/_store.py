@@ -643,6 +643,11 @@ def _lengths(value_length: Any) -> tuple[int | None, Any]:
     try:
         return operator.index(value_length), None
     except TypeError:
+        if isinstance(value_length, str) or not hasattr(value_length, "__len__"):
+            raise InvalidError(
+                f"value_length is {value_length!r:.60}; it must be a whole number, or an array "
+                "with one for each key"
+            ) from None
         lengths = as_keys(value_length, "lengths in value_length").reshape(-1)
     if len(lengths) == 1:
         return int(lengths[0]), None
@@ -650,11 +655,16 @@ def _lengths(value_length: Any) -> tuple[int | None, Any]:
     return None, wide
 
 
-def _count(name: str, given: Any) -> int:
+def whole(name: str, given: Any) -> int:
+    """An argument as an int."""
     try:
-        number = operator.index(given)
+        return operator.index(given)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {given!r:.60}") from None
+
+
+def _count(name: str, given: Any) -> int:
+    number = whole(name, given)
     if number < 0:
         raise InvalidError(f"{name} is {number}; it must not be negative")
     return number

@@ -92,8 +92,12 @@ static void all_body(weft_world *world)
         WT_OK(weft_worker_create(store, &worker));
         WT_OK(weft_store_barrier(store));
         if (turn % weft_world_size(world) == weft_world_rank(world)) {
+            weft_store_stats now;
+
             WT_OK(localize(worker, &ids, turn >= 2));
             check_here(worker, keys, KEYS);
+            weft_store_count(store, &now);
+            WT_CHECK(now.refused == 0);
         }
         WT_OK(weft_store_barrier(store));
         weft_worker_destroy(worker); /* nobody wants them any more */
@@ -222,6 +226,7 @@ static void too_many_body(weft_world *world)
         WT_CHECK(wt_said("no room for key") && wt_said("cache"));
         weft_store_count(store, &now);
         WT_CHECK(now.owned >= KEYS / 2 + 20);
+        WT_CHECK(now.refused <= KEYS / 2 - 20); /* each of them once */
         WT_OK(weft_store_push(worker, &p, NULL));
         WT_OK(weft_store_pull(worker, &p, NULL));
     }

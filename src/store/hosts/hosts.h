@@ -228,6 +228,7 @@ struct wf_store_hosts {
      * have slots that are going to be free. */
     wf_waiting_list roomless;
     uint64_t ending;
+    bool localizing;       /* a key, in the event that is being handled */
     wf_waiting_list limbo; /* messages that were parked, until the event ends */
     wf_scratch row;        /* data of the message that is being written */
     wf_scratch difference; /* of a SYNC that is being written */

@@ -46,7 +46,9 @@ void wf_room_localize(wf_store_hosts *h, const wf_entry *e)
     uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
     uint32_t before = h->roomless.count;
 
+    h->localizing = true;
     wf_serve_entry(h, e);
+    h->localizing = false;
     if (h->roomless.count == before && (uint32_t)e->status < workers) {
         wf_intent_now(h, (uint32_t)e->status, e->m.key);
     }

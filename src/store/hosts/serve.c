@@ -390,12 +390,16 @@ static uint32_t env_home(void *ctx, uint64_t key)
     return wf_home_of(h->store, key);
 }
 
-/* An intent is tried again in every round, and counted once. */
+/* An intent is tried again in every round, and counted once; so is a key that
+ * is localized, for which there was no room: as an intent, which it is then. */
 static bool was_refused(wf_store_hosts *h, uint64_t key)
 {
     wf_active *a = wf_actives_find(&h->active, key);
     bool before = a != NULL && a->refused;
 
+    if (h->localizing) {
+        return true;
+    }
     if (a != NULL) {
         a->refused = a->intents > 0;
     }
