@@ -65,7 +65,7 @@ static void options_body(weft_world *world)
     if (weft_world_size(world) > 1) {
         WT_CHECK(weft_store_create(weft_world_comm(world), &o, &store) ==
                  WEFT_ERR_MISMATCH);
-        WT_CHECK(wt_said("keys of rank 1"));
+        WT_CHECK(wt_said("number of keys 4 on rank 1"));
     }
 }
 
