@@ -175,9 +175,10 @@ WEFT_API weft_status weft_store_pull_local(weft_worker *worker,
                                            const weft_pairs *pairs, int *local);
 
 /** Bring the keys to this host now, by moving or copying them: an intent that
- * is due at once and lasts as long as the worker. The request is over when all
- * of them are here. WEFT_ERR_NOMEM if there is no room for them
- * (options.cache). */
+ * is due at once and lasts as long as the worker. They come as fast as there is
+ * room for those on their way; the request is over when all of them are here.
+ * WEFT_ERR_NOMEM names one that there is no room for when the others have come
+ * (options.cache); these stay. */
 WEFT_API weft_status weft_store_localize(weft_worker *worker,
                                          const weft_ids *keys,
                                          weft_request **request);

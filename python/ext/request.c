@@ -12,6 +12,7 @@ typedef struct request_object {
     PyObject_HEAD
     wfp_operation *operation;
     PyObject *callbacks; /* a list, once there is one */
+    bool told;           /* somebody was told the error that it ended with */
     bool watched;        /* the library will call request_over */
     bool called;         /* and has done so */
 } request_object;
@@ -34,6 +35,7 @@ PyObject *wfp_request_started(wfp_operation *operation, weft_status status)
     }
     self->operation = operation;
     self->callbacks = NULL;
+    self->told = false;
     self->watched = false;
     self->called = operation->request == NULL;
     PyObject_GC_Track(self);
@@ -139,6 +141,7 @@ static PyObject *request_wait(PyObject *self, PyObject *const *args,
         return NULL;
     }
     if (status != WEFT_OK) {
+        ((request_object *)self)->told = true;
         return wfp_raise(status);
     }
     return Py_NewRef(operation->result == NULL ? Py_None : operation->result);
@@ -166,8 +169,11 @@ static PyObject *request_poll(PyObject *self, bool raises)
     if (done && wfp_operation_settle(operation, status) < 0) {
         return NULL;
     }
-    return done && raises && status != WEFT_OK ? wfp_raise(status)
-                                               : PyBool_FromLong(done);
+    if (done && raises && status != WEFT_OK) {
+        ((request_object *)self)->told = true;
+        return wfp_raise(status);
+    }
+    return PyBool_FromLong(done);
 }
 
 static PyObject *request_test(PyObject *self, PyObject *unused)
@@ -180,6 +186,12 @@ static PyObject *request_get_done(PyObject *self, void *unused)
 {
     (void)unused;
     return request_poll(self, false);
+}
+
+static PyObject *request_get_told(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((request_object *)self)->told);
 }
 
 static void request_call(PyObject *self, PyObject *function)
@@ -318,6 +330,8 @@ static PyMethodDef request_methods[] = {
 
 static PyGetSetDef request_getset[] = {
     {"done", request_get_done, NULL, "Is it over, well or not?", NULL},
+    {"told", request_get_told, NULL,
+     "Was the error that it ended with raised by wait() or test()?", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -21,8 +21,16 @@ PyObject *wfp_store_wrap(wfp_comm *comm, weft_store *store)
     weft_store_describe(store, &self->info);
     self->draw = NULL;
     self->busy = 0;
+    self->finalized = false;
     PyObject_GC_Track(self);
     return (PyObject *)self;
+}
+
+int wfp_store_over(const wfp_store *self)
+{
+    wfp_fail(WEFT_ERR_CLOSED, "this store was %s",
+             self->finalized ? "finalized" : "closed");
+    return -1;
 }
 
 static int store_check(const wfp_store *self)
@@ -30,11 +38,7 @@ static int store_check(const wfp_store *self)
     if (self->comm->world->world == NULL) {
         return wfp_world_unusable(self->comm->world);
     }
-    if (self->store == NULL) {
-        wfp_fail(WEFT_ERR_CLOSED, "this store was finalized");
-        return -1;
-    }
-    return 0;
+    return self->store == NULL ? wfp_store_over(self) : 0;
 }
 
 int wfp_store_enter(wfp_store *self)
@@ -102,10 +106,18 @@ static PyObject *store_close(PyObject *object, PyObject *unused)
     if (self->busy != 0) {
         return wfp_fail(WEFT_ERR_INVALID,
                         "a thread is inside an operation of this store; it can "
-                        "be finalized when that is done");
+                        "be closed when that is done");
     }
     store_end(self);
     Py_RETURN_NONE;
+}
+
+static PyObject *store_finalize(PyObject *object, PyObject *unused)
+{
+    PyObject *closed = store_close(object, unused);
+
+    ((wfp_store *)object)->finalized = closed != NULL;
+    return closed;
 }
 
 static PyObject *store_abandon(PyObject *object, PyObject *unused)
@@ -181,9 +193,8 @@ static PyObject *store_length(PyObject *object, PyObject *number)
                              : wfp_raise(status);
 }
 
-/* Elements of the rows of several keys. */
-static weft_status store_sum(const weft_store *store, const weft_ids *keys,
-                             uint64_t *out)
+weft_status wfp_store_sum(const wfp_store *self, const weft_ids *keys,
+                          uint64_t *out)
 {
     const int32_t *narrow = keys->at;
     const int64_t *wide = keys->at;
@@ -194,7 +205,7 @@ static weft_status store_sum(const weft_store *store, const weft_ids *keys,
         uint64_t length = 0;
 
         status = weft_store_length(
-            store, keys->type == WEFT_I32 ? narrow[i] : wide[i], &length);
+            self->store, keys->type == WEFT_I32 ? narrow[i] : wide[i], &length);
         *out += length;
     }
     return status;
@@ -212,7 +223,7 @@ static PyObject *store_elements(PyObject *object, PyObject *given)
         return NULL;
     }
     ids = wfp_keys_ids(&keys);
-    status = store_sum(self->store, &ids, &sum);
+    status = wfp_store_sum(self, &ids, &sum);
     wfp_array_close(&keys);
     return status == WEFT_OK ? PyLong_FromUnsignedLongLong(sum)
                              : wfp_raise(status);
@@ -389,6 +400,12 @@ static PyObject *store_get_closed(PyObject *object, void *unused)
                            self->comm->world->world == NULL);
 }
 
+static PyObject *store_get_finalized(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((wfp_store *)object)->finalized);
+}
+
 static PyMethodDef store_methods[] = {
     {"worker", wfp_worker_new, METH_NOARGS,
      "worker($self, /)\n--\n\nA new WorkerHandle."},
@@ -403,7 +420,7 @@ static PyMethodDef store_methods[] = {
     {"sampling", (PyCFunction)(void (*)(void))wfp_store_sampling,
      METH_VARARGS | METH_KEYWORDS,
      "sampling($self, /, scheme, distribution, min, max, distinct, weights, "
-     "draw, pool, reuse)\n--\n\nweft_store_sampling."},
+     "draw, pool, reuse)\n--\n\nSay how samples are drawn."},
     {"save", store_save, METH_O,
      "save($self, path, /)\n--\n\nWrite all rows to a file."},
     {"load", store_load, METH_O,
@@ -418,6 +435,9 @@ static PyMethodDef store_methods[] = {
                     "trace($self, keys, path, /)\n--\n\nweft_store_trace."),
     {"close", store_close, METH_NOARGS,
      "close($self, /)\n--\n\nweft_store_destroy. Nothing, the second time."},
+    {"finalize", store_finalize, METH_NOARGS,
+     "finalize($self, /)\n--\n\nclose() when all ranks have met: errors call "
+     "it finalized."},
     {"abandon", store_abandon, METH_NOARGS,
      "abandon($self, /)\n--\n\nClose it without waiting: with several hosts it "
      "serves others until the job ends."},
@@ -426,6 +446,8 @@ static PyMethodDef store_methods[] = {
 
 static PyGetSetDef store_getset[] = {
     {"closed", store_get_closed, NULL, "True once it was closed.", NULL},
+    {"finalized", store_get_finalized, NULL, "True once finalize() was called.",
+     NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

@@ -23,6 +23,7 @@ typedef struct wfp_store {
     weft_store_info info; /* as it was made: resize changes the keys */
     PyObject *draw;       /* the user's distribution, or NULL */
     unsigned busy;        /* calls inside the library without the GIL */
+    bool finalized;       /* closed when all ranks had met */
 } wfp_store;
 
 typedef struct wfp_worker {
@@ -38,6 +39,9 @@ typedef struct wfp_worker {
 /* A StoreHandle over `store`, which it takes over; NULL on failure. */
 PyObject *wfp_store_wrap(wfp_comm *comm, weft_store *store);
 
+/* Say that a store which is NULL by now cannot be used; -1. */
+int wfp_store_over(const wfp_store *store);
+
 /* A new WorkerHandle; `unused` is for METH_NOARGS. */
 PyObject *wfp_worker_new(PyObject *store, PyObject *unused);
 
@@ -51,6 +55,10 @@ void wfp_worker_leave(wfp_worker *worker);
 /* Without the GIL: WEFT_OK when the worker is this thread's, until unlocked. */
 weft_status wfp_worker_lock(wfp_worker *worker);
 void wfp_worker_unlock(wfp_worker *worker);
+
+/* Elements of the rows of several keys. */
+weft_status wfp_store_sum(const wfp_store *store, const weft_ids *keys,
+                          uint64_t *out);
 
 /* Keys as int32 or int64; what is neither goes through weft._store.as_keys,
  * which converts it or says why not. As wfp_array_open. */

@@ -143,6 +143,25 @@ static int access_open(const wfp_worker *self, const access_kind *kind,
     return 0;
 }
 
+/* The library calls rows that are pulled values. Here they are `out`. */
+static void access_raise(const wfp_worker *self, const access_kind *kind,
+                         const weft_pairs *pairs, weft_status status)
+{
+    uint64_t wanted = 0;
+
+    wfp_raise(status);
+    if (kind->pulls && status == WEFT_ERR_INVALID &&
+        wfp_store_sum(self->store, &pairs->keys, &wanted) == WEFT_OK &&
+        wanted != pairs->length) {
+        PyErr_Clear();
+        wfp_invalid("out has %llu elements, but the rows of the %llu keys have "
+                    "%llu",
+                    (unsigned long long)pairs->length,
+                    (unsigned long long)pairs->keys.n,
+                    (unsigned long long)wanted);
+    }
+}
+
 /* Without the GIL; `request` as of weft_store_pull. */
 static weft_status access_make(wfp_worker *self, access_function *run,
                                const weft_pairs *pairs, weft_request **request)
@@ -175,10 +194,11 @@ static PyObject *access_run(PyObject *object, const access_kind *kind,
     }
     if (wfp_worker_enter(self) == 0) {
         status = access_make(self, kind->run, &pairs, NULL);
-        wfp_worker_leave(self);
         if (status != WEFT_OK) {
-            wfp_raise(status);
-        } else if (wfp_array_finish(&values) == 0) {
+            access_raise(self, kind, &pairs, status);
+        }
+        wfp_worker_leave(self);
+        if (status == WEFT_OK && wfp_array_finish(&values) == 0) {
             result = Py_NewRef(Py_None);
         }
     }
@@ -222,6 +242,12 @@ static PyObject *access_start(PyObject *object, const access_kind *kind,
     operation->call.result = kind->pulls ? args[1] : Py_None;
     operation->holds = Py_NewRef(operation->call.result);
     status = access_make(self, kind->run, &pairs, &operation->request);
+    if (status != WEFT_OK) {
+        access_raise(self, kind, &pairs, status);
+        wfp_worker_leave(self);
+        wfp_operation_free(operation);
+        return NULL;
+    }
     wfp_worker_leave(self);
     if (!kind->pulls) { /* what is pushed was copied */
         wfp_call_close(&operation->call);
@@ -299,10 +325,11 @@ PyObject *wfp_worker_pull_local(PyObject *object, PyObject *const *args,
     }
     if (wfp_worker_enter(self) == 0) {
         status = local_make(self, &pairs, &local);
-        wfp_worker_leave(self);
         if (status != WEFT_OK) {
-            wfp_raise(status);
-        } else if (!local || wfp_array_finish(&values) == 0) {
+            access_raise(self, &access_pull, &pairs, status);
+        }
+        wfp_worker_leave(self);
+        if (status == WEFT_OK && (!local || wfp_array_finish(&values) == 0)) {
             result = PyBool_FromLong(local);
         }
     }

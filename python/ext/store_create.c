@@ -16,8 +16,9 @@ static int create_lengths(PyObject *object, wfp_array *lengths,
         return -1;
     }
     if (lengths->dtype != WEFT_I64 || lengths->count != options->keys) {
-        wfp_invalid("lengths must be int64, one for each of the %llu keys",
-                    (unsigned long long)options->keys);
+        wfp_invalid("value_length has %zu lengths; it must be one number, or "
+                    "one for each of the %llu keys",
+                    lengths->count, (unsigned long long)options->keys);
         wfp_array_close(lengths);
         return -1;
     }

@@ -31,6 +31,9 @@ static int64_t sample_draw(void *ctx)
 static int sample_weights(PyObject *object, wfp_array *weights,
                           weft_sample_options *options)
 {
+    /* Unless the library refuses min and max. */
+    uint64_t keys = (uint64_t)options->max - (uint64_t)options->min;
+
     weights->owner = NULL;
     if (object == Py_None) {
         return 0;
@@ -39,10 +42,11 @@ static int sample_weights(PyObject *object, wfp_array *weights,
         return -1;
     }
     if (weights->dtype != WEFT_F64 ||
-        (int64_t)weights->count != options->max - options->min) {
-        wfp_invalid("weights must be float64, one for each of the %lld keys "
-                    "from min to max",
-                    (long long)(options->max - options->min));
+        (options->min < options->max && weights->count != keys)) {
+        wfp_invalid("there are %zu weights; there must be one for each of the "
+                    "%llu keys from min (%lld) to below max (%lld)",
+                    weights->count, (unsigned long long)keys,
+                    (long long)options->min, (long long)options->max);
         wfp_array_close(weights);
         return -1;
     }
@@ -180,6 +184,13 @@ static int sample_open(const wfp_worker *self, wfp_call *call,
     if (wfp_values_open(values, args[2], "out", self->store->info.type,
                         WFP_WRITE | keep) < 0) {
         return -1;
+    }
+    if (self->store->info.length > 0 &&
+        values->count != keys->count * self->store->info.length) {
+        return wfp_invalid("out has %zu elements, but %zu rows have %llu",
+                           values->count, keys->count,
+                           (unsigned long long)keys->count *
+                               self->store->info.length);
     }
     *pairs = (weft_pairs){.keys = wfp_keys_ids(keys),
                           .values = values->data,

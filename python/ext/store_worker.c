@@ -54,10 +54,11 @@ static int worker_check(const wfp_worker *self)
     if (world->world == NULL) {
         return wfp_world_unusable(world);
     }
-    if (self->worker == NULL || self->store->store == NULL) {
-        wfp_fail(WEFT_ERR_CLOSED, "%s",
-                 self->store->store == NULL ? "this store was finalized"
-                                            : "this worker was closed");
+    if (self->store->store == NULL) {
+        return wfp_store_over(self->store);
+    }
+    if (self->worker == NULL) {
+        wfp_fail(WEFT_ERR_CLOSED, "this worker was closed");
         return -1;
     }
     return 0;

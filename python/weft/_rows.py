@@ -6,8 +6,8 @@ not, and results are made where the caller has none.
 """
 
 import sys
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
 from weft import _arrays, _core, _elements
 from weft._core import InvalidError
@@ -149,7 +149,7 @@ def _ids(ids: Any, name: str = "ids") -> Any:
     if ids.dtype.kind not in "iu":
         raise TypeError(f"{name} are of type {ids.dtype}; they must be integers")
     if ids.dtype == numpy.uint64 and ids.size and ids.max() > numpy.iinfo(numpy.int64).max:
-        raise InvalidError(f"one of {name} does not fit in 63 bits")
+        _too_wide(ids.reshape(-1).tolist(), name)
     native = ids.dtype.isnative and ids.dtype.str[1:] in ("i4", "i8")
     return numpy.ascontiguousarray(ids if native else ids.astype(numpy.int64)).reshape(ids.shape)
 
@@ -157,7 +157,7 @@ def _ids(ids: Any, name: str = "ids") -> Any:
 def numbers(ids: Any) -> Any:
     """Row numbers of any kind as a tensor of int32 or int64, which have room for -1."""
     torch = sys.modules["torch"]
-    return _tensor_ids(torch, torch.as_tensor(ids))
+    return _tensor_ids(torch, _converted(torch.as_tensor, ids, "ids"))
 
 
 def _tensor_ids(torch: Any, ids: Any, name: str = "ids") -> Any:
@@ -168,8 +168,18 @@ def _tensor_ids(torch: Any, ids: Any, name: str = "ids") -> Any:
         wide = ids.dtype == torch.uint64
         ids = ids.view(torch.int64) if wide else ids.to(torch.int64)
         if wide and bool((ids < 0).any()):
-            raise InvalidError(f"one of {name} does not fit in 63 bits")
+            _too_wide([number % 2**64 for number in ids.reshape(-1).tolist()], name)
     return ids.contiguous()
+
+
+def _is_wide(number: Any) -> bool:
+    return isinstance(number, int) and not -(2**63) <= number < 2**63
+
+
+def _too_wide(ids: Sequence[Any], name: str) -> NoReturn:
+    """Name the first of the numbers that is none of int64."""
+    at = next(i for i, number in enumerate(ids) if _is_wide(number))
+    raise InvalidError(f"{ids[at]}, at position {at} of {name}, does not fit in 63 bits")
 
 
 def _listed_ids(ids: Any, name: str = "ids") -> Any:
@@ -188,6 +198,8 @@ def _converted(convert: Callable[[Any], Any], ids: Any, name: str) -> Any:
     try:
         return convert(ids)
     except (RuntimeError, TypeError, ValueError) as error:
+        if isinstance(ids, (list, tuple)) and any(_is_wide(number) for number in ids):
+            _too_wide(ids, name)
         raise TypeError(
             f"{name} must be whole numbers of at most 63 bits, not {ids!r:.60}"
         ) from error

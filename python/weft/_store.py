@@ -11,6 +11,7 @@ docs/guide/store.md is the guide, <weft/store.h> what is promised.
 
 import collections
 import contextlib
+import math
 import operator
 import os
 import sys
@@ -35,6 +36,9 @@ _TYPES = {
     for word, name, code, _ in _core.TYPES
     if name and code and word in ("f32", "f64", "f16", "bf16", "i32", "i64")
 }
+
+# Of rows that optimizers can train.
+_TRAINED = ("float32", "float16", "bfloat16")
 
 _Path = str | os.PathLike[str]
 
@@ -154,6 +158,8 @@ class Worker:
         return request
 
     def _end(self, request: Request) -> None:
+        if request.told:  # to whoever waited for it
+            return
         try:
             request.wait()
         except Error as error:
@@ -161,11 +167,11 @@ class Worker:
 
     def wait(self, request: Request | None) -> Any:
         """Wait for what an asynchronous operation returned; returns what it gives."""
-        return None if request is None else request.wait()
+        return None if request is None else _request("wait", request).wait()
 
     def test(self, request: Request | None) -> bool:
         """Is it over? Raises the error that it ended with."""
-        return request is None or request.test()
+        return request is None or _request("test", request).test()
 
     def wait_all(self) -> None:
         """Wait for all asynchronous operations of this worker; raises the first error of one."""
@@ -221,8 +227,10 @@ class Worker:
         In portions, until all that were prepared are used. `like` is "torch" or "numpy",
         by default that of `out`, which is needed where rows differ in length.
         """
+        if like not in (None, "torch", "numpy"):
+            raise InvalidError(f"like is {like!r:.60}; it must be 'torch' or 'numpy'")
         library = like or _elements.library_of(out) or _default_library()
-        keys = _Values("int64").empty(library, (operator.index(n),))
+        keys = _Values("int64").empty(library, (_count("n", n),))
         if out is None:
             if self._values.length is None:
                 raise InvalidError("rows of this store differ in length: pull_sample needs out")
@@ -289,6 +297,14 @@ class Store(Worker):
     ) -> None:
         length, lengths = _lengths(value_length)
         values = _Values(_type_name(dtype), length, optimizer is not None)
+        if lengths is not None and hashed:
+            raise InvalidError(
+                "value_length must be one number: rows of hashed keys have one length"
+            )
+        if values.trained and values.name not in _TRAINED:
+            raise InvalidError(
+                f"dtype is {values.name}; with an optimizer it must be one of {', '.join(_TRAINED)}"
+            )
         if init is not None and hashed:
             raise InvalidError("keys of a hashed store are not known before: init must be None")
         self.comm = _job.init().comm if comm is None else comm
@@ -303,7 +319,7 @@ class Store(Worker):
             hashed=hashed,
             cache=cache,
             max_keys=max_keys,
-            rounds=rounds,
+            rounds=_number("rounds", rounds),
             eager=eager,
             seed=seed,
             timeout=timeout,
@@ -405,8 +421,8 @@ class Store(Worker):
         given = distribution if callable(distribution) else None
         number = _GIVEN
         if not callable(distribution):
-            if distribution not in DISTRIBUTIONS:
-                known = ", ".join(map(repr, DISTRIBUTIONS))
+            if not (isinstance(distribution, str) and distribution in DISTRIBUTIONS):
+                known = "'uniform', 'log-uniform', 'weighted'"
                 raise InvalidError(
                     f"distribution is {distribution!r}; it must be {known}, or a function"
                 )
@@ -419,7 +435,7 @@ class Store(Worker):
             min=min,
             max=self.num_keys if max == 0 and weights is not None else max,
             distinct=not with_replacement,
-            weights=None if weights is None else _Values("float64").cast(weights),
+            weights=None if weights is None else _numbers("weights", weights, "float64"),
             draw=given,
             pool=pool,
             reuse=reuse,
@@ -462,17 +478,28 @@ class Store(Worker):
 
     @property
     def closed(self) -> bool:
-        """Was it finalized?"""
+        """Was it finalized or closed?"""
         return self._whole.closed
 
+    @property
+    def _ended(self) -> str:
+        return "finalized" if self._whole.finalized else "closed"
+
     def finalize(self) -> None:
-        """Wait for all ranks, with all that they have pushed, and end the store. Collective."""
+        """Wait for all ranks, with all that they have pushed, and end the store. Collective.
+
+        Once: a second call raises ClosedError. close() may be called behind it.
+        """
         if self.closed:
-            raise ClosedError("this store was finalized before: finalize() is called once")
+            raise ClosedError(
+                f"this store was {self._ended} before: finalize() is called once, and not after "
+                "close()"
+            )
         try:
             self.wait_all()
             self.wait_sync()
             self.barrier()
+            self._whole.finalize()
         finally:
             self.close()
 
@@ -514,7 +541,7 @@ class Store(Worker):
 
     def __repr__(self) -> str:
         if self.closed:
-            return "<weft.Store finalized>"
+            return f"<weft.Store {self._ended}>"
         length = "of several lengths" if self.value_length is None else f"of {self.value_length}"
         return (
             f"<weft.Store {self.num_keys} rows {length} {self.dtype}, rank {self.comm.rank} of "
@@ -542,7 +569,7 @@ class Store(Worker):
     def _first_rows(self, init: Any) -> Callable[[Any], Any]:
         """The function that gives the first rows of consecutive keys."""
         if callable(init):
-            return lambda keys: self._values.cast(init(keys))
+            return lambda keys: self._given_rows(init, keys)
         if _elements.library_of(init) is None:
             one = self._values.empty(_default_library(), (1,))
             try:
@@ -563,6 +590,18 @@ class Store(Worker):
 
         return cut
 
+    def _given_rows(self, init: Callable[[Any], Any], keys: Any) -> Any:
+        """What the function `init` returns for consecutive keys."""
+        first, last = int(keys[0]), int(keys[-1])
+        rows = _numbers("what init returned", init(keys), self._values.name)
+        wanted = self._elements(first, last + 1)
+        if math.prod(rows.shape) != wanted:
+            raise InvalidError(
+                f"init returned {math.prod(rows.shape)} elements for keys {first} to {last}, but "
+                f"their rows have {wanted}"
+            )
+        return rows
+
     def _elements(self, start: int, stop: int) -> int:
         """Of the rows of keys from `start` to below `stop`."""
         if self.value_length is not None:
@@ -570,12 +609,21 @@ class Store(Worker):
         return self._whole.elements(_range(start, stop))
 
 
-def as_keys(keys: Any) -> Any:
+def as_keys(keys: Any, name: str = "keys") -> Any:
     """Keys that the C module cannot read, as contiguous int32 or int64, or why not."""
     try:
-        return _rows._ids(keys, "keys")
+        return _rows._ids(keys, name)
     except TypeError as error:
         raise InvalidError(str(error)) from None
+
+
+def _request(function: str, request: Any) -> Request:
+    if not isinstance(request, Request):
+        raise InvalidError(
+            f"request is {request!r:.60}; {function}() takes what an operation with async_=True "
+            "returned"
+        )
+    return request
 
 
 def _range(start: int, stop: int) -> Any:
@@ -595,11 +643,51 @@ def _lengths(value_length: Any) -> tuple[int | None, Any]:
     try:
         return operator.index(value_length), None
     except TypeError:
-        lengths = as_keys(value_length).reshape(-1)
+        if isinstance(value_length, str) or not hasattr(value_length, "__len__"):
+            raise InvalidError(
+                f"value_length is {value_length!r:.60}; it must be a whole number, or an array "
+                "with one for each key"
+            ) from None
+        lengths = as_keys(value_length, "lengths in value_length").reshape(-1)
     if len(lengths) == 1:
         return int(lengths[0]), None
     wide = lengths.long() if _elements.library_of(lengths) == "torch" else lengths.astype("i8")
     return None, wide
+
+
+def whole(name: str, given: Any) -> int:
+    """An argument as an int."""
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {given!r:.60}") from None
+
+
+def _count(name: str, given: Any) -> int:
+    number = whole(name, given)
+    if number < 0:
+        raise InvalidError(f"{name} is {number}; it must not be negative")
+    return number
+
+
+def _number(name: str, given: Any) -> float:
+    try:
+        number = float(given)
+    except (TypeError, ValueError):
+        raise InvalidError(f"{name} is {given!r:.60}; it must be a number") from None
+    if math.isnan(number):
+        raise InvalidError(f"{name} is nan; it must be a number")
+    return number
+
+
+def _numbers(name: str, given: Any, type_name: str) -> Any:
+    """An argument as an array in host memory, or why not."""
+    try:
+        if given is None:
+            raise TypeError
+        return _Values(type_name).cast(given)
+    except (RuntimeError, TypeError, ValueError):
+        raise InvalidError(f"{name} must be numbers, not {given!r:.60}") from None
 
 
 def _type_name(dtype: Any) -> str:

@@ -2,6 +2,8 @@
 """weft.nn.StoreEmbedding and IntentLoader: a weft.Store in a model."""
 
 import collections
+import math
+import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Sized
 from typing import Any
@@ -11,7 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from weft import _gradients, _job, _modules, _rows
 from weft._core import Comm, InvalidError
-from weft._store import Store, Worker
+from weft._store import Store, Worker, whole
 
 
 class StoreEmbedding(torch.nn.Module):
@@ -45,8 +47,18 @@ class StoreEmbedding(torch.nn.Module):
     ) -> None:
         super().__init__()
         kind = dtype or torch.get_default_dtype()
-        if not kind.is_floating_point:
-            raise InvalidError(f"dtype is {kind}; an embedding needs floating rows")
+        if not (isinstance(kind, torch.dtype) and kind.is_floating_point):
+            raise InvalidError(
+                f"dtype is {kind!r}; an embedding needs floating rows, by a type of torch"
+            )
+        if init is not None and not callable(init):
+            raise InvalidError(f"init is {init!r:.60}; it must be a function that fills a tensor")
+        if more.get("hashed"):
+            raise InvalidError(
+                "rows of hashed keys cannot be filled before: use StoreEmbedding.from_store"
+            )
+        embedding_dim = whole("embedding_dim", embedding_dim)
+        num_embeddings = whole("num_embeddings", num_embeddings)
         ranks = _job.init().comm if comm is None else comm
         padding = _modules.padding(padding_idx, num_embeddings)
         fill = init or torch.nn.init.normal_
@@ -80,6 +92,10 @@ class StoreEmbedding(torch.nn.Module):
         freeze: bool = False,
     ) -> "StoreEmbedding":
         """On a store that is there already, or on a worker of it, as each thread needs one."""
+        if not isinstance(worker, Worker):
+            raise InvalidError(
+                f"worker is {worker!r:.60}; it must be a weft.Store or a worker of one"
+            )
         values = worker._values
         if values.length is None or "float" not in values.name:
             raise InvalidError("an embedding needs a store of floating rows of one length")
@@ -134,6 +150,11 @@ class StoreEmbedding(torch.nn.Module):
     def push_gradients(self, ids: torch.Tensor, grads: torch.Tensor) -> None:
         """What backward does: sum the gradients of equal ids, and push them."""
         keys = ids.detach().reshape(-1).cpu()
+        if grads.numel() != keys.numel() * self.embedding_dim:
+            raise InvalidError(
+                f"grads have {grads.numel()} elements, but {keys.numel()} rows of "
+                f"{self.embedding_dim} have {keys.numel() * self.embedding_dim}"
+            )
         rows = grads.detach().reshape(-1, self.embedding_dim).cpu()
         if self.padding_idx is not None:
             trained = keys != self.padding_idx
@@ -160,7 +181,7 @@ class StoreEmbedding(torch.nn.Module):
 
     def extra_repr(self) -> str:
         if self.worker._whole.closed:
-            return "finalized"
+            return "finalized" if self.worker._whole.finalized else "closed"
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         text = text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
         return text if self.lr is None else f"{text}, lr={self.lr}"
@@ -200,20 +221,28 @@ class IntentLoader:
     def __init__(
         self,
         loader: Iterable[Any],
-        worker: _Worker | list[_Worker],
+        worker: _Worker | list[_Worker] | tuple[_Worker, ...],
         keys_of: Callable[[Any], Any],
         ahead: int = 20,
     ) -> None:
-        if ahead < 0:
-            raise InvalidError(f"ahead is {ahead}; it must not be negative")
         self.loader = loader
-        self.ahead = ahead
-        self._several = isinstance(worker, list)
+        self.ahead = whole("ahead", ahead)
+        if self.ahead < 0:
+            raise InvalidError(f"ahead is {ahead}; it must not be negative")
+        if not callable(keys_of):
+            raise InvalidError(f"keys_of is {keys_of!r:.60}; it must be a function of a batch")
+        self._several = isinstance(worker, (list, tuple))
         self._keys_of = keys_of
         self._workers = [
             each.worker if isinstance(each, StoreEmbedding) else each
-            for each in (worker if isinstance(worker, list) else [worker])
+            for each in (worker if isinstance(worker, (list, tuple)) else [worker])
         ]
+        for each in self._workers:
+            if not hasattr(each, "intent"):
+                raise InvalidError(
+                    f"worker is {each!r:.60}; it must be a weft.Store, a worker of one, or a "
+                    "StoreEmbedding"
+                )
 
     def __len__(self) -> int:
         if not isinstance(self.loader, Sized):
@@ -259,6 +288,8 @@ class IntentLoader:
 def _check_training(lr: float | None, has_optimizer: bool) -> None:
     if (lr is None) != has_optimizer:
         raise InvalidError("give lr, or a store with an optimizer, and not both")
+    if lr is not None and not (isinstance(lr, numbers.Real) and 0 <= lr < math.inf):
+        raise InvalidError(f"lr is {lr!r:.60}; it must be a finite number that is not negative")
 
 
 def _summed(keys: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

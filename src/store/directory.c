@@ -129,6 +129,14 @@ uint32_t wf_slots_used(const wf_slots *slots)
     return used_of(slots, &slots->classes[0]);
 }
 
+uint32_t wf_slots_spare(const wf_slots *slots, uint64_t key)
+{
+    const wf_class *class = wf_class_of(slots, key);
+    uint32_t used = used_of(slots, class);
+
+    return used < class->usable ? class->usable - used : 0;
+}
+
 uint32_t wf_slot_take(wf_slots *slots, uint64_t key)
 {
     const wf_class *class = wf_class_of(slots, key);

@@ -154,34 +154,48 @@ static store_facts facts_of(const weft_store_options *o)
         .seed = o->seed};
 }
 
-static weft_status differ(uint32_t rank, const char *what, uint64_t a,
+/* An option of a store; `plain`: its number is what the caller gave. */
+typedef struct store_fact {
+    const char *name;
+    bool plain;
+} store_fact;
+
+static weft_status differ(uint32_t rank, const store_fact *fact, uint64_t a,
                           uint64_t b)
 {
-    return a == b ? WEFT_OK
-                  : wf_fail(WEFT_ERR_MISMATCH,
-                            "weft_store_create: %s of rank %" PRIu32
-                            " differ from those of rank 0 (%" PRIu64
-                            " and %" PRIu64 ")",
-                            what, rank, b, a);
+    if (a == b) {
+        return WEFT_OK;
+    }
+    return fact->plain
+               ? wf_fail(WEFT_ERR_MISMATCH,
+                         "a store is made with %s %" PRIu64 " on rank %" PRIu32
+                         ", but %" PRIu64 " on rank 0",
+                         fact->name, b, rank, a)
+               : wf_fail(WEFT_ERR_MISMATCH,
+                         "a store is made with another %s on rank %" PRIu32
+                         " than on rank 0",
+                         fact->name, rank);
 }
 
 static weft_status compare(const store_facts *a, const store_facts *b,
                            uint32_t rank)
 {
-    static const char *const name[] = {
-        "keys",        "max_keys",   "the lengths of rows", "lengths",
-        "dtypes",      "techniques", "optimizers",          "hashed keys",
-        "cache sizes", "seeds"};
+    static const store_fact fact[] = {
+        {"number of keys", true}, {"max_keys", true},
+        {"length of rows", true}, {"list of lengths", false},
+        {"type", false},          {"choice of techniques", false},
+        {"optimizer", false},     {"kind of keys (hashed)", false},
+        {"cache", true},          {"seed", true}};
     uint64_t x[sizeof(*a) / sizeof(uint64_t)];
     uint64_t y[sizeof(*a) / sizeof(uint64_t)];
     weft_status st = WEFT_OK;
 
-    _Static_assert(sizeof(name) / sizeof(name[0]) == sizeof(x) / sizeof(x[0]),
+    _Static_assert(sizeof(fact) / sizeof(fact[0]) == sizeof(x) / sizeof(x[0]),
                    "a name for each");
     memcpy(x, a, sizeof(x));
     memcpy(y, b, sizeof(y));
     for (size_t i = 0; i < sizeof(x) / sizeof(x[0]) && st == WEFT_OK; i++) {
-        st = differ(rank, name[i], x[i], y[i]);
+        st = differ(rank, &fact[i], x[i], y[i]);
     }
     return st;
 }

@@ -204,8 +204,8 @@ static weft_status samples_bind(wf_samples *samples, wf_sampler *sampler)
 {
     if (sampler == NULL) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "this store has not been told how to sample: call "
-                       "weft_store_sampling (enable_sampling) first");
+                       "this store has not been told how to sample: enable "
+                       "sampling first (enable_sampling)");
     }
     if (samples->sampler == NULL) {
         samples->sampler = sampler;

@@ -118,6 +118,8 @@ void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
 uint32_t wf_slot_take(wf_slots *slots, uint64_t key);
 uint32_t wf_slot_begin(wf_slots *slots, uint64_t key);
 void wf_slot_give(wf_slots *slots, uint64_t key, uint32_t slot);
+/* How many wf_slot_take can give. */
+uint32_t wf_slots_spare(const wf_slots *slots, uint64_t key);
 /* For a server that takes over from one that died: slots that neither the
  * directory names nor `used` (a bit for each slot, changed here) are free
  * again. */

@@ -11,6 +11,8 @@ static const char *const programs[] = {
     "IUP", "LU", "IS", "ISU", "US", "IPE", "UIU", "ISEP",
 };
 enum { PROGRAMS = sizeof(programs) / sizeof(programs[0]) };
+_Static_assert((PROGRAMS & (PROGRAMS - 1)) == 0,
+               "plans_all needs a power of 2");
 
 static bool walk_one(const chosen *c, const char *text, char techniques,
                      walk_stats *stats)
@@ -81,11 +83,15 @@ bool plans_all(const char *hosts, const chosen *like, unsigned length,
     for (unsigned i = 0; hosts[i] != 0; i++) {
         plans *= PROGRAMS;
     }
-    for (unsigned n = 1; n < plans; n++) {
-        if (!plan_write(text, sizeof(text), hosts, length, n)) {
+    for (unsigned n = 1; n < plans && !walk_late(); n++) {
+        /* In an order in which those of the first minute are of all kinds: as
+         * there are 2^k plans, an odd number leads through all of them. */
+        unsigned nth = n * 0x9e3779b1u % plans;
+
+        if (!plan_write(text, sizeof(text), hosts, length, nth)) {
             continue;
         }
-        for (const char *t = like->techniques; *t != 0; t++) {
+        for (const char *t = like->techniques; *t != 0 && !walk_late(); t++) {
             if (!walk_one(like, text, *t, stats)) {
                 return false;
             }

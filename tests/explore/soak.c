@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The explorer with more room, for as long as asked, or one plan:
+/* The explorer with more room, for as long as asked, or one plan. Each bound
+ * has an equal part of the time that is left:
  *
  *     soak [seconds]
  *     soak "0:I 1:IUE" [techniques [rounds [deaths [deaths of hosts [room]]]]]
@@ -7,9 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "plans.h"
+#include "wt.h"
 
 static const struct {
     const char *hosts; /* of the workers */
@@ -54,21 +55,22 @@ static int one_plan(int argc, char **argv)
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? atof(argv[1]) : 60;
-    time_t end = time(NULL) + (time_t)seconds;
+    double end = wt_now() + seconds;
+    unsigned n = sizeof(bounds) / sizeof(bounds[0]);
 
     if (argc > 1 && strchr(argv[1], ':') != NULL) {
         return one_plan(argc, argv);
     }
-    for (unsigned i = 0; i < sizeof(bounds) / sizeof(bounds[0]); i++) {
+    for (unsigned i = 0; i < n && wt_now() < end; i++) {
         walk_stats stats = {0};
+
+        walk_deadline = wt_now() + (end - wt_now()) / (n - i);
         if (!plans_all(bounds[i].hosts, &bounds[i].like, bounds[i].length,
                        &stats)) {
             return 1;
         }
-        plans_print("larger bound", &stats);
-        if (time(NULL) >= end) {
-            break;
-        }
+        plans_print(walk_late() ? "larger bound, in part" : "larger bound",
+                    &stats);
     }
     return 0;
 }

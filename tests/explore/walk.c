@@ -8,6 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wt.h"
+
+double walk_deadline;
+
+bool walk_late(void)
+{
+    return walk_deadline > 0 && wt_now() > walk_deadline;
+}
+
 typedef struct table {
     uint64_t *hash; /* 0: free */
     uint64_t size;  /* a power of two */
@@ -218,7 +227,7 @@ static bool search_level(const plan *p, search *s, uint64_t *number,
 {
     static world w;
 
-    while (bytes_get(&s->now, &w)) {
+    while (!(*number % 1024 == 0 && walk_late()) && bytes_get(&s->now, &w)) {
         if (world_is_quiet(p, &w)) {
             stats->ends++;
             check_end(p, &w);
@@ -249,7 +258,7 @@ bool walk(const plan *p, uint64_t limit, bool silent, walk_stats *stats)
     world_init(p, &w);
     table_add(&s.seen, world_hash(&w));
     search_note(&s, &w, 0, 0);
-    while (good && s.next.used > 0 && s.states < limit) {
+    while (good && s.next.used > 0 && s.states < limit && !walk_late()) {
         bytes empty = s.now;
         s.now = s.next;
         s.next = empty;
@@ -257,7 +266,7 @@ bool walk(const plan *p, uint64_t limit, bool silent, walk_stats *stats)
         s.now.read = 0;
         good = search_level(p, &s, &number, silent, stats);
     }
-    stats->cut += good && s.next.used > 0;
+    stats->cut += good && (s.next.used > 0 || s.now.read < s.now.used);
     stats->plans++;
     stats->states += s.states;
     for (unsigned i = 0; i <= WF_LOST; i++) {

@@ -9,9 +9,13 @@ typedef struct walk_stats {
     uint64_t plans;
     uint64_t states; /* different ones */
     uint64_t ends;   /* of these, where nothing moves */
-    uint64_t cut;    /* plans that had more states than the limit */
+    uint64_t cut;    /* plans with more states than the limit, or the time */
     uint64_t happened[WF_LOST + 1];
 } walk_stats;
+
+/* Walks end at this time of wt_now, where they are; 0: at none. */
+extern double walk_deadline;
+bool walk_late(void);
 
 /* True if every state is as it must be; else tells the shortest history that
  * leads to one that is not, unless `silent`. */

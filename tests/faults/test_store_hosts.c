@@ -14,6 +14,7 @@
 #include "wt_cmocka.h"
 #include "wt_doomed.h"
 #include "wt_fault.h"
+#include "wt_store.h"
 
 #define KEYS 12u
 #define LENGTH 3u
@@ -51,14 +52,6 @@ static weft_store *make(weft_world *world)
 
     WT_OK(weft_store_create(weft_world_comm(world), &o, &store));
     return store;
-}
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    return *seed;
 }
 
 /* --- operations that are counted ------------------------------------------ */
@@ -119,7 +112,7 @@ static void wish(weft_worker *worker, int64_t key, int64_t length)
 /* One step of somebody who does not mind the victim's death. */
 static void step(weft_worker *worker, uint64_t *seed)
 {
-    uint64_t r = next_random(seed);
+    uint64_t r = wt_random(seed);
     int64_t key = (int64_t)(r % KEYS);
     int64_t value;
 
@@ -467,9 +460,7 @@ static void check_and_end(weft_store *store, weft_worker *worker,
         WT_OK(pull_one(worker, key, &value));
         WT_CHECK(value == atomic_load(wt_word(first + (unsigned)key)));
     }
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void stop_body(weft_world *world)
@@ -582,9 +573,7 @@ static void held_body(weft_world *world)
     }
     WT_OK(weft_store_barrier(store));
     WT_OK(weft_store_wait_sync(worker));
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void a_row_that_a_stopped_rank_holds_holds_up_no_other_key(void **state)
@@ -645,7 +634,7 @@ static void starve_body(weft_world *world)
 
     WT_OK(weft_worker_create(store, &worker));
     for (unsigned i = 0; i < 200; i++) {
-        uint64_t r = next_random(&seed);
+        uint64_t r = wt_random(&seed);
         int64_t key = (int64_t)(r % KEYS);
         int64_t ones[LENGTH] = {1, 1, 1};
         weft_pairs p = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},

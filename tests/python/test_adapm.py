@@ -179,7 +179,7 @@ def test_workers_have_a_clock_and_know_their_keys(server):
         with pytest.raises(weft.ClosedError, match="finalized"):
             call()
     server.shutdown()
-    with pytest.raises(weft.ClosedError, match="finalized"):
+    with pytest.raises(weft.ClosedError, match="shut down before"):
         server.shutdown()
 
 
@@ -196,16 +196,45 @@ def test_what_the_binding_took_wrongly_is_an_error_here(server):
         ("worker 0", lambda: adapm.Worker(0, server)),
         ("some", lambda: adapm.setup(10, 1, "some")),
         ("num_threads", lambda: adapm.setup(10, 0)),
+        ("value_lengths must be whole", lambda: adapm.Server(torch.full((10,), 2.5))),
+        ("server is 5", lambda: adapm.Worker(0, 5)),
         ("scheme", lambda: server.enable_sampling_support("best", True, "uniform", 0, 10)),
         ("distribution", lambda: server.enable_sampling_support("naive", True, "zipf", 0, 10)),
     ):
         with pytest.raises(ValueError, match=text):
+            bad()
+    for text, bad in (
+        ("num_keys must be a whole number", lambda: adapm.setup("5", 1)),
+        ("num_threads must be a whole number", lambda: adapm.setup(5, 1.5)),
+        ("local_id must be a whole number", lambda: adapm.Worker(0.0, server)),
+        ("timestamp must be a whole number", lambda: kv.wait("x")),
+    ):
+        with pytest.raises(TypeError, match=text):
             bad()
     out = torch.zeros(3, 4).t()[:2]
     kv.push(keys, torch.ones(2, 3))
     kv.pull(keys, out)
     assert (out == 1).all()
     kv.finalize()
+
+
+def test_servers_have_keys_workers_and_clocks_of_their_own(alone):
+    adapm.setup(100, 1)
+    entities = adapm.Server(10)
+    adapm.setup(5, 2)
+    relations = adapm.Server(3)
+    first, second = adapm.Worker(0, entities), adapm.Worker(0, relations)
+    third = adapm.Worker(1, relations)
+    assert (first.num_keys, second.num_keys, third.get_key_size()) == (100, 5, 3)
+    first.push([99], torch.ones(10))
+    first.advance_clock()
+    assert (first.current_clock(), second.current_clock()) == (1, 0)
+    first.finalize()
+    entities.shutdown()
+    second.push([4], torch.ones(3), True)
+    relations.shutdown()
+    with pytest.raises(weft.ClosedError, match="this store was finalized"):
+        second.push([4], torch.ones(3))
 
 
 def test_a_server_needs_setup(alone, monkeypatch):

@@ -119,6 +119,11 @@ def test_a_wrong_argument_is_named_and_changes_nothing(alone):
     store = weft.Store(10, 4, init=1)
     keys, rows = torch.tensor([1, 2]), torch.ones(2, 4)
     before = snapshot(store)
+    ragged = weft.Store(2, [1, 3])
+
+    def short():
+        store.pull(keys, torch.ones(7))
+
     for text, bad in (
         ("key -1 at position 1", lambda: store.pull([2, -1])),
         ("key 10 at position 0", lambda: store.push([10, 2], rows)),
@@ -130,12 +135,20 @@ def test_a_wrong_argument_is_named_and_changes_nothing(alone):
         ("keys are of type torch.float32", lambda: store.pull(torch.ones(2))),
         ("keys are of type bool", lambda: store.pull(np.ones(2, bool))),
         ("keys must be whole numbers", lambda: store.pull("ab")),
-        ("one of keys does not fit", lambda: store.pull(np.array([2**63], "u8"))),
+        (f"{2**63}, at position 1 of keys", lambda: store.pull(np.array([1, 2**63], "u8"))),
+        (f"{2**64 - 3}, at position 0", lambda: store.pull(torch.tensor([-3]).view(torch.uint64))),
+        (f"{2**63}, at position 2 of keys", lambda: store.pull([1, 2, 2**63])),
         ("type of values is torch.float64", lambda: store.push(keys, rows.double())),
         ("type of values is int32", lambda: store.set(keys, np.ones((2, 4), "i4"))),
         ("type of out is torch.int64", lambda: store.pull(keys, rows.long())),
         ("values have 12 elements", lambda: store.push(keys, torch.ones(3, 4))),
-        ("values have 7 elements", lambda: store.pull(keys, torch.ones(7))),
+        ("out has 7 elements, but the rows of the 2 keys have 8", short),
+        ("out has 7 elements", lambda: store.pull(keys, torch.ones(7), async_=True)),
+        ("out has 7 elements", lambda: store.pull_if_local(keys, torch.ones(7))),
+        ("out has 3 elements", lambda: ragged.pull([0, 1], torch.ones(3))),
+        ("key 2 at position 1", lambda: ragged.pull([0, 2], torch.ones(3))),
+        ("request is 5; wait", lambda: store.wait(5)),
+        ("request is 'x'; test", lambda: store.worker().test("x")),
         ("read-only", lambda: store.pull(keys, np.broadcast_to(np.float32(1), (2, 4)))),
         ("share memory", lambda: store.pull(keys, torch.zeros(1).expand(2, 4))),
         ("is on meta", lambda: store.push(keys, torch.ones(2, 4, device="meta"))),
@@ -161,7 +174,16 @@ def test_a_wrong_option_is_named(alone):
         ("optimizer is 3", {"optimizer": 3}),
         ("lr is -1", {"optimizer": {"kind": "sgd", "lr": -1}}),
         ("lr_decay is 0.5", {"optimizer": {"kind": "adagrad", "lr_decay": 0.5}}),
-        ("int64|i64", {"optimizer": "sgd", "dtype": "int64"}),
+        ("adam, adamw, lazy_adam, rmsprop, rowwise_adagrad$", {"optimizer": "sdg"}),
+        ("dtype is int64; with an optimizer", {"optimizer": "sgd", "dtype": "int64"}),
+        ("rounds is 'x'", {"rounds": "x"}),
+        ("rounds is nan", {"rounds": float("nan")}),
+        ("has 3 lengths; it must be .* each of the 10 keys", {"value_length": [1, 2, 3]}),
+        ("lengths in value_length are of type", {"value_length": torch.ones(10)}),
+        ("value_length must be one number", {"value_length": [4] * 10, "hashed": True}),
+        ("returned 8 elements for keys 0 to 9, .* 40", {"init": lambda keys: torch.ones(2, 4)}),
+        ("init returned must be numbers, not None", {"init": lambda keys: None}),
+        ("init returned must be numbers, not 'x'", {"init": lambda keys: "x"}),
         ("num_keys is -1", {"num_keys": -1}),
         ("value_length is -1", {"value_length": -1}),
         ("cache is -1", {"cache": -1}),
@@ -324,6 +346,29 @@ def test_a_finalized_store_says_so(alone):
     with pytest.raises(KeyError), weft.Store(5, 2) as other:
         raise KeyError
     assert other.closed
+
+
+def test_a_closed_store_says_so(alone):
+    store = weft.Store(5, 2)
+    worker = store.worker()
+    store.close()
+    store.close()
+    for bad in (lambda: store.pull([1]), lambda: worker.pull([1]), store.worker, store.barrier):
+        with pytest.raises(weft.ClosedError, match=r"this store was closed$"):
+            bad()
+    with pytest.raises(weft.ClosedError, match="this store was closed before"):
+        store.finalize()
+    assert repr(store) == "<weft.Store closed>"
+    emb = weft.nn.StoreEmbedding(5, 2, lr=0.1)
+    emb.worker.close()
+    assert "closed" in repr(emb)
+    store = weft.Store(5, 2)
+    store.finalize()
+    store.close()
+    assert repr(store) == "<weft.Store finalized>"
+    with pytest.raises(KeyError), weft.Store(5, 2) as store:
+        raise KeyError
+    assert repr(store) == "<weft.Store closed>"
 
 
 def test_a_store_that_a_thread_is_inside_stays_as_it_is(alone):
@@ -516,11 +561,24 @@ def test_samples_follow_weights_and_functions(alone):
 def test_a_wrong_sample_is_named(alone):
     store = weft.Store(10, 2)
     for text, bad in (
-        ("sampl", lambda: store.prepare_sample(3, 0)),
+        (r"told how to sample: .*\(enable_sampling\)", lambda: store.prepare_sample(3, 0)),
         ("scheme is 'best'", lambda: store.enable_sampling("best")),
         ("distribution is 'zipf'", lambda: store.enable_sampling("naive", "zipf")),
         ("weights", lambda: store.enable_sampling("naive", "weighted")),
-        ("10 keys", lambda: store.enable_sampling("naive", "weighted", weights=[1.0, 2.0])),
+        ("distribution is \\['u'\\]", lambda: store.enable_sampling("naive", ["u"])),
+        (
+            "there are 2 weights; .* each of the 10 keys",
+            lambda: store.enable_sampling("naive", "weighted", weights=[1.0, 2.0]),
+        ),
+        (
+            "there are 2 weights; .* each of the 3 keys",
+            lambda: store.enable_sampling("naive", "weighted", weights=[1, 2], min=1, max=4),
+        ),
+        (
+            "there is no key",
+            lambda: store.enable_sampling("naive", "weighted", weights=[1], min=11),
+        ),
+        ("weights must be", lambda: store.enable_sampling("naive", "weighted", weights="ab")),
         ("has 10 keys", lambda: store.enable_sampling("naive", max=11)),
         ("-1", lambda: store.enable_sampling("naive", min=-1)),
         ("5", lambda: store.enable_sampling("naive", min=5, max=3)),
@@ -529,9 +587,13 @@ def test_a_wrong_sample_is_named(alone):
             bad()
     store.enable_sampling("naive", with_replacement=False)
     sample = store.prepare_sample(10, 0)
+    rows = torch.zeros(3)
     for text, bad in (
         ("11 distinct samples", lambda: store.prepare_sample(11, 0)),
         ("n is -1", lambda: store.prepare_sample(-1, 0)),
+        ("n is -1", lambda: store.pull_sample(sample, -1)),
+        ("out has 3 elements, but 2 rows have 4", lambda: store.pull_sample(sample, 2, rows)),
+        ("like is 'jax'", lambda: store.pull_sample(sample, 1, like="jax")),
         ("sample 7", lambda: store.pull_sample(7, 1)),
         ("sample 7", lambda: store.finish_sample(7)),
         ("before", lambda: store.enable_sampling("naive")),
@@ -630,8 +692,11 @@ def all_see_all_pushes(comm, dtype):
 
 
 def one_rank_fails(comm):
-    with pytest.raises(weft.MismatchError, match="rank 1"):
+    keys = "a store is made with number of keys 101 on rank 1, but 100 on rank 0"
+    with pytest.raises(weft.MismatchError, match=keys):
         weft.Store(100 + comm.rank, 4)
+    with pytest.raises(weft.MismatchError, match="another type on rank 1 than on rank 0"):
+        weft.Store(100, 4, dtype="float64" if comm.rank == 1 else "float32")
     here = ZeroDivisionError if comm.rank == 1 else weft.SystemError
     with pytest.raises(here, match="division"):
         weft.Store(100, 4, init=lambda keys: 1 / 0 if comm.rank == 1 else torch.ones(len(keys), 4))

@@ -256,3 +256,28 @@ def test_ranks_train_one_store_each_at_its_own_pace(size, request):
         trains_on_all_ranks()
     else:
         ranks.run(size, trains_on_all_ranks)
+
+
+def test_a_wrong_argument_is_named(alone):
+    emb = weft.nn.StoreEmbedding(10, 2, lr=0.1)
+    keys = torch.tensor([1, 2])
+    for text, bad in (
+        ("lr is 'x'", lambda: weft.nn.StoreEmbedding(10, 2, lr="x")),
+        ("lr is -1", lambda: weft.nn.StoreEmbedding(10, 2, lr=-1)),
+        ("lr is nan", lambda: weft.nn.StoreEmbedding.from_store(emb.worker, lr=float("nan"))),
+        ("dtype is 'float32'", lambda: weft.nn.StoreEmbedding(10, 2, lr=0.1, dtype="float32")),
+        ("init is 5", lambda: weft.nn.StoreEmbedding(10, 2, lr=0.1, init=5)),
+        ("from_store", lambda: weft.nn.StoreEmbedding(10, 2, lr=0.1, hashed=True)),
+        ("embedding_dim must be", lambda: weft.nn.StoreEmbedding(10, 2.5, lr=0.1)),
+        ("num_embeddings must be", lambda: weft.nn.StoreEmbedding("10", 2, lr=0.1)),
+        ("worker is 5", lambda: weft.nn.StoreEmbedding.from_store(5, lr=0.1)),
+        ("ids must be whole numbers", lambda: emb("x")),
+        ("grads have 3 elements", lambda: emb.push_gradients(keys, torch.ones(3))),
+        ("ahead must be a whole", lambda: weft.nn.IntentLoader([], emb, list, ahead="x")),
+        ("keys_of is 5", lambda: weft.nn.IntentLoader([], emb, 5)),
+        ("worker is 5", lambda: weft.nn.IntentLoader([], [emb, 5], list)),
+    ):
+        with pytest.raises((weft.InvalidError, TypeError), match=text):
+            bad()
+    loader = weft.nn.IntentLoader([keys], (emb, emb.worker), lambda batch: (batch, batch))
+    assert len(list(loader)) == 1

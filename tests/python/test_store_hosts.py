@@ -90,6 +90,21 @@ def keys_come_to_where_they_are_wanted(comm):
     store.finalize()
 
 
+def all_keys_come_in_one_call(comm):
+    store = weft.Store(100, 4, cache=100 - 100 // comm.size)  # a key on its way takes two
+    keys = np.arange(100)
+    if comm.rank == 0:
+        store.wait(store.localize(keys, async_=True))
+        assert store.pull_if_local(keys) is not None
+    store.finalize()
+    small = weft.Store(100, 4, cache=10)
+    if comm.rank == 0:
+        for async_ in (False, True):
+            with pytest.raises(weft.NoMemError, match=r"no room for key [0-9]+: .*`cache`"):
+                small.wait(small.localize(keys, async_=async_))
+    small.finalize()
+
+
 def threads_with_workers(comm):
     store = weft.Store(KEYS, 2, dtype="int64")
     failures = []
@@ -244,6 +259,7 @@ def on_hosts():
     for body in (
         operations_on_keys_elsewhere,
         keys_come_to_where_they_are_wanted,
+        all_keys_come_in_one_call,
         threads_with_workers,
         embeddings_and_their_loader,
         samples_of_each_scheme,

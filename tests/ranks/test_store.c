@@ -10,6 +10,7 @@
 
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_store.h"
 
 static weft_store *make(weft_world *world, weft_store_options o)
 {
@@ -28,19 +29,6 @@ static weft_worker *worker_of(weft_store *store)
     return worker;
 }
 
-static weft_pairs pairs_of(const int64_t *keys, uint64_t n, void *values,
-                           uint64_t length)
-{
-    return (weft_pairs){.keys = {.at = keys, .type = WEFT_I64, .n = n},
-                        .values = values,
-                        .length = length};
-}
-
-static bool said(const char *text)
-{
-    return strstr(weft_error_detail(), text) != NULL;
-}
-
 /* --- arguments -------------------------------------------------------------
  */
 
@@ -51,7 +39,7 @@ static void refuse(weft_world *world, weft_store_options o, const char *text)
     o.size = sizeof(o);
     WT_CHECK(weft_store_create(weft_world_comm(world), &o, &store) ==
              WEFT_ERR_INVALID);
-    WT_CHECK(store == NULL && said(text));
+    WT_CHECK(store == NULL && wt_said(text));
 }
 
 static void options_body(weft_world *world)
@@ -77,7 +65,7 @@ static void options_body(weft_world *world)
     if (weft_world_size(world) > 1) {
         WT_CHECK(weft_store_create(weft_world_comm(world), &o, &store) ==
                  WEFT_ERR_MISMATCH);
-        WT_CHECK(said("keys of rank 1"));
+        WT_CHECK(wt_said("number of keys 4 on rank 1"));
     }
 }
 
@@ -96,32 +84,32 @@ static void keys_body(weft_world *world)
     weft_worker *worker = worker_of(store);
     int64_t keys[3] = {1, -2, 3};
     int32_t values[6] = {5, 5, 5, 5, 5, 5};
-    weft_pairs p = pairs_of(keys, 3, values, 6);
+    weft_pairs p = wt_pairs(keys, 3, values, 6);
 
     WT_CHECK(weft_store_push(worker, &p, NULL) == WEFT_ERR_INVALID);
-    WT_CHECK(said("key -2") && said("position 1"));
+    WT_CHECK(wt_said("key -2") && wt_said("position 1"));
     keys[1] = 7;
     WT_CHECK(weft_store_pull(worker, &p, NULL) == WEFT_ERR_INVALID);
-    WT_CHECK(said("key 7") && values[0] == 5);
+    WT_CHECK(wt_said("key 7") && values[0] == 5);
     WT_CHECK(weft_store_intent(worker, &p.keys, 0, 0) == WEFT_ERR_INVALID);
     WT_CHECK(weft_store_localize(worker, &p.keys, NULL) == WEFT_ERR_INVALID);
     keys[1] = 2;
     p.length = 5;
     WT_CHECK(weft_store_set(worker, &p, NULL) == WEFT_ERR_INVALID);
-    WT_CHECK(said("5 elements"));
+    WT_CHECK(wt_said("5 elements"));
     p.keys.type = WEFT_F32;
     WT_CHECK(weft_store_pull(worker, &p, NULL) == WEFT_ERR_INVALID);
-    p = pairs_of(keys, 3, values, 6);
+    p = wt_pairs(keys, 3, values, 6);
     WT_CHECK(weft_store_intent(worker, &p.keys, 5, 3) == WEFT_ERR_INVALID);
     WT_CHECK(weft_store_intent(worker, &p.keys, -1, 3) == WEFT_ERR_INVALID);
     WT_OK(weft_store_barrier(store));
     WT_OK(weft_store_pull(worker, &p, NULL));
     WT_CHECK(values[0] == 0 && values[5] == 0); /* nothing was pushed */
-    p = pairs_of(keys, 0, NULL, 0);
+    p = wt_pairs(keys, 0, NULL, 0);
     WT_OK(weft_store_pull(worker, &p, NULL));
     WT_OK(weft_store_barrier(store));
     weft_store_destroy(store);
-    p = pairs_of(keys, 3, values, 6);
+    p = wt_pairs(keys, 3, values, 6);
     WT_CHECK(weft_store_push(worker, &p, NULL) == WEFT_ERR_CLOSED);
     weft_worker_destroy(worker);
 }
@@ -146,7 +134,7 @@ static void hashed_body(weft_world *world)
     uint32_t ranks = weft_world_size(world);
     int64_t keys[100];
     int64_t values[100];
-    weft_pairs p = pairs_of(keys, 100, values, 100);
+    weft_pairs p = wt_pairs(keys, 100, values, 100);
 
     for (int64_t i = 0; i < 100; i++) {
         keys[i] = (i - 50) * 0x123456789abcdll;
@@ -160,10 +148,8 @@ static void hashed_body(weft_world *world)
     }
     keys[3] = 17;
     WT_CHECK(weft_store_pull(worker, &p, NULL) == WEFT_ERR_NOMEM);
-    WT_CHECK(said("key 17"));
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    WT_CHECK(wt_said("key 17"));
+    wt_store_finish(store, worker);
 }
 
 static void hashed_keys_are_any_numbers(void **state)
@@ -217,7 +203,7 @@ static void save_body(weft_world *world)
         int64_t key = name_of(k);
         float row[3] = {(float)k, 1, 2};
         weft_pairs p =
-            pairs_of(&key, 1, row, ragged ? (uint64_t)lengths[k] : 3);
+            wt_pairs(&key, 1, row, ragged ? (uint64_t)lengths[k] : 3);
 
         WT_OK(weft_store_set(worker, &p, NULL));
         row[0] = row[1] = row[2] = 1;
@@ -250,16 +236,14 @@ static void load_body(weft_world *world)
         int64_t key = name_of(k);
         float row[3] = {-1, -1, -1};
         uint64_t n = ragged ? (uint64_t)lengths[k] : 3;
-        weft_pairs p = pairs_of(&key, 1, row, n);
+        weft_pairs p = wt_pairs(&key, 1, row, n);
         float by = ragged ? 1 : -0.5f;
 
         WT_OK(weft_store_pull(worker, &p, NULL));
         WT_CHECK(n < 1 || row[0] == (float)k + by);
         WT_CHECK(n < 3 || row[2] == 2 + by);
     }
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void other_body(weft_world *world)
@@ -309,7 +293,7 @@ static void resize_body(weft_world *world)
     weft_worker *worker = worker_of(store);
     int64_t key = 9;
     int32_t row[4] = {1, 2, 3, 4};
-    weft_pairs p = pairs_of(&key, 1, row, 4);
+    weft_pairs p = wt_pairs(&key, 1, row, 4);
 
     WT_OK(weft_store_push(worker, &p, NULL));
     WT_OK(weft_store_resize(store, 5000));
@@ -326,9 +310,7 @@ static void resize_body(weft_world *world)
     WT_OK(weft_store_resize(store, 10));
     WT_OK(weft_store_pull(worker, &p, NULL));
     WT_CHECK(row[3] == 0);
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void a_store_grows_and_shrinks(void **state)
@@ -355,14 +337,14 @@ static void sample_body(weft_world *world)
         .distinct = 1};
     int64_t keys[20];
     int64_t values[20];
-    weft_pairs p = pairs_of(keys, 20, values, 20);
+    weft_pairs p = wt_pairs(keys, 20, values, 20);
     int64_t id = 0;
 
     WT_CHECK(weft_sample_prepare(worker, 5, 0, 0, &id) == WEFT_ERR_INVALID);
     WT_OK(weft_store_sampling(store, &o));
     for (int64_t k = 0; weft_world_rank(world) == 0 && k < 60; k++) {
         int64_t value = k * 3;
-        weft_pairs q = pairs_of(&k, 1, &value, 1);
+        weft_pairs q = wt_pairs(&k, 1, &value, 1);
 
         WT_OK(weft_store_set(worker, &q, NULL));
     }
@@ -376,9 +358,7 @@ static void sample_body(weft_world *world)
     WT_CHECK(weft_sample_pull(worker, id, &p, NULL) == WEFT_ERR_INVALID);
     WT_OK(weft_sample_finish(worker, id));
     WT_CHECK(weft_sample_prepare(worker, 61, 0, 0, &id) == WEFT_ERR_INVALID);
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void samples_are_pulled_in_every_scheme(void **state)
@@ -404,9 +384,7 @@ static void trace_body(weft_world *world)
     snprintf(name, sizeof(name), "%s.%u", path, weft_world_rank(world));
     WT_OK(weft_store_trace(store, &ids, name));
     WT_OK(weft_store_localize(worker, &ids, NULL));
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
     file = fopen(name, "r");
     WT_CHECK(file != NULL);
     WT_CHECK(fread(text, 1, sizeof(text) - 1, file) > 0);

@@ -9,6 +9,7 @@
 
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_store.h"
 
 #define KEYS 60u
 #define LENGTH 2u
@@ -40,28 +41,6 @@ static int64_t name_of(int64_t i)
     return (i - 7) * 0x1234567890abll;
 }
 
-static weft_pairs pairs_of(const int64_t *keys, uint64_t n, int64_t *values)
-{
-    return (weft_pairs){.keys = {.at = keys, .type = WEFT_I64, .n = n},
-                        .values = values,
-                        .length = n * LENGTH};
-}
-
-static void finish(weft_store *store, weft_worker *worker)
-{
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
-}
-
-static void settle(weft_store *store, weft_worker *worker)
-{
-    for (int i = 0; i < 2; i++) {
-        WT_OK(weft_store_wait_sync(worker));
-        WT_OK(weft_store_barrier(store));
-    }
-}
-
 static void run_shapes(wt_body *body)
 {
     wt_run_nodes(1, 2, body);
@@ -89,7 +68,8 @@ static void race_body(weft_world *world)
     int64_t ranks = weft_world_size(world);
     int64_t keys[2 * KEYS];
     int64_t values[2 * KEYS * LENGTH];
-    weft_pairs p = pairs_of(keys, 2 * (uint64_t)KEYS, values);
+    weft_pairs p =
+        wt_pairs(keys, 2 * (uint64_t)KEYS, values, 2 * (uint64_t)KEYS * LENGTH);
 
     for (unsigned i = 0; i < 2 * KEYS; i++) { /* each of them twice */
         keys[i] = name_of((i * 7 + weft_world_rank(world) * 11) % KEYS);
@@ -103,7 +83,7 @@ static void race_body(weft_world *world)
         WT_CHECK(values[i * LENGTH] == 2 * ranks);
         WT_CHECK(values[i * LENGTH + 1] == 2 * ranks * keys[i]);
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void a_key_that_several_ranks_make_at_once_is_one_key(void **state)
@@ -135,7 +115,7 @@ static void batch_body(weft_world *world)
     before = messages_of(store);
     WT_OK(weft_store_intent(worker, &ids, 1 << 20, 0));
     WT_CHECK(messages_of(store) == before);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void each_home_is_asked_once_for_the_keys_of_a_call(void **state)
@@ -151,13 +131,13 @@ static void full_body(weft_world *world)
     weft_worker *worker = worker_of(store);
     int64_t keys[12];
     int64_t values[12 * LENGTH] = {0};
-    weft_pairs p = pairs_of(keys, 12, values);
+    weft_pairs p = wt_pairs(keys, 12, values, 12 * LENGTH);
     int64_t first = 100 * (int64_t)weft_world_rank(world);
     uint64_t got = 0;
 
     for (int64_t i = 0; i < 12; i++) {
         int64_t key = first + i;
-        weft_pairs q = pairs_of(&key, 1, values);
+        weft_pairs q = wt_pairs(&key, 1, values, LENGTH);
         weft_status st = weft_store_push(worker, &q, NULL);
 
         got += st == WEFT_OK;
@@ -177,7 +157,7 @@ static void full_body(weft_world *world)
         keys[i] = first + i;
     }
     WT_STATUS(weft_store_pull(worker, &p, NULL), WEFT_ERR_NOMEM);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void there_are_exactly_as_many_keys_as_there_is_room_for(void **state)
@@ -196,13 +176,13 @@ static void local_body(weft_world *world)
     weft_store_info info;
     int64_t values[KEYS * LENGTH];
     int64_t keys[KEYS];
-    weft_pairs p = pairs_of(keys, KEYS, values);
+    weft_pairs p = wt_pairs(keys, KEYS, values, KEYS * LENGTH);
     unsigned here = 0;
     int local;
 
     weft_store_describe(store, &info);
     for (int64_t i = 0; i < KEYS; i++) {
-        weft_pairs q = pairs_of(&keys[i], 1, values);
+        weft_pairs q = wt_pairs(&keys[i], 1, values, LENGTH);
 
         keys[i] = name_of(i);
         WT_OK(weft_store_pull_local(worker, &q, &local));
@@ -218,12 +198,12 @@ static void local_body(weft_world *world)
         values[i] = 3;
     }
     WT_OK(weft_store_push(worker, &p, NULL));
-    settle(store, worker);
+    wt_store_settle(store, worker);
     WT_OK(weft_store_pull(worker, &p, NULL));
     for (unsigned i = 0; i < KEYS * LENGTH; i++) {
         WT_CHECK(values[i] == 3 * (int64_t)weft_world_size(world));
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void hashed_keys_come_to_where_they_are_wanted(void **state)
@@ -246,8 +226,8 @@ static void *train(void *arg)
                            name_of(i * 11 % KEYS)};
         int64_t values[3 * LENGTH] = {1, 1, 1, 1, 1, 1};
         int64_t seen[LENGTH] = {0};
-        weft_pairs p = pairs_of(keys, 3, values);
-        weft_pairs q = pairs_of(keys, 1, seen);
+        weft_pairs p = wt_pairs(keys, 3, values, 3 * LENGTH);
+        weft_pairs q = wt_pairs(keys, 1, seen, LENGTH);
 
         WT_OK(weft_store_intent(worker, &p.keys, i + 2, i + 5));
         WT_OK(weft_store_push(worker, &p, &request[0]));
@@ -279,17 +259,17 @@ static void train_body(weft_world *world)
         pthread_join(thread[i], NULL);
     }
     WT_OK(weft_store_barrier(store));
-    settle(store, worker);
+    wt_store_settle(store, worker);
     for (int64_t i = 0; i < KEYS; i++) {
         int64_t key = name_of(i);
         int64_t row[LENGTH];
-        weft_pairs p = pairs_of(&key, 1, row);
+        weft_pairs p = wt_pairs(&key, 1, row, LENGTH);
 
         WT_OK(weft_store_pull(worker, &p, NULL));
         total += row[0];
     }
     WT_CHECK(total == 2ll * 3 * STEPS * weft_world_size(world));
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void totals_are_exact_while_keys_are_made_and_move(void **state)
@@ -314,7 +294,7 @@ static void sample_body(weft_world *world)
                              .distinct = 1};
     int64_t keys[20];
     int64_t rows[20 * LENGTH];
-    weft_pairs p = pairs_of(keys, 20, rows);
+    weft_pairs p = wt_pairs(keys, 20, rows, 20 * LENGTH);
     int64_t id;
 
     WT_OK(weft_store_sampling(store, &o));
@@ -332,7 +312,7 @@ static void sample_body(weft_world *world)
         WT_OK(weft_store_pull_local(worker, &p, &local));
         WT_CHECK(local == 1);
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void samples_of_hashed_keys_are_pulled_in_every_scheme(void **state)
@@ -358,7 +338,7 @@ static void far_body(weft_world *world)
                              .max = INT64_MAX};
     int64_t keys[9];
     int64_t rows[9 * LENGTH];
-    weft_pairs p = pairs_of(keys, 9, rows);
+    weft_pairs p = wt_pairs(keys, 9, rows, 9 * LENGTH);
     int64_t id;
 
     for (int64_t i = 0; i < 9; i++) {
@@ -370,7 +350,7 @@ static void far_body(weft_world *world)
     WT_OK(weft_store_barrier(store));
     WT_OK(weft_store_sampling(store, &o));
     WT_OK(weft_sample_prepare(worker, 1, 0, 0, &id));
-    p = pairs_of(keys, 1, rows);
+    p = wt_pairs(keys, 1, rows, LENGTH);
     if (weft_world_rank(world) == 0) {
         bool known = false;
 
@@ -382,7 +362,7 @@ static void far_body(weft_world *world)
     } else {
         WT_STATUS(weft_sample_pull(worker, id, &p, NULL), WEFT_ERR_INVALID);
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void
@@ -424,7 +404,7 @@ static void trace_body(weft_world *world)
     fclose(file);
     unlink(path);
     WT_CHECK(found);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void traces_have_the_keys_that_the_caller_named(void **state)
@@ -445,7 +425,7 @@ static void resize_body(weft_world *world)
     weft_comm *comm = weft_world_comm(world);
     int64_t key;
     int64_t row[LENGTH];
-    weft_pairs p = pairs_of(&key, 1, row);
+    weft_pairs p = wt_pairs(&key, 1, row, LENGTH);
     weft_store_info info;
 
     for (key = 0; weft_world_rank(world) == 0 && key < 10; key++) {
@@ -470,7 +450,7 @@ static void resize_body(weft_world *world)
     key = 25;
     WT_STATUS(weft_store_pull(worker, &p, NULL), WEFT_ERR_NOMEM);
     WT_STATUS(weft_store_resize(store, 24), WEFT_ERR_INVALID);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void a_hashed_store_gets_more_room_and_keeps_its_keys(void **state)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A store over pretended nodes: what its header promises, whatever moves. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "store/hosts/hosts.h"
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_store.h"
 
 #define KEYS 40u
 #define LENGTH 3u
@@ -34,21 +34,6 @@ static weft_store *make(weft_world *world, weft_store_options o)
     o.cache = o.cache > 0 ? o.cache : 3 * KEYS;
     WT_OK(weft_store_create(weft_world_comm(world), &o, &store));
     return store;
-}
-
-static weft_pairs one(const int64_t *key, int64_t *values)
-{
-    return (weft_pairs){.keys = {.at = key, .type = WEFT_I64, .n = 1},
-                        .values = values,
-                        .length = LENGTH};
-}
-
-static void settle(weft_store *store, weft_worker *worker)
-{
-    for (int i = 0; i < 2; i++) {
-        WT_OK(weft_store_wait_sync(worker));
-        WT_OK(weft_store_barrier(store));
-    }
 }
 
 /* --- plain operations ------------------------------------------------------
@@ -81,14 +66,14 @@ static void all_keys_body(weft_world *world)
     WT_OK(weft_worker_create(store, &worker));
     for (int64_t key = 0; key < KEYS; key++) {
         int64_t values[LENGTH] = {1, 10, key};
-        weft_pairs p = one(&key, values);
+        weft_pairs p = wt_pairs(&key, 1, values, LENGTH);
 
         WT_OK(weft_store_push(worker, &p, NULL));
     }
     WT_OK(weft_store_barrier(store));
     for (int64_t key = 0; key < KEYS; key++) {
         int64_t values[LENGTH] = {0};
-        weft_pairs p = one(&key, values);
+        weft_pairs p = wt_pairs(&key, 1, values, LENGTH);
 
         WT_OK(weft_store_pull(worker, &p, NULL));
         WT_CHECK(values[0] == ranks && values[1] == 10 * ranks &&
@@ -98,7 +83,7 @@ static void all_keys_body(weft_world *world)
     if (weft_world_rank(world) == 0) {
         for (int64_t key = 0; key < KEYS; key++) {
             int64_t values[LENGTH] = {7, 8, 9};
-            weft_pairs p = one(&key, values);
+            weft_pairs p = wt_pairs(&key, 1, values, LENGTH);
 
             WT_OK(weft_store_set(worker, &p, NULL));
             values[0] = 0;
@@ -107,9 +92,7 @@ static void all_keys_body(weft_world *world)
         }
     }
     check_counts(store);
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void keys_of_all_hosts_are_pulled_pushed_and_set(void **state)
@@ -145,17 +128,15 @@ static void localize_body(weft_world *world)
         values[i] = 5;
     }
     WT_OK(weft_store_push(worker, &p, NULL));
-    settle(store, worker);
+    wt_store_settle(store, worker);
     for (int64_t k = 0; k < KEYS; k++) {
         int64_t row[LENGTH];
-        weft_pairs q = one(&k, row);
+        weft_pairs q = wt_pairs(&k, 1, row, LENGTH);
 
         WT_OK(weft_store_pull(worker, &q, NULL));
         WT_CHECK(row[0] == 5 && row[2] == 5);
     }
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 /* Does the server keep anything of any key? */
@@ -207,22 +188,20 @@ static void records_body(weft_world *world)
     } while (has_records(store));
     for (int64_t key = 0; key < KEYS; key++) {
         int64_t values[LENGTH] = {1, 1, 1};
-        weft_pairs p = one(&key, values);
+        weft_pairs p = wt_pairs(&key, 1, values, LENGTH);
 
         WT_OK(weft_store_push(worker, &p, NULL));
     }
     WT_OK(weft_store_barrier(store));
     for (int64_t key = 0; key < KEYS; key++) {
         int64_t values[LENGTH] = {0};
-        weft_pairs p = one(&key, values);
+        weft_pairs p = wt_pairs(&key, 1, values, LENGTH);
 
         WT_OK(weft_store_pull(worker, &p, NULL));
         WT_CHECK(values[2] == weft_world_size(world));
     }
     WT_CHECK(!has_records(store));
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void keys_that_moved_and_nobody_wants_have_no_records(void **state)
@@ -248,14 +227,6 @@ typedef struct mix {
     unsigned steps;
 } mix;
 
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    return *seed;
-}
-
 #define BATCH 8u
 
 static void mix_step(mix *m, weft_worker *worker, weft_request **request)
@@ -266,10 +237,10 @@ static void mix_step(mix *m, weft_worker *worker, weft_request **request)
                     .values = values,
                     .length = BATCH * LENGTH};
     int64_t clock = weft_worker_clock(worker);
-    uint64_t what = next_random(&m->seed) % 16;
+    uint64_t what = wt_random(&m->seed) % 16;
 
     for (unsigned i = 0; i < BATCH; i++) {
-        uint64_t r = next_random(&m->seed);
+        uint64_t r = wt_random(&m->seed);
 
         keys[i] = (int64_t)(r % (r >> 60 < 8 ? KEYS : 6)); /* six are hot */
     }
@@ -288,7 +259,7 @@ static void mix_step(mix *m, weft_worker *worker, weft_request **request)
     } else if (what < 15) {
         WT_OK(weft_store_intent(worker, &p.keys, clock + 2,
                                 clock + 4 + (int64_t)(what % 3) * 5));
-    } else if (next_random(&m->seed) % 64 == 0) {
+    } else if (wt_random(&m->seed) % 64 == 0) {
         p.keys.n = 1; /* for ever */
         WT_OK(weft_store_localize(worker, &p.keys, NULL));
     }
@@ -332,12 +303,12 @@ static void check_totals(weft_world *world, weft_store *store, uint64_t pushed)
 
     WT_OK(weft_worker_create(store, &worker));
     WT_OK(weft_store_barrier(store));
-    settle(store, worker);
+    wt_store_settle(store, worker);
     WT_OK(weft_allreduce(weft_world_comm(world), &mine, &mine, 1, WEFT_I64,
                          (weft_op){.kind = WEFT_OP_SUM}));
     for (int64_t k = 0; k < KEYS; k++) {
         int64_t row[LENGTH];
-        weft_pairs p = one(&k, row);
+        weft_pairs p = wt_pairs(&k, 1, row, LENGTH);
 
         WT_OK(weft_store_pull(worker, &p, NULL));
         for (unsigned i = 0; i < LENGTH; i++) {
@@ -502,14 +473,12 @@ static void refused_body(weft_world *world)
     WT_OK(weft_worker_create(store, &worker));
     WT_OK(weft_store_intent(worker, &all, 0, 100));
     for (int i = 0; i < 5; i++) {
-        settle(store, worker);
+        wt_store_settle(store, worker);
     }
     weft_store_count(store, &s);
     WT_CHECK(s.rounds >= 10 && s.refused > 0);
     WT_CHECK(s.refused <= KEYS);
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void an_intent_without_room_is_counted_once(void **state)
@@ -553,60 +522,53 @@ static void a_worker_is_told_of_what_was_lost_before_it_was_made(void **state)
     wt_run_nodes(2, 1, lost_body);
 }
 
-/* --- its end ---------------------------------------------------------------
+/* --- the world goes first --------------------------------------------------
  */
 
-/* Let the thread of rounds look around some times. */
-static void wake_rounds(weft_store *store)
-{
-    pthread_mutex_t *drive = &store->remote->world->drive;
+static wt_job left; /* set before the ranks are forked */
 
-    for (int i = 0; i < 1000; i++) {
-        pthread_mutex_lock(drive);
-        wf_rounds_wake(store->remote);
-        pthread_mutex_unlock(drive);
-        sched_yield();
-    }
-}
-
-/* The last rank writes to its copy of a key and leaves the job: there would be
- * something to send, its own server is gone, and there are no ports. */
-static void outlives_bare(void)
+/* Rank 0 leaves the job, and the threads of its store go on for a while. */
+static void left_bare(void)
 {
-    char settings[64];
-    int64_t key = 0;
-    int64_t values[LENGTH] = {1, 1, 1};
-    weft_pairs p = one(&key, values);
-    weft_world *world = NULL;
-    weft_store *store;
     weft_worker *worker;
+    weft_world *world;
+    weft_store *store;
 
-    snprintf(settings, sizeof(settings), "NODE=n%u TIMEOUT=60s", wt_rank());
-    WT_OK(wt_join(settings, 0, &world));
-    store = make(world, (weft_store_options){.type = WEFT_I64, .rounds = 4});
+    WT_OK(wt_join(left.settings_of(wt_rank()), 0, &world));
+    store = make(world, (weft_store_options){.type = WEFT_I64, .rounds = -1});
     WT_OK(weft_worker_create(store, &worker));
-    WT_OK(weft_store_intent(worker, &p.keys, 0, 10));
-    settle(store, worker);
-    if (wt_rank() + 1 == wt_ranks()) {
-        WT_OK(weft_store_push(worker, &p, NULL));
+    if (wt_rank() == 1) {
+        fetch_all(store, worker);
+    }
+    wt_meet();
+    if (wt_rank() == 0) {
+        wf_store_hosts *h = store->remote;
+
         weft_world_destroy(world);
-        wake_rounds(store);
-        wt_word_set(0, 1);
+        pthread_mutex_lock(&h->world->drive);
+        wf_hosts_look(h);
+        wf_serve_tick(h, 0, true);
+        wf_out_flush(h);
+        pthread_mutex_unlock(&h->world->drive);
         weft_worker_destroy(worker);
         weft_store_destroy(store);
+        wt_meet();
         return;
     }
-    wt_word_await(0, 1);
+    wt_meet();
     weft_worker_destroy(worker);
     weft_store_destroy(store);
     weft_world_destroy(world);
 }
 
-static void a_store_outlives_its_world(void **state)
+static void a_store_whose_world_is_gone_sends_nothing(void **state)
 {
     (void)state;
-    wt_run_job_both(&(wt_job){.ranks = 2, .bare = outlives_bare});
-    wt_run_job_both(&(wt_job){.ranks = 3, .bare = outlives_bare});
+    left = wt_job_on_nodes(2, 1, NULL);
+    left.bare = left_bare;
+    for (unsigned i = 0; i < 10; i++) {
+        wt_run_job_both(&left);
+    }
 }
 
 int main(void)
@@ -617,9 +579,9 @@ int main(void)
         cmocka_unit_test(an_intent_without_room_is_counted_once),
         cmocka_unit_test(a_worker_is_told_of_what_was_lost_before_it_was_made),
         cmocka_unit_test(keys_that_moved_and_nobody_wants_have_no_records),
-        cmocka_unit_test(a_store_outlives_its_world),
         cmocka_unit_test(totals_are_exact_whatever_moves),
         cmocka_unit_test(totals_are_exact_if_keys_are_only_copied_or_moved),
+        cmocka_unit_test(a_store_whose_world_is_gone_sends_nothing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_store.h"
 
 #define KEYS 24u
 #define LENGTH 3u
@@ -27,37 +28,14 @@ static weft_store *make(weft_world *world, weft_store_options o)
     return store;
 }
 
-static void finish(weft_store *store, weft_worker *worker)
-{
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
-}
-
-static void settle(weft_store *store, weft_worker *worker)
-{
-    for (int i = 0; i < 2; i++) {
-        WT_OK(weft_store_wait_sync(worker));
-        WT_OK(weft_store_barrier(store));
-    }
-}
-
-static uint64_t next_random(uint64_t *seed)
-{
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 7;
-    *seed ^= *seed << 17;
-    return *seed;
-}
-
 static void wish(weft_worker *worker, uint64_t *seed)
 {
-    int64_t key = (int64_t)(next_random(seed) % KEYS);
+    int64_t key = (int64_t)(wt_random(seed) % KEYS);
     int64_t clock = weft_worker_clock(worker);
     weft_ids ids = {.at = &key, .type = WEFT_I64, .n = 1};
 
     WT_OK(weft_store_intent(worker, &ids, clock + 1,
-                            clock + 2 + (int64_t)(next_random(seed) % 8)));
+                            clock + 2 + (int64_t)(wt_random(seed) % 8)));
     weft_worker_advance(worker);
 }
 
@@ -101,7 +79,7 @@ static void pending_wait(pending *p)
 
 static void own_step(owner *o, weft_worker *worker, pending *p)
 {
-    uint64_t r = next_random(&o->seed);
+    uint64_t r = wt_random(&o->seed);
     int64_t key = (int64_t)(r % (KEYS / o->of) * o->of + o->number);
     int64_t by = (int64_t)(r >> 32 & 0xff);
     weft_pairs pairs = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
@@ -171,8 +149,8 @@ static void own_body(weft_world *world)
     }
     WT_OK(weft_worker_create(store, &worker));
     WT_OK(weft_store_barrier(store));
-    settle(store, worker);
-    finish(store, worker);
+    wt_store_settle(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void own_writes_are_seen_at_once_and_in_their_order(void **state)
@@ -220,7 +198,7 @@ static void order_body(weft_world *world)
         }
         wish(worker, &seed);
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void asynchronous_operations_on_a_key_keep_their_order(void **state)
@@ -275,7 +253,7 @@ static void set_body(weft_world *world)
         WT_OK(weft_store_barrier(store));
         set_round(world, worker, key);
         WT_OK(weft_store_barrier(store));
-        settle(store, worker);
+        wt_store_settle(store, worker);
         WT_OK(weft_store_pull(worker, &p, NULL));
         rest = row[0] % MILLION;
         WT_CHECK(row[0] == row[1] && row[0] == row[2]);
@@ -283,7 +261,7 @@ static void set_body(weft_world *world)
         WT_CHECK(rest >= 4 && rest <= 4 + (ranks - 1) * 10);
         wt_check_same(world, row, sizeof(row));
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void a_set_of_a_copied_key_is_a_set(void **state)
@@ -309,7 +287,7 @@ static void torn_body(weft_world *world)
     WT_OK(weft_worker_create(store, &worker));
     WT_CHECK(row != NULL);
     for (unsigned i = 0; i < steps_of(200); i++) {
-        uint64_t r = next_random(&seed);
+        uint64_t r = wt_random(&seed);
         int64_t key = (int64_t)(r % 4);
         int64_t clock = weft_worker_clock(worker);
         weft_pairs p = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
@@ -338,7 +316,7 @@ static void torn_body(weft_world *world)
         }
     }
     free(row);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void long_rows_are_read_and_written_whole(void **state)
@@ -419,7 +397,7 @@ static void types_body(weft_world *world)
         wish(worker, &seed);
     }
     WT_OK(weft_store_barrier(store));
-    settle(store, worker);
+    wt_store_settle(store, worker);
     for (int64_t key = 0; key < (int64_t)KEYS; key++) {
         weft_pairs p = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
                         .values = got,
@@ -429,7 +407,7 @@ static void types_body(weft_world *world)
         WT_CHECK(memcmp(got, want, p.length * weft_dtype_size(value_type)) ==
                  0);
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void sums_of_all_types_and_lengths_are_exact(void **state)
@@ -473,14 +451,14 @@ static weft_store *make_stepped(weft_comm *comm)
 static void step_both(weft_worker *worker, weft_worker *alone, uint64_t *seed)
 {
     for (unsigned i = 0; i < steps_of(300); i++) {
-        int64_t key = (int64_t)(next_random(seed) % KEYS);
+        int64_t key = (int64_t)(wt_random(seed) % KEYS);
         float gradient[LENGTH];
         weft_pairs p = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
                         .values = gradient,
                         .length = LENGTH};
 
         for (unsigned e = 0; e < LENGTH; e++) {
-            gradient[e] = (float)(next_random(seed) % 1000) / 500 - 1;
+            gradient[e] = (float)(wt_random(seed) % 1000) / 500 - 1;
         }
         WT_OK(weft_store_push(worker, &p, NULL));
         WT_OK(weft_store_push(alone, &p, NULL));
@@ -509,7 +487,7 @@ static void steps_body(weft_world *world)
         step_both(worker, alone, &seed);
     }
     WT_OK(weft_store_barrier(store));
-    settle(store, worker);
+    wt_store_settle(store, worker);
     for (int64_t key = 0; key < (int64_t)KEYS; key++) {
         float got[LENGTH];
         float want[LENGTH];
@@ -526,7 +504,7 @@ static void steps_body(weft_world *world)
     weft_worker_destroy(alone);
     weft_store_destroy(reference);
     weft_comm_destroy(self);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void steps_of_one_writer_are_those_of_one_host(void **state)
@@ -580,7 +558,7 @@ static void odd_body(weft_world *world)
             WT_CHECK(values[i * LENGTH] == 120);
         }
     }
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void empty_calls_and_equal_keys_are_fine(void **state)
@@ -611,7 +589,7 @@ static void local_body(weft_world *world)
     p.length = LENGTH;
     WT_OK(weft_store_pull_local(worker, &p, &local));
     WT_CHECK(local == 1 && values[0] == 0);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void pull_local_takes_all_or_nothing(void **state)
@@ -652,7 +630,7 @@ static void workers_body(weft_world *world)
         weft_store_count(store, &s);
     }
     WT_CHECK(s.copies == 0);
-    finish(store, worker);
+    wt_store_finish(store, worker);
 }
 
 static void intents_end_with_their_worker_however_many_there_were(void **state)

@@ -6,6 +6,7 @@
 
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_store.h"
 
 #define MOST 48u
 #define LEAST 16u
@@ -34,13 +35,6 @@ static weft_store *make(weft_world *world, uint64_t keys)
     return make_with(world, keys, 4 * MOST);
 }
 
-static weft_pairs pairs_of(int64_t *keys, uint64_t n, int64_t *values)
-{
-    return (weft_pairs){.keys = {.at = keys, .type = WEFT_I64, .n = n},
-                        .values = values,
-                        .length = n * LENGTH};
-}
-
 static weft_pairs all_keys(int64_t *keys, uint64_t n, int64_t *values)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -49,15 +43,7 @@ static weft_pairs all_keys(int64_t *keys, uint64_t n, int64_t *values)
             values[i * LENGTH + j] = 1;
         }
     }
-    return pairs_of(keys, n, values);
-}
-
-static void settle(weft_store *store, weft_worker *worker)
-{
-    for (int i = 0; i < 2; i++) {
-        WT_OK(weft_store_wait_sync(worker));
-        WT_OK(weft_store_barrier(store));
-    }
+    return wt_pairs(keys, n, values, n * LENGTH);
 }
 
 /* Each rank wants all keys, with an intent or for good, and pushes once. */
@@ -113,7 +99,7 @@ static void cycles_body(weft_world *world)
         use(store, worker, i);
         if (i % 2 == 0) { /* else with differences and moves on their way */
             WT_OK(weft_store_barrier(store));
-            settle(store, worker);
+            wt_store_settle(store, worker);
             check(worker, MOST, (i + 1) * ranks, ranks);
             WT_OK(weft_store_barrier(store));
         }
@@ -121,7 +107,7 @@ static void cycles_body(weft_world *world)
         weft_store_describe(store, &info);
         WT_CHECK(info.keys == LEAST);
         WT_OK(weft_store_resize(store, MOST));
-        settle(store, worker);
+        wt_store_settle(store, worker);
         check(worker, MOST, (i + 1) * ranks, 0);
         WT_OK(weft_store_barrier(store));
     }
@@ -192,7 +178,7 @@ static void sizes_body(weft_world *world)
     weft_worker *worker;
     int64_t key;
     int64_t row[LENGTH] = {0};
-    weft_pairs p = pairs_of(&key, 1, row);
+    weft_pairs p = wt_pairs(&key, 1, row, LENGTH);
 
     WT_OK(weft_worker_create(store, &worker));
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
@@ -205,9 +191,7 @@ static void sizes_body(weft_world *world)
     WT_STATUS(weft_store_resize(store, weft_world_rank(world) == 1 ? 3 : 4),
               WEFT_ERR_MISMATCH);
     check(worker, MOST - 1, 0, 0);
-    WT_OK(weft_store_barrier(store));
-    weft_worker_destroy(worker);
-    weft_store_destroy(store);
+    wt_store_finish(store, worker);
 }
 
 static void any_number_of_keys_up_to_the_most_is_possible(void **state)
@@ -246,7 +230,7 @@ static void full_body(weft_world *world)
         weft_store_describe(store, &info);
         p.keys.n = info.keys;
         WT_OK(weft_store_intent(worker, &p.keys, 0, 1000));
-        settle(store, worker);
+        wt_store_settle(store, worker);
         WT_CHECK(refused(world, store) > 0);
         WT_OK(weft_store_resize(store, sizes[i]));
         check(worker, sizes[i], 0, 0);

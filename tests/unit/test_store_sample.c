@@ -344,7 +344,7 @@ static void sampling_that_was_not_set_up_is_an_error(void **state)
     wf_samples_init(&samples, &f, 0);
     assert_int_equal(wf_sample_prepare(&samples, NULL, 1, 0, 0, &id),
                      WEFT_ERR_INVALID);
-    assert_non_null(strstr(weft_error_detail(), "weft_store_sampling"));
+    assert_non_null(strstr(weft_error_detail(), "enable sampling first"));
     wf_samples_fini(&samples);
 }
 

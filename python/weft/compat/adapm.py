@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from weft import _elements
 from weft._core import ClosedError, Error, InvalidError, Request, TimeoutError
-from weft._store import TECHNIQUES, Store
+from weft._store import TECHNIQUES, Store, whole
 from weft.compat import _dmlc
 
 __all__ = ["Server", "Worker", "scheduler", "setup"]
@@ -48,6 +48,7 @@ def setup(
     num_channels: has no meaning here
     """
     global _sizes
+    num_keys, num_threads = whole("num_keys", num_keys), whole("num_threads", num_threads)
     if num_keys < 0 or num_threads < 1:
         raise InvalidError(
             f"num_keys is {num_keys} and num_threads {num_threads}; they must be at least 0 and 1"
@@ -105,7 +106,9 @@ class Server:
         )
 
     def shutdown(self) -> None:
-        """Wait for all processes, and end the server."""
+        """Wait for all processes, and end the server; once."""
+        if self._store.closed:
+            raise ClosedError("this server was shut down before: shutdown() is called once")
         self._store.finalize()
 
     def _worker(self, customer_id: int) -> Any:
@@ -141,8 +144,10 @@ class Worker:
     """What one thread uses of a server. All that setup said are needed for barriers."""
 
     def __init__(self, local_id: int, server: Server) -> None:
+        if not isinstance(server, Server):
+            raise InvalidError(f"server is {server!r:.60}; it must be a Server")
         self._server = server
-        self._worker = server._worker(local_id)
+        self._worker = server._worker(whole("local_id", local_id))
         self._under_way: dict[int, Request] = {}
         self._failed: dict[int, Error] = {}
         self._stamps = 0
@@ -206,6 +211,7 @@ class Worker:
 
     def wait(self, timestamp: int) -> None:
         """Wait for an operation; of one that was waited for before, or of -1, it returns."""
+        timestamp = whole("timestamp", timestamp)
         if not -1 <= timestamp < self._stamps:
             raise InvalidError(f"timestamp {timestamp} is none of this worker's")
         if timestamp in self._under_way:
@@ -300,6 +306,10 @@ class Worker:
 
 def _whole_numbers(lengths: Any) -> Any:
     """AdaPM takes lengths in tensors of floating numbers, too."""
-    if _elements.library_of(lengths) == "torch":
-        return lengths.long()
-    return lengths.astype("i8") if _elements.library_of(lengths) == "numpy" else lengths
+    library = _elements.library_of(lengths)
+    if library is None:
+        return lengths
+    found = lengths.long() if library == "torch" else lengths.astype("i8")
+    if not bool((found == lengths).all()):
+        raise InvalidError(f"value_lengths must be whole numbers, not {lengths!r:.60}")
+    return found

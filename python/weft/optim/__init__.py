@@ -233,7 +233,11 @@ def described(optimizer: Any) -> SparseOptimizer:
     kind = options.pop("kind", None) if isinstance(optimizer, dict) else optimizer
     if isinstance(kind, str):
         if kind not in kinds:
-            raise InvalidError(f"there is no optimizer {kind!r}; there are {', '.join(kinds)}")
+            names: dict[Any, str] = {}  # one of each: aliases come behind
+            for name, found in kinds.items():
+                names.setdefault(found, name)
+            known = ", ".join(names.values())
+            raise InvalidError(f"there is no optimizer {kind!r}; there are {known}")
         kind = kinds[kind]
     if isinstance(kind, type) and issubclass(kind, SparseOptimizer):
         return kind(**options)

@@ -55,15 +55,10 @@ static bool is_early(const wf_store_hosts *h, uint32_t from, const wf_entry *e)
            (e->m.kind == WF_MSG_OP && wf_hosts_untold(h, e->m.key));
 }
 
-/* A worker of this host localizes a key: that is an intent, too. */
-static void note_intent(wf_store_hosts *h, const wf_entry *e)
+static bool is_localize(const wf_store_hosts *h, const wf_entry *e)
 {
-    uint32_t workers = h->store->host->size * WF_BOOK_WORKERS;
-
-    if (e->m.kind == WF_MSG_OP && e->m.op == WF_OP_LOCALIZE &&
-        e->m.origin == h->store->number && (uint32_t)e->status < workers) {
-        wf_intent_now(h, (uint32_t)e->status, e->m.key);
-    }
+    return e->m.kind == WF_MSG_OP && e->m.op == WF_OP_LOCALIZE &&
+           e->m.origin == h->store->number;
 }
 
 void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e)
@@ -83,9 +78,10 @@ void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e)
         wf_waiting_keep(&h->early, e, from);
     } else if (e->m.kind == WF_MSG_TOLD) {
         wf_hosts_told(h, e->m.owner, e->m.from);
+    } else if (is_localize(h, e)) {
+        wf_room_localize(h, e);
     } else {
         wf_serve_entry(h, e);
-        note_intent(h, e);
     }
 }
 
@@ -133,5 +129,6 @@ void wf_parcel_arrived(weft_store *store, uint32_t from,
     } else if (parcel->kind == WF_PARCEL_TELL) {
         wf_ask_told(h, from, parcel, body);
     }
+    wf_room_retry(h);
     wf_out_flush(h);
 }

@@ -209,7 +209,7 @@ static bool take_over(wf_store_hosts *h)
                                   : wf_fail_nomem("the slots of a store");
 
     wf_actives_fini(&h->active);
-    h->asked = h->asked_later = 0;
+    h->asked = h->asked_later = h->ending = 0;
     if (st == WEFT_OK) {
         st = adopt_keys(h, used);
     }

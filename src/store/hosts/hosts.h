@@ -7,6 +7,7 @@
  *   serve.c      the server: the protocol's functions done with real messages
  *   rows.c       and with real rows
  *   held.c       events that wait for a row which somebody holds
+ *   room.c       keys that are localized and wait for room
  *   arrive.c     parcels that come in
  *   intent.c     what workers will use
  *   round.c      rounds
@@ -223,6 +224,11 @@ struct wf_store_hosts {
     bool forced;      /* some of them a round waits for that is begun */
     /* Messages about keys whose rows a worker holds that does not go on. */
     wf_waiting_list held;
+    /* Keys that are localized, for which there was no room; and how many keys
+     * have slots that are going to be free. */
+    wf_waiting_list roomless;
+    uint64_t ending;
+    bool localizing;       /* a key, in the event that is being handled */
     wf_waiting_list limbo; /* messages that were parked, until the event ends */
     wf_scratch row;        /* data of the message that is being written */
     wf_scratch difference; /* of a SYNC that is being written */
@@ -300,6 +306,15 @@ bool wf_held(const wf_store_hosts *h, const wf_key_state *k);
 bool wf_held_entry(wf_store_hosts *h, const wf_key_state *k, const wf_entry *e);
 bool wf_held_tick(wf_store_hosts *h, const wf_key_state *k, bool force);
 void wf_held_retry(wf_store_hosts *h, bool now);
+
+/* room.c: a key's state changes; its operation may wait for room, in place of
+ * being refused; a worker of this host localizes a key, which is an intent,
+ * too; those that wait are tried again, outside of events. */
+void wf_room_count(wf_store_hosts *h, const wf_key_state *before,
+                   const wf_key_state *after);
+bool wf_room_wait(wf_store_hosts *h, const wf_message *op);
+void wf_room_localize(wf_store_hosts *h, const wf_entry *e);
+void wf_room_retry(wf_store_hosts *h);
 
 /* rows.c: the functions of the protocol that touch rows; and a row, locked by
  * the server. */

@@ -113,7 +113,7 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
     if (st == WEFT_ERR_NOMEM) {
         snprintf(text, sizeof(text),
                  "%s: this host has no room for key %" PRId64
-                 " (a larger `cache` makes room)",
+                 ": give the store a larger `cache`, or localize fewer keys",
                  kind_name(r->kind), wf_store_name(h->store, e->m.key));
     } else {
         wf_hosts_name(h,

@@ -81,7 +81,7 @@ static void turn(wf_store_hosts *h)
     h->asked_later = 0;
 }
 
-/* What has waited for rows that somebody held. */
+/* What has waited for rows that somebody held, or for room. */
 static void retry(wf_store_hosts *h)
 {
     if (h->held.count > 0) {
@@ -92,6 +92,7 @@ static void retry(wf_store_hosts *h)
         tick_again(h);
         turn(h);
     }
+    wf_room_retry(h);
     wf_out_flush(h);
 }
 

@@ -149,6 +149,7 @@ static void env_save(void *ctx, const wf_key_state *k)
     wf_serve_load(h, k->key, &before);
     count_role(h, &before, k);
     count_asked(h, a, &before, k);
+    wf_room_count(h, &before, k);
     watch(h, a, k);
     if (!wf_key_plain(k)) {
         save_record(h, a, k);
@@ -165,6 +166,7 @@ static void env_save(void *ctx, const wf_key_state *k)
 
 void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
 {
+    const wf_key_state none = {.slot = WF_NO_SLOT, .kept = WF_NO_SLOT};
     uint32_t word = wf_key_word(k, h->store->number);
 
     a->base = h->book.record[a->record].base;
@@ -172,6 +174,7 @@ void wf_serve_adopt(wf_store_hosts *h, wf_active *a, const wf_key_state *k)
     if ((k->flags & WF_KEY_ASKED) != 0) {
         h->asked++;
     }
+    wf_room_count(h, &none, k);
     if ((word & WF_KEY_HERE) != 0) {
         mark_slot(h, k);
     }
@@ -221,6 +224,9 @@ static void env_answer(void *ctx, const wf_key_state *k, const wf_message *op,
     wf_entry e = *from;
     bool row = op->op == WF_OP_PULL && status == WEFT_OK;
 
+    if (status == WEFT_ERR_NOMEM && wf_room_wait(h, op)) {
+        return;
+    }
     e.m.kind = WF_MSG_ANSWER;
     e.m.from = (uint16_t)h->store->number;
     e.m.owner = k->owner;
@@ -384,12 +390,16 @@ static uint32_t env_home(void *ctx, uint64_t key)
     return wf_home_of(h->store, key);
 }
 
-/* An intent is tried again in every round, and counted once. */
+/* An intent is tried again in every round, and counted once; so is a key that
+ * is localized, for which there was no room: as an intent, which it is then. */
 static bool was_refused(wf_store_hosts *h, uint64_t key)
 {
     wf_active *a = wf_actives_find(&h->active, key);
     bool before = a != NULL && a->refused;
 
+    if (h->localizing) {
+        return true;
+    }
     if (a != NULL) {
         a->refused = a->intents > 0;
     }
@@ -418,6 +428,7 @@ void wf_serve_init(wf_store_hosts *h)
     wf_waiting_init(&h->limbo);
     wf_waiting_init(&h->early);
     wf_waiting_init(&h->held);
+    wf_waiting_init(&h->roomless);
     h->env = (wf_protocol_env){.ctx = h,
                                .host = store->number,
                                .hosts = store->hosts,
@@ -443,6 +454,7 @@ void wf_serve_fini(wf_store_hosts *h)
     wf_waiting_free(&h->limbo);
     wf_waiting_free(&h->early);
     wf_waiting_free(&h->held);
+    wf_waiting_free(&h->roomless);
     wf_free(h->row.at);
     wf_free(h->difference.at);
     wf_free(h->ops_packed.at);
@@ -456,11 +468,12 @@ void wf_serve_forget(wf_store_hosts *h, uint64_t key)
     wf_slots *slots = h->store->slots;
     wf_active *a = wf_actives_find(&h->active, key);
     uint32_t word = wf_directory_get(slots, key);
-    wf_key_state none = {.role = WF_ABSENT};
+    wf_key_state none = {.slot = WF_NO_SLOT, .kept = WF_NO_SLOT};
     wf_key_state k;
 
     wf_serve_load(h, key, &k);
     count_role(h, &k, &none);
+    wf_room_count(h, &k, &none);
     if ((word & WF_KEY_HERE) != 0) {
         wf_row_lock(h, key, word & ~WF_KEY_HERE);
     }

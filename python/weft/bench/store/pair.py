@@ -75,9 +75,7 @@ def hot(path: str, cores: Sequence[int], rounds: int, ms: float, add: Add) -> No
                 who = "loop" if system.startswith("loop") else "weft"
                 for number, rank in enumerate(both.ranks):
                     first = HOT_KEYS * number if system.endswith("disjoint") else 0
-                    rank.tell(
-                        "hot", system=who, first=first, number=HOT_KEYS, keys=HOT_KEYS, ms=ms
-                    )
+                    rank.tell("hot", system=who, first=first, number=HOT_KEYS, keys=HOT_KEYS, ms=ms)
                 us = max(rank.hear()["us"] for rank in both.ranks)
                 add(Block(case_of(HOT, HOT_ROW), system, turn, "any", us))
 

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What tests of the parameter store do again and again. */
+#ifndef WT_STORE_H
+#define WT_STORE_H
+
+#include <stdbool.h>
+#include <weft/store.h>
+
+/* `n` keys and values of `length` elements in all. */
+static inline weft_pairs wt_pairs(const int64_t *keys, uint64_t n, void *values,
+                                  uint64_t length)
+{
+    return (weft_pairs){.keys = {.at = keys, .type = WEFT_I64, .n = n},
+                        .values = values,
+                        .length = length};
+}
+
+/* All ranks: wait until everybody sees what was pushed before. */
+void wt_store_settle(weft_store *store, weft_worker *worker);
+
+/* All ranks: wait for each other, and end both. */
+void wt_store_finish(weft_store *store, weft_worker *worker);
+
+/* Does the detail of the last error contain this? */
+bool wt_said(const char *text);
+
+/* The next random number (xorshift). `seed` is not 0. */
+uint64_t wt_random(uint64_t *seed);
+
+#endif
