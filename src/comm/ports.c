@@ -380,6 +380,13 @@ void wf_ports_fini(weft_world *world)
 
 /* --- use ------------------------------------------------------------------ */
 
+size_t wf_ports_am_payload(const weft_world *world, uint32_t to)
+{
+    uint32_t most = wf_world_route(world, to)->transport->am_payload;
+
+    return most > 0 ? most : WF_AM_PAYLOAD_MAX;
+}
+
 weft_status wf_ports_am(weft_world *world, uint32_t to, uint32_t id,
                         const void *header, size_t header_bytes,
                         const void *payload, size_t n)

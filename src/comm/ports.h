@@ -48,6 +48,9 @@ void wf_ports_flush(weft_world *world);
 void wf_ports_close(weft_world *world);
 void wf_ports_fini(weft_world *world);
 
+/* The longest payload of an active message to a rank of the job. */
+size_t wf_ports_am_payload(const weft_world *world, uint32_t to);
+
 /* Send an active message to a rank of the job. Fails with WEFT_ERR_CLOSED once
  * the ports are closed: threads of layers above may outlive the world. */
 weft_status wf_ports_am(weft_world *world, uint32_t to, uint32_t id,

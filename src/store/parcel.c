@@ -36,11 +36,12 @@ static parcel_world *world_of(const weft_world *world)
 static weft_status send_pieces(weft_world *world, uint32_t to, wf_parcel piece,
                                const void *body)
 {
+    size_t most = wf_ports_am_payload(world, to);
     weft_status st = wf_host_check(world->host, to);
 
     piece.at = 0;
     while (st == WEFT_OK) {
-        size_t n = wf_least(piece.bytes - piece.at, WF_AM_PAYLOAD_MAX);
+        size_t n = wf_least(piece.bytes - piece.at, most);
 
         st = wf_ports_am(world, to, AM_PIECE, &piece, sizeof(piece),
                          n > 0 ? (const char *)body + piece.at : NULL, n);

@@ -14,19 +14,19 @@ void wf_am_set(wf_am_table *table, uint32_t id, wf_am_fn *fn, void *ctx)
     table->at[id].ctx = ctx;
 }
 
-weft_status wf_am_check(uint32_t id, size_t header_bytes, size_t payload_bytes)
+weft_status wf_am_check(size_t most, uint32_t id, size_t header_bytes,
+                        size_t payload_bytes)
 {
     if (id >= WF_AM_IDS) {
         return wf_fail(WEFT_ERR_INVALID,
                        "active message %u is out of range (0 to %d)", id,
                        WF_AM_IDS - 1);
     }
-    if (header_bytes > WF_AM_HEADER_MAX || payload_bytes > WF_AM_PAYLOAD_MAX) {
+    if (header_bytes > WF_AM_HEADER_MAX || payload_bytes > most) {
         return wf_fail(WEFT_ERR_INVALID,
                        "an active message with a header of %zu and a payload "
-                       "of %zu bytes; the limits are %d and %d",
-                       header_bytes, payload_bytes, WF_AM_HEADER_MAX,
-                       WF_AM_PAYLOAD_MAX);
+                       "of %zu bytes; the limits are %d and %zu",
+                       header_bytes, payload_bytes, WF_AM_HEADER_MAX, most);
     }
     return WEFT_OK;
 }

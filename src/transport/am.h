@@ -23,8 +23,9 @@ typedef struct wf_am_view {
 
 WF_API void wf_am_set(wf_am_table *table, uint32_t id, wf_am_fn *fn, void *ctx);
 
-/* WEFT_ERR_INVALID if an active message like this cannot be sent. */
-WF_API weft_status wf_am_check(uint32_t id, size_t header_bytes,
+/* WEFT_ERR_INVALID if an active message like this, with `most` bytes of payload
+ * at most, cannot be sent. */
+WF_API weft_status wf_am_check(size_t most, uint32_t id, size_t header_bytes,
                                size_t payload_bytes);
 
 /* Call the handler; a message without one is logged and dropped. */

@@ -89,7 +89,7 @@
 #include "base/settings.h"
 #include "mem/host.h"
 
-#define WF_TRANSPORT_ABI 4u
+#define WF_TRANSPORT_ABI 5u
 #define WF_TRANSPORT_SYMBOL "wf_transport_module"
 
 #define WF_LOSS_GRACE_NS 150000000ull
@@ -97,10 +97,12 @@
 #define WF_FROM_ANY UINT32_MAX
 #define WF_TAG_EXACT UINT64_MAX
 
-/* Bounds of active messages that every transport can carry. */
+/* Bounds of active messages that every transport can carry; and of a payload
+ * for those that can carry more (wf_transport.am_payload). */
 #define WF_AM_IDS 16
 #define WF_AM_HEADER_MAX 64
 #define WF_AM_PAYLOAD_MAX 8192
+#define WF_AM_PAYLOAD_MOST 65536
 
 typedef struct wf_port wf_port;
 
@@ -153,6 +155,10 @@ typedef struct wf_transport {
     uint32_t abi;        /* WF_TRANSPORT_ABI; anything else is refused */
     const char *name;    /* "shm"; also the middle of WEFT_SHM_* settings */
     const char *library; /* not NULL: this is only a row, load that file */
+    /* The longest payload of an active message: more than WF_AM_PAYLOAD_MAX
+     * where each message costs much, WF_AM_PAYLOAD_MOST at most. 0: the
+     * former. */
+    uint32_t am_payload;
     /* Not NULL: this is only a row; load the file that it gives.
      * WEFT_ERR_UNSUPPORTED: there is none for this machine. */
     weft_status (*locate)(const wf_settings *settings, const char **file);

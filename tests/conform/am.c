@@ -7,7 +7,18 @@
 static const size_t header_sizes[] = {0, 1, 8, 63, 64};
 static const size_t payload_sizes[] = {
     0, 1, 8, 100, 1000, 4096, WF_AM_PAYLOAD_MAX - 1, WF_AM_PAYLOAD_MAX};
-enum { HEADERS = 5, PAYLOADS = 8, ALL_SIZES = HEADERS * PAYLOADS };
+/* And the longest that the transport has. */
+enum { HEADERS = 5, PAYLOADS = 9, ALL_SIZES = HEADERS * PAYLOADS };
+
+static size_t longest(const conform *c)
+{
+    return c->t->am_payload > 0 ? c->t->am_payload : WF_AM_PAYLOAD_MAX;
+}
+
+static size_t payload_size(const conform *c, unsigned k)
+{
+    return k + 1 < PAYLOADS ? payload_sizes[k] : longest(c);
+}
 
 /* Send one, as often as memory is short. */
 static void am_send(conform *c, uint32_t to, uint32_t id, const void *header,
@@ -21,6 +32,7 @@ static void am_send(conform *c, uint32_t to, uint32_t id, const void *header,
 /* --- sizes and order ----------------------------------------------------- */
 
 typedef struct am_count {
+    const conform *c;
     uint32_t from;
     unsigned seen;
 } am_count;
@@ -34,17 +46,17 @@ static void on_sized(void *ctx, uint32_t from, const void *header,
 
     WT_CHECK(from == count->from);
     WT_CHECK(header_bytes == header_sizes[i / PAYLOADS]);
-    WT_CHECK(payload_bytes == payload_sizes[i % PAYLOADS]);
+    WT_CHECK(payload_bytes == payload_size(count->c, i % PAYLOADS));
     conform_check(header, header_bytes, 2 * i);
     conform_check(payload, payload_bytes, 2 * i + 1);
 }
 
 static void sizes_body(conform *c)
 {
-    am_count count = {.from = c->sender};
+    am_count count = {.c = c, .from = c->sender};
     unsigned rounds = conform_times(c, 24) / 8;
     unsigned char header[64];
-    unsigned char payload[WF_AM_PAYLOAD_MAX];
+    unsigned char payload[WF_AM_PAYLOAD_MOST];
 
     c->t->handle(c->port, 7, on_sized, &count);
     conform_meet(c);
@@ -52,9 +64,9 @@ static void sizes_body(conform *c)
         unsigned k = i % ALL_SIZES;
 
         conform_fill(header, header_sizes[k / PAYLOADS], 2 * k);
-        conform_fill(payload, payload_sizes[k % PAYLOADS], 2 * k + 1);
+        conform_fill(payload, payload_size(c, k % PAYLOADS), 2 * k + 1);
         am_send(c, c->receiver, 7, header, header_sizes[k / PAYLOADS], payload,
-                payload_sizes[k % PAYLOADS]);
+                payload_size(c, k % PAYLOADS));
         /* Both parts were copied. */
         memset(header, 0xee, sizeof(header));
         memset(payload, 0xee, sizeof(payload));
@@ -202,7 +214,7 @@ static void active_messages_from_all_to_all_do_not_deadlock(void **state)
 
 static void limits_body(conform *c)
 {
-    unsigned char bytes[WF_AM_PAYLOAD_MAX + 1] = {0};
+    static const unsigned char bytes[WF_AM_PAYLOAD_MOST + 1];
     const wf_transport *t = c->t;
 
     WT_STATUS(t->am(c->port, c->receiver, WF_AM_IDS, NULL, 0, NULL, 0),
@@ -210,9 +222,8 @@ static void limits_body(conform *c)
     WT_STATUS(
         t->am(c->port, c->receiver, 0, bytes, WF_AM_HEADER_MAX + 1, NULL, 0),
         WEFT_ERR_INVALID);
-    WT_STATUS(
-        t->am(c->port, c->receiver, 0, NULL, 0, bytes, WF_AM_PAYLOAD_MAX + 1),
-        WEFT_ERR_INVALID);
+    WT_STATUS(t->am(c->port, c->receiver, 0, NULL, 0, bytes, longest(c) + 1),
+              WEFT_ERR_INVALID);
     WT_STATUS(t->am(c->port, c->ranks, 0, NULL, 0, NULL, 0), WEFT_ERR_INVALID);
 }
 

@@ -20,6 +20,7 @@ enum {
     ROWS = 40,
     IDS = 24,
     REGION = 7,
+    WINDOW = WF_ROWS_WINDOW_PAYLOADS * WF_AM_PAYLOAD_MAX, /* of the stage */
     MAPPED = 2 /* the first ranks' parts are here; the others' are not */
 };
 
@@ -141,10 +142,10 @@ static void fuzz_answers(stage *s, table *t, script *in, uint8_t choices)
     }
     atomic_store(&b.unfinished, 1);
     wf_rows_block_begin(&b);
-    must(atomic_load(&b.failed) == 0 && target.owed <= WF_ROWS_WINDOW);
+    must(atomic_load(&b.failed) == 0 && target.owed <= WINDOW);
     handle_all(in, &s->world, wf_rows_on_answer, sizeof(wf_rows_answer));
     must(atomic_load(&b.unfinished) <= 1);
-    must(target.owed <= WF_ROWS_WINDOW);
+    must(target.owed <= WINDOW);
     must(atomic_load(&b.unfinished) == 1 ||
          (target.next == target.end && target.owed == 0));
     must(atomic_load(&b.failed) == 0 || b.why.status != WEFT_OK);

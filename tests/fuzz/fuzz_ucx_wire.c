@@ -33,7 +33,7 @@ static void check(const ucx_head *head, size_t payload)
         must(ucx_am_id(head) < WF_AM_IDS);
         must(ucx_am_header(head) <= WF_AM_HEADER_MAX);
         must(ucx_am_header(head) <= payload);
-        must(payload - ucx_am_header(head) <= WF_AM_PAYLOAD_MAX);
+        must(payload - ucx_am_header(head) <= UCX_AM_PAYLOAD);
     }
     if (head->kind == UCX_DATA) {
         must(head->word + head->n > head->word);

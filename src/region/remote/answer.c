@@ -12,7 +12,8 @@
 typedef struct question {
     weft_world *world;
     weft_region *region;
-    uint32_t from; /* in the job */
+    uint32_t from;  /* in the job */
+    size_t payload; /* the longest one of a message to it */
     wf_rows_ask ask;
     const int64_t *row; /* ask.rows of them */
     const void *data;   /* of a write: the rows behind them */
@@ -153,8 +154,8 @@ static void move_rows(const question *q, uint32_t first, uint32_t n, void *near)
 /* Short rows, as many at a time as fit into a payload. */
 static weft_status send_rows(const question *q)
 {
-    _Alignas(64) unsigned char rows[WF_AM_PAYLOAD_MAX];
-    uint32_t most = (uint32_t)(WF_AM_PAYLOAD_MAX / q->ask.bytes);
+    _Alignas(64) unsigned char rows[WF_AM_PAYLOAD_MOST];
+    uint32_t most = (uint32_t)(q->payload / q->ask.bytes);
     weft_status st = WEFT_OK;
 
     for (uint32_t i = 0; i < q->ask.rows && st == WEFT_OK; i += most) {
@@ -183,9 +184,9 @@ static weft_status send_pieces(const question *q, uint32_t i)
     weft_status st = WEFT_OK;
 
     for (uint64_t at = 0; at < q->ask.bytes && st == WEFT_OK;
-         at += WF_AM_PAYLOAD_MAX) {
+         at += q->payload) {
         uint64_t left = q->ask.bytes - at;
-        size_t n = wf_least(left, WF_AM_PAYLOAD_MAX);
+        size_t n = wf_least(left, q->payload);
         wf_rows_answer header = {.token = q->ask.token,
                                  .skip = q->ask.skip + at,
                                  .bytes = n,
@@ -201,7 +202,7 @@ static void answer_gather(const question *q)
 {
     weft_status st = WEFT_OK;
 
-    if (q->ask.bytes <= WF_AM_PAYLOAD_MAX / 2) {
+    if (q->ask.bytes <= q->payload / 2) {
         st = send_rows(q);
     } else {
         for (uint32_t i = 0; i < q->ask.rows && st == WEFT_OK; i++) {
@@ -223,7 +224,8 @@ void wf_rows_on_ask(void *ctx, uint32_t from, const void *header,
                     size_t header_bytes, const void *payload,
                     size_t payload_bytes)
 {
-    question q = {.world = ctx, .from = from};
+    question q = {
+        .world = ctx, .from = from, .payload = wf_ports_am_payload(ctx, from)};
     weft_status st;
 
     if (header_bytes != sizeof(q.ask)) {

@@ -58,7 +58,7 @@ static void choose_next(const wf_rows_block *b, const wf_rows_target *t,
 {
     const wf_rows_call *call = b->call;
     bool reads = call->op == WF_ROWS_GATHER;
-    uint64_t most = reads ? WF_ROWS_ANSWER_MAX : WF_AM_PAYLOAD_MAX;
+    uint64_t most = reads ? WF_ROWS_ANSWER_PAYLOADS * t->payload : t->payload;
     uint64_t left = call->far_bytes - t->at;
     uint64_t fit;
 
@@ -67,11 +67,8 @@ static void choose_next(const wf_rows_block *b, const wf_rows_target *t,
     ask->bytes = wf_least(left, most);
     ask->rows = 1;
     if (call->far_bytes <= most) {
-        fit = reads ? WF_ROWS_ANSWER_MAX / ask->bytes
-                    : WF_AM_PAYLOAD_MAX / (sizeof(int64_t) + ask->bytes);
-        fit = fit < WF_AM_PAYLOAD_MAX / sizeof(int64_t)
-                  ? fit
-                  : WF_AM_PAYLOAD_MAX / sizeof(int64_t);
+        fit = reads ? most / ask->bytes : most / (sizeof(int64_t) + ask->bytes);
+        fit = wf_least(fit, t->payload / sizeof(int64_t));
         fit = fit > 1 ? fit : 1;
         ask->rows = (uint32_t)wf_least(t->end - t->next, fit);
     }
@@ -130,7 +127,8 @@ static void target_advance(const wf_rows_block *b, wf_rows_target *t,
 
 static void target_ask(wf_rows_block *b, wf_rows_target *t)
 {
-    _Alignas(64) int64_t payload[WF_AM_PAYLOAD_MAX / sizeof(int64_t)];
+    _Alignas(64) int64_t payload[WF_AM_PAYLOAD_MOST / sizeof(int64_t)];
+    uint64_t window = WF_ROWS_WINDOW_PAYLOADS * t->payload;
     const wf_rows_call *call = b->call;
     wf_rows_ask header = {.region = call->table.region->id,
                           .token = b->token,
@@ -141,7 +139,7 @@ static void target_ask(wf_rows_block *b, wf_rows_target *t)
 
     while (t->next < t->end && st == WEFT_OK) {
         choose_next(b, t, &header);
-        if (t->owed + header.rows * header.bytes > WF_ROWS_WINDOW) {
+        if (t->owed + header.rows * header.bytes > window) {
             return;
         }
         n = fill_payload(b, t, &header, payload);
@@ -165,7 +163,11 @@ void wf_rows_block_begin(wf_rows_block *b)
     b->next = own->blocks;
     own->blocks = b;
     for (uint32_t i = 0; i < b->targets && atomic_load(&b->failed) == 0; i++) {
-        target_ask(b, &b->target[i]);
+        wf_rows_target *t = &b->target[i];
+
+        t->payload =
+            wf_ports_am_payload(world, b->call->table.region->member[t->rank]);
+        target_ask(b, t);
     }
     pthread_mutex_unlock(&world->drive);
 }

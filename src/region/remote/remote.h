@@ -23,9 +23,9 @@
  *           many answers as it takes, a write has one.
  *
  * `owed` counts the bytes of rows that a target was asked for and has not
- * answered. It is at most WF_ROWS_WINDOW, which also bounds the answers that
- * queue in the memory of the target. Handlers never wait: two ranks may ask
- * each other at the same time.
+ * answered. It is at most WF_ROWS_WINDOW_PAYLOADS, which also bounds the
+ * answers that queue in the memory of the target. Handlers never wait: two
+ * ranks may ask each other at the same time.
  *
  * Questions of one call to one rank are answered in their order, so that of
  * equal ids the last one wins, and sums are added in order. A write is answered
@@ -44,9 +44,12 @@
 #include "region/rows/rows.h"
 
 /* Bytes of rows that one question may be about, and that may be due from one
- * rank to one call. */
-#define WF_ROWS_ANSWER_MAX (16u << 10)
-#define WF_ROWS_WINDOW (48u << 10)
+ * rank to one call, in payloads of the transport that leads to it: enough for a
+ * network never to wait for the next question, and no more. */
+#define WF_ROWS_ANSWER_PAYLOADS 2u
+#define WF_ROWS_WINDOW_PAYLOADS 6u
+/* More is in no question, whatever leads to its rank. */
+#define WF_ROWS_ANSWER_MAX (WF_ROWS_ANSWER_PAYLOADS * WF_AM_PAYLOAD_MOST)
 /* Ids of a call that are looked at together. */
 #define WF_ROWS_BLOCK (1u << 16)
 /* In a route: mapped here. */
@@ -92,8 +95,9 @@ typedef struct wf_rows_target {
     uint32_t begin;
     uint32_t next; /* in the call's order: what is asked for next */
     uint32_t end;
-    uint64_t at;   /* bytes of row `next` that were asked for before */
-    uint64_t owed; /* bytes of rows that are due */
+    size_t payload; /* the longest one of a message to it */
+    uint64_t at;    /* bytes of row `next` that were asked for before */
+    uint64_t owed;  /* bytes of rows that are due */
 } wf_rows_target;
 
 /* A block of a call that is under way. All but the atomics is touched under

@@ -280,7 +280,7 @@ static weft_status self_am_send(wf_port *port, uint32_t to, uint32_t id,
     weft_status st = self_check(port, to);
 
     if (st == WEFT_OK) {
-        st = wf_am_check(id, header_bytes, payload_bytes);
+        st = wf_am_check(WF_AM_PAYLOAD_MAX, id, header_bytes, payload_bytes);
     }
     return st == WEFT_OK ? self_am_queue(port, &view) : st;
 }

@@ -336,7 +336,8 @@ static weft_status shm_am_send(wf_port *port, uint32_t to, uint32_t id,
                                const void *payload, size_t payload_bytes)
 {
     wf_am_view am = {id, header, header_bytes, payload, payload_bytes};
-    weft_status st = wf_am_check(id, header_bytes, payload_bytes);
+    weft_status st =
+        wf_am_check(WF_AM_PAYLOAD_MAX, id, header_bytes, payload_bytes);
     shm_peer *peer = st == WEFT_OK ? shm_target(port, to, &st) : NULL;
 
     if (peer == NULL || shm_out_am(peer, &am)) {

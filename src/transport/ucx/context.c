@@ -168,6 +168,9 @@ static void configure(ucp_config_t *config, const wf_settings *settings)
     /* Else a peer writes our memory by itself, also after the message that the
      * memory was lent for has been dropped. */
     prefer_tcp(config, "PUT_ENABLE", "n");
+    /* The longest piece that a call of the kernel takes of a large message. A
+     * longer one does not stay in the cache until it is copied out. */
+    prefer_tcp(config, "RX_SEG_SIZE", "256k");
 }
 
 /* --- open and close --------------------------------------------------------

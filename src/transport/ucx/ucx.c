@@ -274,7 +274,8 @@ static weft_status ucx_am(wf_port *port, uint32_t to, uint32_t id,
                           const void *payload, size_t payload_bytes)
 {
     wf_am_view am = {id, header, header_bytes, payload, payload_bytes};
-    weft_status st = wf_am_check(id, header_bytes, payload_bytes);
+    weft_status st =
+        wf_am_check(UCX_AM_PAYLOAD, id, header_bytes, payload_bytes);
     ucx_peer *peer = st == WEFT_OK ? ucx_target(port, to, &st) : NULL;
 
     return peer != NULL ? ucx_out_am(peer, &am) : st;
@@ -351,6 +352,7 @@ WF_API extern const wf_transport wf_transport_module;
 const wf_transport wf_transport_module = {
     .abi = WF_TRANSPORT_ABI,
     .name = "ucx",
+    .am_payload = UCX_AM_PAYLOAD,
     .prepare = ucx_prepare,
     .reaches = ucx_reaches,
     .open = ucx_open,

@@ -19,7 +19,7 @@ static bool check_am(const ucx_head *head)
     size_t header = ucx_am_header(head);
 
     return ucx_am_id(head) < WF_AM_IDS && header <= WF_AM_HEADER_MAX &&
-           head->n >= header && head->n - header <= WF_AM_PAYLOAD_MAX;
+           head->n >= header && head->n - header <= UCX_AM_PAYLOAD;
 }
 
 bool ucx_wire_check(const ucx_head *head, size_t payload)

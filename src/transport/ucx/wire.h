@@ -31,9 +31,12 @@
 #include <stdint.h>
 
 #include "base/secret.h"
+#include "transport/transport.h"
 
 #define UCX_MAGIC 0x58554657u
-#define UCX_VERSION 1u
+#define UCX_VERSION 2u
+/* Of an active message: a system call each is what they cost. */
+#define UCX_AM_PAYLOAD ((size_t)WF_AM_PAYLOAD_MOST)
 
 typedef enum ucx_kind {
     UCX_EAGER = 1,

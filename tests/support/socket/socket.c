@@ -401,7 +401,8 @@ static weft_status socket_am(wf_port *port, uint32_t to, uint32_t id,
                         .word = (uint64_t)header_bytes << 8 | id,
                         .n = header_bytes + payload_bytes};
     socket_peer *peer;
-    weft_status st = wf_am_check(id, header_bytes, payload_bytes);
+    weft_status st =
+        wf_am_check(WF_AM_PAYLOAD_MAX, id, header_bytes, payload_bytes);
 
     if (st == WEFT_OK) {
         st = socket_check(port, to, &peer);
