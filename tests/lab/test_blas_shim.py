@@ -156,3 +156,72 @@ def test_it_is_clean_under_sanitizers(program, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "ERROR" not in done.stderr
     assert any(line[0] == "end" for line in lines)
+
+
+# It stores how many callers were inside at once, at most.
+ONE_THREAD = """
+#include <stdatomic.h>
+#include <unistd.h>
+static atomic_int inside, most;
+int openblas_get_parallel(void)
+{
+    return PARALLEL;
+}
+void sgemm_(const char *ta, const char *tb, const int *m, const int *n, const int *k,
+            const float *alpha, const float *a, const int *lda, const float *b,
+            const int *ldb, const float *beta, float *c, const int *ldc)
+{
+    int now = atomic_fetch_add(&inside, 1) + 1;
+
+    if (now > atomic_load(&most)) {
+        atomic_store(&most, now);
+    }
+    usleep(20000);
+    atomic_fetch_sub(&inside, 1);
+    *c = atomic_load(&most);
+}
+"""
+THREADS = """
+#include <pthread.h>
+void sgemm_(const char *, const char *, const int *, const int *, const int *, const float *,
+            const float *, const int *, const float *, const int *, const float *, float *,
+            const int *);
+static float most;
+static void *call(void *ignored)
+{
+    const int one = 1;
+    const float f = 1;
+    float c = 0;
+
+    for (int i = 0; i < 5; i++) {
+        sgemm_("N", "N", &one, &one, &one, &f, &f, &one, &f, &one, &f, &c, &one);
+    }
+    most = c;
+    return ignored;
+}
+int main(void)
+{
+    pthread_t thread[3];
+
+    for (int i = 0; i < 3; i++) {
+        pthread_create(&thread[i], 0, call, 0);
+    }
+    for (int i = 0; i < 3; i++) {
+        pthread_join(thread[i], 0);
+    }
+    return (int)most;
+}
+"""
+
+
+@pytest.mark.parametrize("parallel", [0, 1])
+def test_calls_of_a_library_for_one_thread_take_turns(tmp_path, parallel):
+    if shutil.which("cc") is None:
+        pytest.skip("no C compiler (cc)")
+    shared = ("-shared", "-fPIC")
+    library = compiled(tmp_path / "one.so", ONE_THREAD, *shared, f"-DPARALLEL={parallel}")
+    own = compiled(tmp_path / "libown.so", OWN, *shared)
+    main = compiled(tmp_path / "threads", THREADS, str(own), "-lpthread")
+    env = {**os.environ, "LD_PRELOAD": str(libraries.SHIM), "WEFTBLAS_LIBRARY": str(library)}
+    done = subprocess.run([main], env=env, check=False, timeout=120)
+    assert done.returncode == 1 if parallel == 0 else done.returncode > 1

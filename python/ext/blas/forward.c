@@ -28,6 +28,7 @@
     {                                                                          \
         typedef void type(TAKE##n);                                            \
         ((type *)wb_enter(WB_##name, __builtin_return_address(0)))(PASS##n);   \
+        wb_leave();                                                            \
     }
 WB_PLAIN(PLAIN)
 
@@ -36,8 +37,11 @@ WB_PLAIN(PLAIN)
     value name(TAKE5)                                                          \
     {                                                                          \
         typedef value type(TAKE5);                                             \
-        return ((type *)wb_enter(WB_##name, __builtin_return_address(0)))(     \
-            PASS5);                                                            \
+        value sum =                                                            \
+            ((type *)wb_enter(WB_##name, __builtin_return_address(0)))(PASS5); \
+                                                                               \
+        wb_leave();                                                            \
+        return sum;                                                            \
     }
 WB_REAL_DOTS(REAL_DOT)
 
@@ -63,6 +67,7 @@ WB_REAL_DOTS(REAL_DOT)
         } else {                                                               \
             sum = ((returning *)target)(v[0], v[1], v[2], v[3], v[4]);         \
         }                                                                      \
+        wb_leave();                                                            \
         if (store) {                                                           \
             *a = sum;                                                          \
         }                                                                      \

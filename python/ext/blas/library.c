@@ -30,11 +30,16 @@ static struct {
 
 static struct {
     pthread_mutex_t lock; /* for all but `routines[].target` */
+    /* Held during calls of a library that is for one thread; such a one may
+     * call itself by a name that leads here. */
+    pthread_mutex_t turn;
+    bool takes_turns; /* set before the first target is published */
     bool tried;
     void *handle;    /* the library, or NULL if it cannot be loaded */
     void *torch;     /* libtorch_cpu.so, or NULL if it is not loaded */
     wb_object where; /* libtorch_cpu.so, if torch is not NULL */
-} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER,
+           .turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP};
 
 static wb_function *library_symbol(void *handle, const char *name)
 {
@@ -43,6 +48,26 @@ static wb_function *library_symbol(void *handle, const char *name)
     /* ISO C has no cast from an object to a function; POSIX has this. */
     *(void **)&found = dlsym(handle, name);
     return found;
+}
+
+static wb_function *library_find(const char *name)
+{
+    const char *prefix = getenv("WEFTBLAS_PREFIX");
+    char full[64];
+
+    if (state.handle == NULL) {
+        return NULL;
+    }
+    (void)snprintf(full, sizeof(full), "%s%s", prefix ? prefix : "", name);
+    return library_symbol(state.handle, full);
+}
+
+static bool library_is_for_one_thread(void)
+{
+    typedef int counting(void);
+    wb_function *parallel = library_find("openblas_get_parallel");
+
+    return parallel != NULL && ((counting *)parallel)() == 0;
 }
 
 static void library_open(void)
@@ -58,6 +83,7 @@ static void library_open(void)
     if (state.handle == NULL) {
         wb_note_failure(dlerror());
     }
+    state.takes_turns = library_is_for_one_thread();
 }
 
 /* PyTorch may be loaded long after the first call of somebody else. */
@@ -81,18 +107,6 @@ static wb_function *library_own(const char *name)
         own = library_symbol(state.torch, name);
     }
     return own;
-}
-
-static wb_function *library_find(const char *name)
-{
-    const char *prefix = getenv("WEFTBLAS_PREFIX");
-    char full[64];
-
-    if (state.handle == NULL) {
-        return NULL;
-    }
-    (void)snprintf(full, sizeof(full), "%s%s", prefix ? prefix : "", name);
-    return library_symbol(state.handle, full);
 }
 
 /* A dot product of one element, called as if the value were stored. A function
@@ -167,7 +181,17 @@ wb_function *wb_enter(int routine, const void *caller)
         target = library_first_call(routine, caller);
     }
     wb_threads_follow();
+    if (state.takes_turns) {
+        (void)pthread_mutex_lock(&state.turn);
+    }
     return target;
+}
+
+void wb_leave(void)
+{
+    if (state.takes_turns) {
+        (void)pthread_mutex_unlock(&state.turn);
+    }
 }
 
 bool wb_target_hidden(int routine)
@@ -206,18 +230,20 @@ int wb_routine(const char *name)
 
 static void library_before_fork(void)
 {
+    (void)pthread_mutex_lock(&state.turn);
     (void)pthread_mutex_lock(&state.lock);
 }
 
 static void library_after_fork(void)
 {
     (void)pthread_mutex_unlock(&state.lock);
+    (void)pthread_mutex_unlock(&state.turn);
 }
 
 /* The child says for itself what it calls. */
 static void library_in_child(void)
 {
-    (void)pthread_mutex_unlock(&state.lock);
+    library_after_fork();
     for (int i = 0; i < WB_N; i++) {
         routines[i].noted = false;
         atomic_store_explicit(&routines[i].target, NULL, memory_order_relaxed);

@@ -16,7 +16,10 @@
  * which.
  *  3. Threads do not multiply: the library uses as many as PyTorch does, and
  * one when it is called from within a parallel region.
- *  4. Each process says which calls arrived here and where they went, line by
+ *  4. An OpenBLAS that was built for one thread keeps buffers that two callers
+ *     would share, and gives wrong results when PyTorch calls it from several
+ *     threads. Its calls take turns.
+ *  5. Each process says which calls arrived here and where they went, line by
  *     line as it happens: also one that is killed later has said it.
  *
  * WEFTBLAS_LIBRARY names the library, WEFTBLAS_PREFIX what stands before its
@@ -87,8 +90,10 @@ extern const char *const wb_names[WB_N];
  * The function that serves this routine: the library's; where it has none, the
  * one that would have been called without this file. The first call of a
  * routine in a process writes a line. Ends the process if there is neither.
+ * wb_leave follows when the function has returned.
  */
 wb_function *wb_enter(int routine, const void *caller);
+void wb_leave(void);
 
 /* Whether a complex dot product returns its value through a first argument:
  * the one that serves it, and the one that the caller believes to call. */
