@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agg/quantise.h"
 #include "base/num.h"
 #include "coll/kernel/reducer.h"
 
@@ -88,7 +89,8 @@ static wf_agg_called called_by(const wf_agg_head *head)
                            .count = head->count,
                            .call = head->call,
                            .type = head->type,
-                           .op = head->op};
+                           .op = head->op,
+                           .flags = head->flags & WF_AGG_QUANTISED};
 }
 
 static bool agree(const wf_agg_called *a, const wf_agg_called *b)
@@ -128,6 +130,7 @@ static wf_agg_head reply_head(const wf_agg_pool *pool, uint32_t place,
     const wf_agg_place *p = &pool->place[place];
 
     return (wf_agg_head){.kind = (uint8_t)kind,
+                         .flags = p->first.flags,
                          .version = (uint8_t)(place & 1),
                          .job = pool->shape.job,
                          .epoch = pool->shape.epoch,
@@ -178,18 +181,23 @@ static void disagree(wf_agg_pool *pool, uint32_t place, const wf_agg_head *head)
 /* Rule 7. The head has shown that there is a kernel. */
 static void reduce(wf_agg_pool *pool, uint32_t place)
 {
-    const wf_agg_called *call = &pool->place[place].first;
-    const void *src[WF_AGG_RANKS];
+    const wf_agg_head head = reply_head(pool, place, WF_AGG_RESULT);
+    const uint32_t ranks = pool->shape.ranks;
+    void *part[WF_AGG_RANKS];
     void *dst = result_at(pool, place);
     wf_reducer reducer = {.fold = NULL};
 
-    (void)wf_reducer_init(&reducer, (weft_dtype)call->type,
-                          weft_op_of((weft_op_kind)call->op),
-                          pool->shape.ranks);
-    for (uint32_t r = 0; r < pool->shape.ranks; r++) {
-        src[r] = part_at(pool, place / 2, r);
+    for (uint32_t r = 0; r < ranks; r++) {
+        part[r] = part_at(pool, place / 2, r);
     }
-    reducer.fold(&reducer, &dst, 1, src, pool->shape.ranks, call->count);
+    if ((head.flags & WF_AGG_QUANTISED) != 0) {
+        wf_quantised_sum(part, ranks, wf_agg_numbers(&head), dst);
+        return;
+    }
+    (void)wf_reducer_init(&reducer, (weft_dtype)head.type,
+                          weft_op_of((weft_op_kind)head.op), ranks);
+    reducer.fold(&reducer, &dst, 1, (const void *const *)part, ranks,
+                 head.count);
 }
 
 static wf_agg_verdict keep(wf_agg_pool *pool, uint32_t place,

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agg/quantise.h"
 #include "base/types.h"
 #include "comm/call.h"
 
@@ -24,15 +25,26 @@ bool wf_agg_reduces(weft_dtype type, weft_op_kind op)
     return wf_op_applies(op, type) && op != WEFT_OP_PREMUL_SUM;
 }
 
+size_t wf_agg_numbers(const wf_agg_head *head)
+{
+    return head->count * wf_dtype_bytes((weft_dtype)head->type) / sizeof(float);
+}
+
+static size_t data_bytes(const wf_agg_head *head)
+{
+    size_t bytes = (head->flags & WF_AGG_QUANTISED) != 0
+                       ? wf_quantised_bytes(wf_agg_numbers(head))
+                       : head->count * wf_dtype_bytes((weft_dtype)head->type);
+
+    return bytes <= WF_AGG_PAYLOAD_MAX ? bytes : SIZE_MAX;
+}
+
 size_t wf_agg_payload(const wf_agg_head *head)
 {
-    size_t bytes;
-
     switch (head->kind) {
     case WF_AGG_DATA:
     case WF_AGG_RESULT:
-        bytes = head->count * wf_dtype_bytes((weft_dtype)head->type);
-        return bytes <= WF_AGG_PAYLOAD_MAX ? bytes : SIZE_MAX;
+        return data_bytes(head);
     case WF_AGG_WAIT:
         return 0;
     case WF_AGG_MISMATCH:
@@ -87,6 +99,8 @@ static bool call_is_good(const wf_agg_head *head)
 {
     return head->call < WF_CALL_KINDS && wf_call_is(head->call, WF_REDUCES) &&
            wf_agg_reduces((weft_dtype)head->type, (weft_op_kind)head->op) &&
+           ((head->flags & WF_AGG_QUANTISED) == 0 ||
+            wf_quantises((weft_dtype)head->type, (weft_op_kind)head->op)) &&
            head->total > 0;
 }
 

@@ -68,7 +68,10 @@ typedef enum wf_agg_kind {
 typedef enum wf_agg_flag {
     WF_AGG_WHOLE = 1 << 0,  /* the tag covers the payload, too */
     WF_AGG_RESENT = 1 << 1, /* sent before; for statistics only */
-    WF_AGG_FLAGS = 3
+    /* The payload is quantised, see quantise.h; `count` still counts elements,
+     * of which a complex one is two numbers. */
+    WF_AGG_QUANTISED = 1 << 2,
+    WF_AGG_FLAGS = 7
 } wf_agg_flag;
 
 typedef struct wf_agg_head {
@@ -106,7 +109,7 @@ typedef struct wf_agg_called {
     uint8_t call;
     uint8_t type;
     uint8_t op;
-    uint8_t flags;
+    uint8_t flags; /* WF_AGG_QUANTISED or 0 */
 } wf_agg_called;
 _Static_assert(sizeof(wf_agg_called) == 24, "layout");
 
@@ -138,6 +141,9 @@ const char *wf_agg_refusal_name(wf_agg_refusal why);
 /* Can the switch apply this operation to this type? PREMUL_SUM is for ranks to
  * do: multiply, then SUM. */
 bool wf_agg_reduces(weft_dtype type, weft_op_kind op);
+
+/* How many numbers `count` elements of a quantised type are. */
+size_t wf_agg_numbers(const wf_agg_head *head);
 
 /* Bytes behind this head; SIZE_MAX if no packet has so many. */
 size_t wf_agg_payload(const wf_agg_head *head);

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "agg/quantise.h"
 #include "agg/slot.h"
 #include "comm/call.h"
 #include "wt_cmocka.h"
@@ -211,9 +212,9 @@ static void different_calls_are_named_to_all(void **state)
 static void all_of_a_call_is_compared(void **state)
 {
     fixture *f = *state;
-    const int32_t payload[2] = {1, 2};
+    const int32_t payload[3] = {1, 2};
 
-    for (unsigned i = 0; i < 6; i++) {
+    for (unsigned i = 0; i < 7; i++) {
         wf_agg_head h = head_of(1, 0);
 
         wf_agg_pool_init(&f->pool, &shape, f->memory);
@@ -224,6 +225,7 @@ static void all_of_a_call_is_compared(void **state)
         h.type = i == 3 ? WEFT_F32 : h.type;
         h.op = i == 4 ? WEFT_OP_MIN : h.op;
         h.call = i == 5 ? WF_CALL_REDUCE : h.call;
+        h.flags = i == 6 ? WF_AGG_QUANTISED : 0;
         wf_agg_take(&f->pool, &h, payload, &f->reply);
         assert_int_equal(f->reply.head.kind, WF_AGG_MISMATCH);
     }
@@ -251,6 +253,29 @@ static void floats_are_added_in_the_order_of_ranks(void **state)
         memcpy(&sum, f->reply.payload, sizeof(sum));
         assert_true(sum == 16777216);
     }
+}
+
+static void quantised_parts_are_added_in_fixed_point(void **state)
+{
+    static const float value[RANKS][2] = {{1, 1000}, {2, 1e-3f}, {0.5f, -1000}};
+    fixture *f = *state;
+    float sum[2];
+
+    for (uint32_t r = 0; r < RANKS; r++) {
+        wf_agg_head h = head_of(r, 0);
+        int32_t payload[3];
+
+        h.type = WEFT_C64;
+        h.count = 1;
+        h.flags = WF_AGG_QUANTISED;
+        wf_quantise(value[r], 2, RANKS, payload);
+        wf_agg_take(&f->pool, &h, payload, &f->reply);
+    }
+    assert_int_equal(f->reply.head.kind, WF_AGG_RESULT);
+    assert_int_equal(f->reply.head.flags, WF_AGG_QUANTISED);
+    wf_dequantise(f->reply.payload, 2, RANKS, 1, sum);
+    assert_true(sum[0] == 3.5f);
+    assert_true(sum[1] > 0.999e-3f && sum[1] < 1.001e-3f);
 }
 
 static void payloads_may_lie_at_any_address(void **state)
@@ -334,6 +359,7 @@ int main(void)
         TEST(different_calls_are_named_to_all),
         TEST(all_of_a_call_is_compared),
         TEST(floats_are_added_in_the_order_of_ranks),
+        TEST(quantised_parts_are_added_in_fixed_point),
         TEST(payloads_may_lie_at_any_address),
         TEST(shapes_out_of_range_have_no_pool),
         TEST(a_job_of_one_rank_gets_its_own_data),

@@ -161,7 +161,7 @@ static void sealed_fields_out_of_range_are_refused(void **state)
         h[i] = some_head();
     }
     h[n++].version = 2;
-    h[n++].flags = 4;
+    h[n++].flags = 8;
     h[n++].zero = 1;
     h[n++].slot = WF_AGG_SLOTS;
     h[n++].rank = 4;
@@ -177,6 +177,11 @@ static void sealed_fields_out_of_range_are_refused(void **state)
     for (unsigned i = 0; i < n; i++) {
         assert_int_equal(through(&plain, h[i]), WF_AGG_BAD_FIELD);
     }
+    h[0] = some_head();
+    h[0].flags = WF_AGG_QUANTISED;
+    assert_int_equal(through(&plain, h[0]), WF_AGG_GOOD);
+    h[0].op = WEFT_OP_MAX;
+    assert_int_equal(through(&plain, h[0]), WF_AGG_BAD_FIELD);
     h[0] = some_head();
     h[0].op = WEFT_OP_PREMUL_SUM;
     assert_int_equal(through(&plain, h[0]), WF_AGG_BAD_FIELD);
@@ -198,6 +203,19 @@ static void no_packet_is_longer_than_its_room(void **state)
     assert_true(wf_agg_payload(&head) == SIZE_MAX);
     head.kind = WF_AGG_MISMATCH + 1;
     assert_true(wf_agg_payload(&head) == SIZE_MAX);
+}
+
+static void quantised_packets_have_exponents(void **state)
+{
+    wf_agg_head head = some_head();
+
+    (void)state;
+    head.flags = WF_AGG_QUANTISED;
+    assert_int_equal(wf_agg_payload(&head), 6 * 4 + 2);
+    head.type = WEFT_C64;
+    assert_int_equal(wf_agg_payload(&head), 12 * 4 + 2);
+    head.count = 33;
+    assert_int_equal(wf_agg_payload(&head), 66 * 4 + 2 * 2);
 }
 
 static void what_a_switch_says_is_checked_too(void **state)
@@ -242,6 +260,7 @@ int main(void)
         cmocka_unit_test(strange_packets_are_told_apart),
         cmocka_unit_test(sealed_fields_out_of_range_are_refused),
         cmocka_unit_test(no_packet_is_longer_than_its_room),
+        cmocka_unit_test(quantised_packets_have_exponents),
         cmocka_unit_test(what_a_switch_says_is_checked_too),
         cmocka_unit_test(refusals_have_names),
     };
