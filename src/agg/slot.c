@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agg/mistakes.h"
 #include "agg/quantise.h"
 #include "base/num.h"
 #include "coll/kernel/reducer.h"
@@ -71,11 +72,11 @@ static bool has_part(const wf_agg_place *p, uint32_t rank)
     return (p->seen[rank / 64] >> rank % 64 & 1) != 0;
 }
 
-static uint32_t first_missing(const wf_agg_place *p)
+static uint32_t first_missing(const wf_agg_place *p, uint32_t ranks)
 {
     uint32_t rank = 0;
 
-    while (has_part(p, rank)) {
+    while (rank + 1 < ranks && has_part(p, rank)) {
         rank++;
     }
     return rank;
@@ -95,9 +96,10 @@ static wf_agg_called called_by(const wf_agg_head *head)
 
 static bool agree(const wf_agg_called *a, const wf_agg_called *b)
 {
-    return a->hash == b->hash && a->total == b->total && a->count == b->count &&
-           a->call == b->call && a->type == b->type && a->op == b->op &&
-           a->flags == b->flags;
+    return (a->hash == b->hash && a->total == b->total &&
+            a->count == b->count && a->call == b->call && a->type == b->type &&
+            a->op == b->op && a->flags == b->flags) ||
+           WF_AGG_MISTAKE(WF_AGG_ANY_CALL);
 }
 
 /* Rule 4. Nothing was ever in an EMPTY place, so its first chunk is known. */
@@ -115,7 +117,10 @@ static bool may_begin(const wf_agg_pool *pool, uint64_t chunk, uint32_t place)
 
 static void begin(wf_agg_place *p, const wf_agg_head *head)
 {
+    uint64_t seen = WF_AGG_MISTAKE(WF_AGG_SEEN_STAYS) ? p->seen[0] : 0;
+
     *p = (wf_agg_place){.chunk = head->chunk,
+                        .seen = {seen},
                         .state = WF_AGG_FILLING,
                         .first = called_by(head)};
 }
@@ -162,7 +167,7 @@ static void reply_wait(const wf_agg_pool *pool, uint32_t place,
     const wf_agg_place *p = &pool->place[place];
 
     reply->head = reply_head(pool, place, WF_AGG_WAIT);
-    reply->head.rank = (uint16_t)first_missing(p);
+    reply->head.rank = (uint16_t)first_missing(p, pool->shape.ranks);
     reply->head.count = (uint16_t)(pool->shape.ranks - p->arrived);
     reply->payload = NULL;
 }
@@ -175,7 +180,9 @@ static void disagree(wf_agg_pool *pool, uint32_t place, const wf_agg_head *head)
     wf_agg_called records[2] = {pool->place[place].first, called_by(head)};
 
     memcpy(result_at(pool, place), records, sizeof(records));
-    pool->place[place].state = WF_AGG_DISAGREES;
+    pool->place[place].state = WF_AGG_MISTAKE(WF_AGG_FORGETS_MISMATCH)
+                                   ? WF_AGG_FILLING
+                                   : WF_AGG_DISAGREES;
 }
 
 /* Rule 7. The head has shown that there is a kernel. */
@@ -209,7 +216,8 @@ static wf_agg_verdict keep(wf_agg_pool *pool, uint32_t place,
     memcpy(part_at(pool, place / 2, head->rank), payload, wf_agg_payload(head));
     p->seen[head->rank / 64] |= 1ull << head->rank % 64;
     p->arrived++;
-    if (p->arrived < pool->shape.ranks) {
+    if (p->arrived + WF_AGG_MISTAKE(WF_AGG_COMPLETE_EARLY) <
+        pool->shape.ranks) {
         return WF_AGG_KEPT;
     }
     reduce(pool, place);
@@ -232,10 +240,10 @@ static wf_agg_verdict add(wf_agg_pool *pool, uint32_t place,
         return WF_AGG_BROADCAST;
     }
     if (p->state != WF_AGG_FILLING) {
-        reply_stored(pool, place, reply);
-        return WF_AGG_ANSWER;
+        reply_stored(pool, place ^ WF_AGG_MISTAKE(WF_AGG_OTHER_ANSWER), reply);
+        return WF_AGG_MISTAKE(WF_AGG_NO_ANSWER) ? WF_AGG_KEPT : WF_AGG_ANSWER;
     }
-    if (has_part(p, head->rank)) {
+    if (has_part(p, head->rank) && !WF_AGG_MISTAKE(WF_AGG_COUNTS_TWICE)) {
         reply_wait(pool, place, reply);
         return WF_AGG_ANSWER;
     }
@@ -246,7 +254,8 @@ static wf_agg_verdict add(wf_agg_pool *pool, uint32_t place,
 static bool is_of(const wf_agg_shape *s, const wf_agg_head *head)
 {
     return head->kind == WF_AGG_DATA && head->job == s->job &&
-           head->epoch == s->epoch && head->ranks == s->ranks &&
+           (head->epoch == s->epoch || WF_AGG_MISTAKE(WF_AGG_ANY_EPOCH)) &&
+           head->ranks == s->ranks &&
            head->slot == wf_agg_slot_of(head->chunk, s->slots) &&
            head->version == wf_agg_version_of(head->chunk, s->slots) &&
            wf_agg_payload(head) <= s->payload;
@@ -262,7 +271,8 @@ wf_agg_verdict wf_agg_take(wf_agg_pool *pool, const wf_agg_head *head,
         return WF_AGG_DROPPED_STRANGE;
     }
     p = &pool->place[place];
-    if (p->state != WF_AGG_EMPTY && head->chunk < p->chunk) {
+    if (p->state != WF_AGG_EMPTY && head->chunk < p->chunk &&
+        !WF_AGG_MISTAKE(WF_AGG_LATE_COUNTS)) {
         return WF_AGG_DROPPED_LATE;
     }
     if (p->state == WF_AGG_EMPTY || head->chunk > p->chunk) {
@@ -270,6 +280,9 @@ wf_agg_verdict wf_agg_take(wf_agg_pool *pool, const wf_agg_head *head,
             return WF_AGG_DROPPED_AHEAD;
         }
         begin(p, head);
+        if (WF_AGG_MISTAKE(WF_AGG_CLEARS_EARLY)) {
+            memset(result_at(pool, place ^ 1u), 0, pool->shape.payload);
+        }
     }
     return add(pool, place, head, payload, reply);
 }

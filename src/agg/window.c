@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "agg/mistakes.h"
 #include "base/num.h"
 
 /* Doublings of the timeout at most; its upper bound is reached before. */
@@ -129,7 +130,9 @@ static void expire(wf_agg_window *w, uint64_t now)
     for (uint64_t i = w->first; i < w->next; i++) {
         wf_agg_window_chunk *c = entry_of(w, i);
 
-        if (c->sends != 0 && now >= expires_at(w, c)) {
+        if (c->sends != 0 && now >= expires_at(w, c) &&
+            !WF_AGG_MISTAKE(WF_AGG_NEVER_EXPIRES) &&
+            !(c->held && WF_AGG_MISTAKE(WF_AGG_HELD_NOT_RESENT))) {
             want_again(w, c);
             expired++;
             held += c->held;
@@ -161,7 +164,8 @@ static uint64_t first_overdue(const wf_agg_window *w)
 static bool may_send_next(const wf_agg_window *w)
 {
     return w->next < w->end && w->under_way < w->cwnd &&
-           entry_of(w, w->next)->sends == 0;
+           (entry_of(w, w->next)->sends == 0 ||
+            WF_AGG_MISTAKE(WF_AGG_SENDS_AHEAD));
 }
 
 bool wf_agg_window_send(wf_agg_window *w, uint64_t now, uint64_t *chunk,
@@ -206,8 +210,8 @@ static void show_gaps(wf_agg_window *w, uint64_t chunk, uint64_t order)
 
 static bool is_under_way(const wf_agg_window *w, uint64_t chunk)
 {
-    return chunk >= w->first && chunk < w->next &&
-           entry_of(w, chunk)->sends != 0;
+    return (chunk >= w->first || WF_AGG_MISTAKE(WF_AGG_RESULT_BY_SLOT)) &&
+           chunk < w->next && entry_of(w, chunk)->sends != 0;
 }
 
 /* The chunk needs its slot no more. */
@@ -259,6 +263,9 @@ void wf_agg_window_held(wf_agg_window *w, uint64_t chunk, uint64_t now)
     w->overdue -= c->again;
     c->again = false;
     c->held = true;
+    if (WF_AGG_MISTAKE(WF_AGG_HELD_IS_OVER)) {
+        release(w, c);
+    }
 }
 
 /* --- time ----------------------------------------------------------------- */
