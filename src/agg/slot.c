@@ -148,7 +148,8 @@ static wf_agg_head reply_head(const wf_agg_pool *pool, uint32_t place,
                          .count = p->first.count,
                          .call = p->first.call,
                          .type = p->first.type,
-                         .op = p->first.op};
+                         .op = p->first.op,
+                         .lane = (uint8_t)pool->shape.lane};
 }
 
 static void reply_stored(const wf_agg_pool *pool, uint32_t place,
@@ -255,7 +256,7 @@ static bool is_of(const wf_agg_shape *s, const wf_agg_head *head)
 {
     return head->kind == WF_AGG_DATA && head->job == s->job &&
            (head->epoch == s->epoch || WF_AGG_MISTAKE(WF_AGG_ANY_EPOCH)) &&
-           head->ranks == s->ranks &&
+           head->lane == s->lane && head->ranks == s->ranks &&
            head->slot == wf_agg_slot_of(head->chunk, s->slots) &&
            head->version == wf_agg_version_of(head->chunk, s->slots) &&
            wf_agg_payload(head) <= s->payload;

@@ -38,6 +38,7 @@
 typedef struct wf_agg_shape {
     uint32_t job;
     uint32_t epoch;
+    uint32_t lane;
     uint32_t ranks;   /* 1 to WF_AGG_RANKS */
     uint32_t slots;   /* 1 to WF_AGG_SLOTS */
     uint32_t payload; /* bytes of a packet's payload at most; a multiple of 64

@@ -127,7 +127,7 @@ static bool rank_is_good(const wf_agg_head *head)
 static bool fields_are_good(const wf_agg_head *head)
 {
     return (head->flags & ~WF_AGG_FLAGS) == 0 && head->version < 2 &&
-           head->slot < WF_AGG_SLOTS && head->zero == 0 &&
+           head->slot < WF_AGG_SLOTS && head->lane < WF_AGG_LANES &&
            (head->kind == WF_AGG_DATA || head->rtt == 0) &&
            call_is_good(head) && rank_is_good(head);
 }

@@ -20,7 +20,7 @@
  * missing; else WF_AGG_ALL 44      2  ranks    of the job 46      2  count
  * elements in this packet; WAIT: ranks that are missing 48      1  call
  * wf_call_kind 49      1  type     weft_dtype 50      1  op       weft_op_kind
- *   51      1  zero
+ *   51      1  lane     which of the job's pools at this switch
  *   52      4  rtt      DATA: the sender's round trip in us, for the switch's
  *                       statistics; else 0
  *   56      8  tag      proof that the sender knows the job's key
@@ -54,6 +54,7 @@
 #define WF_AGG_FORMAT 1u
 #define WF_AGG_RANKS 256u /* of a job at most */
 #define WF_AGG_SLOTS 4096u
+#define WF_AGG_LANES 8u
 #define WF_AGG_ALL 0xffffu
 /* What fits into a jumbo frame of 9000 bytes, with IPv6. */
 #define WF_AGG_PAYLOAD_MAX 8832u
@@ -92,7 +93,7 @@ typedef struct wf_agg_head {
     uint8_t call;
     uint8_t type;
     uint8_t op;
-    uint8_t zero;
+    uint8_t lane;
     uint32_t rtt;
     uint64_t tag;
 } wf_agg_head;

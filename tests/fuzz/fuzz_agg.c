@@ -95,7 +95,7 @@ static void fit(wf_agg_head *head, unsigned how)
         head->epoch = shape.epoch;
         head->ranks = RANKS;
         head->rank %= RANKS;
-        head->zero = 0;
+        head->lane = 0;
     }
     if ((how & 2) != 0) {
         head->chunk %= 8;

@@ -161,10 +161,10 @@ static void no_chunk_begins_before_its_turn(void **state)
 static void what_is_of_another_job_is_dropped(void **state)
 {
     fixture *f = *state;
-    wf_agg_head h[7];
+    wf_agg_head h[8];
     const int32_t payload[32] = {0};
 
-    for (unsigned i = 0; i < 7; i++) {
+    for (unsigned i = 0; i < 8; i++) {
         h[i] = head_of(0, 0);
     }
     h[0].epoch++;
@@ -173,8 +173,9 @@ static void what_is_of_another_job_is_dropped(void **state)
     h[3].slot = 1;
     h[4].version = 1;
     h[5].kind = WF_AGG_RESULT;
+    h[7].lane = 1;
     h[6].count = 17; /* more than the job's packets hold */
-    for (unsigned i = 0; i < 7; i++) {
+    for (unsigned i = 0; i < 8; i++) {
         assert_int_equal(wf_agg_take(&f->pool, &h[i], payload, &f->reply),
                          WF_AGG_DROPPED_STRANGE);
     }

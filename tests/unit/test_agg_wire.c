@@ -162,7 +162,7 @@ static void sealed_fields_out_of_range_are_refused(void **state)
     }
     h[n++].version = 2;
     h[n++].flags = 8;
-    h[n++].zero = 1;
+    h[n++].lane = WF_AGG_LANES;
     h[n++].slot = WF_AGG_SLOTS;
     h[n++].rank = 4;
     h[n++].rank = WF_AGG_ALL;
