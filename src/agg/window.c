@@ -29,6 +29,7 @@ void wf_agg_window_call(wf_agg_window *w, uint64_t chunks, uint64_t now)
     w->progress_ns = now;
     w->check_ns = UINT64_MAX;
     w->backoff = 0;
+    w->quiet = true;
 }
 
 static wf_agg_window_chunk *entry_of(const wf_agg_window *w, uint64_t chunk)
@@ -120,9 +121,22 @@ static void want_again(wf_agg_window *w, wf_agg_window_chunk *c)
     c->again = true;
 }
 
+/* One timeout, of this many chunks that are not known to be held. */
+static void timed_out(wf_agg_window *w, uint32_t lost)
+{
+    w->timeouts++;
+    w->backoff = (uint32_t)wf_least(w->backoff + 1, BACKOFF_MAX);
+    w->quiet = true;
+    if (lost > 0) {
+        w->undo = w->cwnd > w->undo ? w->cwnd : w->undo;
+        halve(w);
+    }
+}
+
 /* Rule 3. Chunks that expire at one time are one timeout. */
 static void expire(wf_agg_window *w, uint64_t now)
 {
+    uint32_t most = w->quiet ? 1 : UINT32_MAX;
     uint32_t expired = 0;
     uint32_t held = 0;
 
@@ -130,22 +144,20 @@ static void expire(wf_agg_window *w, uint64_t now)
     for (uint64_t i = w->first; i < w->next; i++) {
         wf_agg_window_chunk *c = entry_of(w, i);
 
-        if (c->sends != 0 && now >= expires_at(w, c) &&
-            !WF_AGG_MISTAKE(WF_AGG_NEVER_EXPIRES) &&
-            !(c->held && WF_AGG_MISTAKE(WF_AGG_HELD_NOT_RESENT))) {
+        if (c->sends == 0 || WF_AGG_MISTAKE(WF_AGG_NEVER_EXPIRES) ||
+            (c->held && WF_AGG_MISTAKE(WF_AGG_HELD_NOT_RESENT))) {
+            continue;
+        }
+        if (now < expires_at(w, c)) {
+            w->check_ns = wf_least(w->check_ns, expires_at(w, c));
+        } else if (expired < most) {
             want_again(w, c);
             expired++;
             held += c->held;
-        } else if (c->sends != 0) {
-            w->check_ns = wf_least(w->check_ns, expires_at(w, c));
         }
     }
     if (expired > 0) {
-        w->timeouts++;
-        w->backoff = (uint32_t)wf_least(w->backoff + 1, BACKOFF_MAX);
-    }
-    if (expired > held) {
-        halve(w);
+        timed_out(w, expired - held);
     }
 }
 
@@ -244,6 +256,8 @@ wf_agg_window_event wf_agg_window_result(wf_agg_window *w, uint64_t chunk,
     release(w, c);
     w->progress_ns = now;
     w->backoff = 0;
+    w->quiet = false;
+    w->undo = 0;
     w->check_ns = now + wf_agg_window_timeout(w);
     count_result(w);
     return WF_AGG_WINDOW_NEW;
@@ -260,6 +274,9 @@ void wf_agg_window_held(wf_agg_window *w, uint64_t chunk, uint64_t now)
     if (c->sends == 2 && !c->held) {
         measured(w, now - c->sent_ns);
     }
+    w->cwnd = w->undo > w->cwnd ? w->undo : w->cwnd;
+    w->undo = 0;
+    w->lost -= w->lost > 0 && !c->held;
     w->overdue -= c->again;
     c->again = false;
     c->held = true;
@@ -272,22 +289,15 @@ void wf_agg_window_held(wf_agg_window *w, uint64_t chunk, uint64_t now)
 
 uint64_t wf_agg_window_due(const wf_agg_window *w)
 {
-    uint64_t due = UINT64_MAX;
-
     if (wf_agg_window_is_over(w) || w->given_up) {
-        return due;
+        return UINT64_MAX;
     }
-    if (w->config.patience_ns != 0) {
-        due = w->heard_ns + w->config.patience_ns;
+    if (w->overdue > 0 || may_send_next(w)) {
+        return 0;
     }
-    for (uint64_t i = w->first; i < w->next; i++) {
-        const wf_agg_window_chunk *c = entry_of(w, i);
-
-        if (c->sends != 0) {
-            due = wf_least(due, expires_at(w, c));
-        }
-    }
-    return w->overdue > 0 || may_send_next(w) ? 0 : due;
+    return w->config.patience_ns != 0
+               ? wf_least(w->check_ns, w->heard_ns + w->config.patience_ns)
+               : w->check_ns;
 }
 
 bool wf_agg_window_gives_up(wf_agg_window *w, uint64_t now)

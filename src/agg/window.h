@@ -13,17 +13,20 @@
  *      of the timeout, it is sent again. The timeout follows the measured round
  *      trips: mean + 4 deviations, between bounds. It doubles each time it
  *      expires, until there is a new result. Round trips are measured on chunks
- *      that were sent once, and on answers WAIT.
+ *      that were sent once, and on answers WAIT. Where there was no result
+ * since the call began or the timeout expired last, only the first chunk is
+ * sent again: most often another rank is late, and one question is enough.
  *   4. A gap: when the results of WF_AGG_WINDOW_GAP chunks have come that were
  * sent after chunk c was last sent, c is sent again at once, without waiting
  *      for the timeout.
- *   5. WAIT says that the switch has the chunk and another rank is late. The
- *      timeout of such a chunk says nothing about the network.
+ *   5. WAIT says that the switch has the chunk and another rank is late. So the
+ *      timeout said nothing about the network, and what rule 6 made of it is
+ *      undone.
  *   6. Congestion: chunks that are sent again are counted over a round of one
  *      window of results. If they are more than one in eight, the congestion
- *      window is halved, else it grows by a quarter and one. A timeout halves
- *      it at once, unless all chunks that are late are held by the switch. So
- *      random loss of a few per cent, which is not congestion, costs little.
+ *      window is halved, else it grows by a quarter and one. A timeout of a
+ *      chunk that is not held halves it at once. So random loss of a few per
+ *      cent, which is not congestion, costs little.
  *   7. When no packet has come for the patience, the window has given up: the
  *      switch is dead or out of reach. It stays so.
  *
@@ -75,8 +78,10 @@ typedef struct wf_agg_window {
     uint32_t overdue; /* of these, to be sent again now */
     uint32_t backoff; /* the timeout is doubled so often */
     uint32_t cwnd;    /* congestion window, in chunks */
+    uint32_t undo;    /* what it was before a timeout halved it; 0: none did */
     uint32_t round;   /* results in this round, */
     uint32_t lost;    /* and chunks that were sent again in it */
+    bool quiet;       /* no result since the call began, or since a timeout */
     bool given_up;
     /* Statistics. */
     uint64_t resent;

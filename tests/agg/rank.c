@@ -22,6 +22,7 @@ static void unpack(const plan *p, const rank_state *s, rank_window *r)
     r->w.next = s->next;
     r->w.first = s->first;
     r->w.check_ns = 1;
+    r->w.quiet = s->quiet != 0;
     for (unsigned i = 0; i < p->slots; i++) {
         const entry_state *e = &s->entry[i];
 
@@ -52,6 +53,7 @@ static void pack(const plan *p, const rank_window *r, rank_state *s)
     s->end = (uint8_t)r->w.end;
     s->next = (uint8_t)r->w.next;
     s->first = (uint8_t)r->w.first;
+    s->quiet = r->w.quiet;
     for (unsigned i = 0; i < p->slots; i++) {
         const wf_agg_window_chunk *c = &r->entry[i];
 

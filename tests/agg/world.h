@@ -58,7 +58,7 @@ typedef struct rank_state {
     uint8_t first;
     uint8_t timeouts; /* that are left */
     uint8_t told;     /* that calls differ */
-    uint8_t zero;
+    uint8_t quiet;    /* see window.h */
     uint32_t written; /* bitmap of chunks */
     entry_state entry[SLOTS];
 } rank_state;
