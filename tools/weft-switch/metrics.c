@@ -179,8 +179,8 @@ static const struct {
      "Of these, sent again: loss, or a late rank.", print_resent},
     {"rank_last_total", "counter",
      "Chunks for which all others waited for this rank.", print_last},
-    {"rank_late_seconds_total", "counter", "How long the others waited for it.",
-     print_late_ns},
+    {"rank_late_seconds_total", "counter",
+     "How long others waited for it, summed over chunks.", print_late_ns},
     {"rank_rtt_seconds", "gauge", "Round trip as the rank measured it.",
      print_rtt_us},
 };
