@@ -22,6 +22,11 @@ typedef enum wf_agg_mistake {
     WF_AGG_HELD_IS_OVER,
     WF_AGG_HELD_NOT_RESENT,
     WF_AGG_NEVER_EXPIRES,
+    WF_AGG_SETTLE_MISTAKES, /* those of settle.c follow */
+    WF_AGG_NEVER_ANSWERS,
+    WF_AGG_GOES_ON,
+    WF_AGG_REDOES_ALONE,
+    WF_AGG_OWN_FIRST,
     WF_AGG_MISTAKES_END
 } wf_agg_mistake;
 extern int wf_agg_mistake_made;

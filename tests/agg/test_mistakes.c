@@ -82,7 +82,7 @@ static void every_mistake_is_found(void **state)
 static void every_mistake_is_in_the_list(void **state)
 {
     (void)state;
-    for (int mistake = 1; mistake < WF_AGG_MISTAKES_END; mistake++) {
+    for (int mistake = 1; mistake < WF_AGG_SETTLE_MISTAKES; mistake++) {
         unsigned times = 0;
         for (unsigned i = 0; i < SEEDED; i++) {
             times += mistakes[i].mistake == mistake;
