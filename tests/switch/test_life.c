@@ -261,6 +261,32 @@ static void garbage_is_counted_and_harmless(void **state)
     rig_fini(&r);
 }
 
+/* More connections than a switch keeps, which say nothing. */
+static void silent_strangers_keep_no_job_out(void **state)
+{
+    wf_agg_options like = worker_options(0, 2, 11);
+    wf_udp_address at;
+    int fd[400];
+    rig r;
+
+    (void)state;
+    rig_init(&r);
+    rig_start(&r, no_options);
+    at = rig_address(&r);
+    for (unsigned i = 0; i < 400; i++) {
+        fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(
+            connect(fd[i], (const struct sockaddr *)&at.at, at.length), 0);
+    }
+    run_workers(&r, &like, some_calls, NULL, w);
+    assert_int_equal(w[0].status, WEFT_OK);
+    assert_int_equal(w[1].status, WEFT_OK);
+    for (unsigned i = 0; i < 400; i++) {
+        close(fd[i]);
+    }
+    rig_fini(&r);
+}
+
 /* --- ranks that do not fit together --------------------------------------- */
 
 static weft_status call_differently(worker *me)
@@ -467,6 +493,7 @@ int main(void)
         cmocka_unit_test(another_key_is_refused),
         cmocka_unit_test(replays_change_nothing),
         cmocka_unit_test(garbage_is_counted_and_harmless),
+        cmocka_unit_test(silent_strangers_keep_no_job_out),
         cmocka_unit_test(different_calls_are_named),
         cmocka_unit_test(a_missing_rank_is_named),
         cmocka_unit_test(a_job_too_many_is_refused),

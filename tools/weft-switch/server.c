@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -24,6 +25,10 @@
 
 /* A connection that has not joined, or asked for a page, by then is closed. */
 #define SILENCE_NS (10 * WF_SEC)
+
+/* So many may be open that have not; above, the oldest is closed. A stranger
+ * who opens many then disturbs no job that runs. */
+#define STRANGERS 256u
 
 /* --- sockets -------------------------------------------------------------- */
 
@@ -113,6 +118,39 @@ static void keep_alive(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
+static void close_conn(sw_server *s, sw_conn *conn)
+{
+    sw_conn **at = &s->conns;
+
+    while (*at != conn) {
+        at = &(*at)->next;
+    }
+    *at = conn->next;
+    if (conn->kind == SW_CONN_RANK) {
+        sw_rank_left(s, conn);
+    }
+    close(conn->fd);
+    free(conn->answer);
+    wf_free(conn);
+}
+
+/* New ones are put in front, so the last one is the oldest. */
+static void limit_strangers(sw_server *s)
+{
+    sw_conn *oldest = NULL;
+    uint32_t n = 0;
+
+    for (sw_conn *conn = s->conns; conn != NULL; conn = conn->next) {
+        if (conn->job == NULL) {
+            oldest = conn;
+            n++;
+        }
+    }
+    if (n > STRANGERS) {
+        close_conn(s, oldest);
+    }
+}
+
 static void accept_one(sw_server *s, int listener, sw_conn_kind kind)
 {
     sw_conn *conn = wf_zalloc(sizeof(*conn));
@@ -140,22 +178,7 @@ static void accept_one(sw_server *s, int listener, sw_conn_kind kind)
     }
     conn->next = s->conns;
     s->conns = conn;
-}
-
-static void close_conn(sw_server *s, sw_conn *conn)
-{
-    sw_conn **at = &s->conns;
-
-    while (*at != conn) {
-        at = &(*at)->next;
-    }
-    *at = conn->next;
-    if (conn->kind == SW_CONN_RANK) {
-        sw_rank_left(s, conn);
-    }
-    close(conn->fd);
-    free(conn->answer);
-    wf_free(conn);
+    limit_strangers(s);
 }
 
 static void serve_conn(sw_server *s, sw_conn *conn)
@@ -303,6 +326,17 @@ static void server_stop(sw_server *s)
     wf_free(s);
 }
 
+/* A connection for each rank of each job may be more than the usual limit. */
+static void raise_limits(void)
+{
+    struct rlimit files;
+
+    if (getrlimit(RLIMIT_NOFILE, &files) == 0) {
+        files.rlim_cur = files.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &files);
+    }
+}
+
 /* Scripts wait for this line, so that they need no fixed ports. */
 static void say_ready(const sw_server *s)
 {
@@ -327,6 +361,7 @@ weft_status sw_server_run(const sw_options *options)
     s->options = *options;
     s->listen = s->http = s->signals = s->timer = s->epoll = -1;
     s->since_ns = wf_now_ns();
+    raise_limits();
     st = wf_agg_key_read(options->key_file, &s->key);
     if (st == WEFT_OK) {
         st = open_ports(s);
