@@ -19,8 +19,9 @@ import sys
 import tempfile
 
 # The folders of src, from low to high; src/weft.c lies above all and puts them together.
-LAYERS = ["base", "boot", "mem", "transport", "comm", "coll", "region", "store"]
+LAYERS = ["base", "boot", "mem", "transport", "comm", "coll", "region", "store", "agg"]
 BELOW = {name: set(LAYERS[: i + 1]) for i, name in enumerate(LAYERS)}
+BELOW["agg"] -= {"region", "store"}  # it lies beside them, on src/coll
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 FOREIGN = re.compile(r"(^|/)(Python\.h|pybind11|torch|ATen|c10|numpy)(/|$)")

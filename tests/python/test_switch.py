@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command weft-switch, as the package installs it."""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from weft._switch import PROGRAM
+
+COMMAND = [sys.executable, "-c", "from weft._switch import main; main()"]
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="weft-switch is not in the package")
+
+
+def run(*arguments):
+    return subprocess.run(
+        [*COMMAND, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_it_tells_its_version_and_its_options():
+    assert re.fullmatch(r"weft-switch \d+\.\d+\.\d+\n", run("--version").stdout)
+    for option in ("--key", "--port", "--http", "--inject"):
+        assert option in run("--help").stdout
+
+
+def test_wrong_options_are_refused_by_name():
+    result = run("--key", "x", "--shards", "99")
+    assert result.returncode == 2
+    assert "--shards cannot be '99'" in result.stderr
+    assert run().returncode == 2
+
+
+def test_a_key_is_made_once_and_for_its_owner_only(tmp_path):
+    path = tmp_path / "key"
+    assert run("key", str(path)).returncode == 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    again = run("key", str(path))
+    assert again.returncode == 1
+    assert str(path) in again.stderr
+
+
+def test_a_switch_without_a_good_key_says_so(tmp_path):
+    path = tmp_path / "key"
+    assert "open the key file" in run("--key", str(path)).stderr
+    path.write_text("a key\n")
+    path.chmod(0o600)
+    assert "is no key of a switch" in run("--key", str(path)).stderr
+    path.chmod(0o644)
+    assert "must have mode 600" in run("--key", str(path)).stderr
+
+
+def test_it_serves_its_page_and_stops_when_told(tmp_path):
+    path = tmp_path / "key"
+    run("key", str(path))
+    arguments = ["--key", str(path), "--host", "127.0.0.1", "--port", "0", "--http", "127.0.0.1:0"]
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True) as switch:
+        try:
+            line = switch.stdout.readline()
+            url = re.search(r"http://\S+", line).group()
+            with urllib.request.urlopen(url, timeout=10) as page:
+                assert b"weft-switch" in page.read()
+            with urllib.request.urlopen(url + "metrics", timeout=10) as page:
+                assert b"weft_switch_jobs 0" in page.read()
+        finally:
+            os.kill(switch.pid, signal.SIGTERM)
+        assert switch.wait(timeout=10) == 0
