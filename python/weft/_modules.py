@@ -28,6 +28,8 @@ def not_compiled(method: Callable[..., torch.Tensor]) -> Callable[..., torch.Ten
 def padding(padding_idx: int | None, rows: int) -> int | None:
     if padding_idx is None:
         return None
+    if not isinstance(padding_idx, int):
+        raise InvalidError(f"padding_idx must be an int or None, not {padding_idx!r}")
     if not -rows <= padding_idx < rows:
         raise InvalidError(f"padding_idx {padding_idx} is out of range ({rows} rows)")
     return padding_idx % rows

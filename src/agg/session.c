@@ -10,9 +10,7 @@
 
 #include "base/status.h"
 
-/* A host that is gone is noticed in about ten seconds; see tools/weft-switch
- * for the other side. */
-static void keep_alive(int fd)
+void wf_agg_keep_alive(int fd)
 {
     const int one = 1;
     const int idle = 4;
@@ -42,7 +40,7 @@ weft_status wf_agg_session_open(wf_agg_session *s, const wf_udp_address *to,
     if (s->fd < 0) {
         return wf_fail_errno("a socket to the switch");
     }
-    keep_alive(s->fd);
+    wf_agg_keep_alive(s->fd);
     if (connect(s->fd, (const struct sockaddr *)&to->at, to->length) != 0 &&
         errno != EINPROGRESS) {
         st = wf_fail_errno("connect to the switch");

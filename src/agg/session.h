@@ -36,4 +36,8 @@ weft_status wf_agg_session_open(wf_agg_session *s, const wf_udp_address *to,
 weft_status wf_agg_session_step(wf_agg_session *s);
 void wf_agg_session_close(wf_agg_session *s);
 
+/* Of a control channel's socket, at both ends: a host that is gone is noticed
+ * in about ten seconds, and what is written leaves at once. */
+void wf_agg_keep_alive(int fd);
+
 #endif

@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include <unistd.h>
 
 #include "agg/key.h"
+#include "agg/session.h"
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -102,22 +102,6 @@ static weft_status watch(const sw_server *s, int fd, uint32_t events, void *ptr)
 
 /* --- connections ---------------------------------------------------------- */
 
-/* A host that is gone is noticed in about ten seconds. */
-static void keep_alive(int fd)
-{
-    const int one = 1;
-    const int idle = 4;
-    const int interval = 2;
-    const int count = 3;
-
-    (void)setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof(one));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof(idle));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval,
-                     sizeof(interval));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &count, sizeof(count));
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-}
-
 static void close_conn(sw_server *s, sw_conn *conn)
 {
     sw_conn **at = &s->conns;
@@ -168,7 +152,7 @@ static void accept_one(sw_server *s, int listener, sw_conn_kind kind)
         return;
     }
     if (kind == SW_CONN_RANK) {
-        keep_alive(conn->fd);
+        wf_agg_keep_alive(conn->fd);
     }
     if ((kind == SW_CONN_RANK && !sw_rank_greet(conn)) ||
         watch(s, conn->fd, EPOLLIN, conn) != WEFT_OK) {
