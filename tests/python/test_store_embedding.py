@@ -117,7 +117,7 @@ def test_what_does_not_fit_is_told(alone):
     with pytest.raises(weft.InvalidError, match="padding_idx"):
         weft.nn.StoreEmbedding(5, 2, padding_idx=5, lr=0.1)
     with pytest.raises(weft.InvalidError, match="padding_idx must be an int or None, not 'x'"):
-        weft.nn.StoreEmbedding(10, 2, padding_idx="x")
+        weft.nn.StoreEmbedding(5, 2, padding_idx="x", lr=0.1)
     with pytest.raises(TypeError, match="colour"):
         weft.nn.StoreEmbedding(5, 2, lr=0.1, colour="red")
     emb = weft.nn.StoreEmbedding(5, 2, lr=0.1)
