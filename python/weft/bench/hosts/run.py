@@ -37,6 +37,8 @@ _TCP = {
     "OMPI_MCA_btl": "tcp,vader,self",
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
+# Hosts made of one machine do not know that they share its cores: weft is told so, too.
+_SHARED_CORES = {"WEFT_SPIN": "0us", "WEFT_YIELD": "2ms"}
 _LIMITED = "allreduce_1gbit"
 
 SYSTEMS = (
@@ -76,6 +78,13 @@ class HostsSetup(Setup):
     rate: str | None = None
 
 
+def _sharing_cores(system: System) -> System:
+    """The system as it runs where there are fewer cores than hosts."""
+    if system.family not in (_WEFT, WEFT):
+        return system
+    return replace(system, env={**system.env, **_SHARED_CORES})
+
+
 def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
     """One setup for each kind of cable: all systems take turns in it."""
     setups: list[Setup] = []
@@ -87,6 +96,8 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
         chosen = [s for s in SYSTEMS if options.wants(s.name) and s.has(op)]
         if options.quick:
             chosen = [s for s in chosen if s.name in _QUICK[op]]
+        if len(cores) < HOSTS:
+            chosen = [_sharing_cores(s) for s in chosen]
         setups.append(HostsSetup(HOSTS, tuple(cores), cases, tuple(chosen), rate))
     return setups
 
