@@ -322,7 +322,8 @@ typedef struct wf_protocol_env {
                       bool fresh);
     void (*land_owner)(void *ctx, const wf_key_state *k,
                        const wf_message *grant, bool fresh);
-    /* Owner: counts the writes to the row, and wraps. */
+    /* Owner: counts the writes to the row, and wraps. A difference that is
+     * merged is one; workers write between any two calls of these. */
     uint32_t (*version)(void *ctx, const wf_key_state *k);
 
     void (*happened)(void *ctx, const wf_key_state *k, wf_happened what);

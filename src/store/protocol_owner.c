@@ -66,10 +66,8 @@ static bool is_outdated(const wf_key_state *k, const wf_message *m)
 }
 
 /* All that want the key are behind a change that has not been told. */
-static void notice_change(const wf_protocol_env *env, wf_key_state *k)
+static void notice_change(wf_key_state *k, uint32_t version)
 {
-    uint32_t version = env->version(env->ctx, k);
-
     if (version != k->version) {
         k->version = version;
         k->behind = k->wants;
@@ -84,7 +82,7 @@ void wf_protocol_refresh(const wf_protocol_env *env, wf_key_state *k)
     if (!wf_hosts_other(&k->wants, WF_HOSTS_MAX)) {
         return;
     }
-    notice_change(env, k);
+    notice_change(k, env->version(env->ctx, k));
     behind = k->behind;
     if (!wf_hosts_other(&behind, WF_HOSTS_MAX)) {
         return;
@@ -119,13 +117,29 @@ static void answer_none(const wf_protocol_env *env, wf_key_state *k,
     env->send(env->ctx, sync->origin, &m);
 }
 
-/* `same`: but for what this SYNC carries, the copy is up to date. */
-static void answer_copy(const wf_protocol_env *env, wf_key_state *k,
-                        const wf_message *sync, bool same)
+/* Does a copy whose SYNC has just been merged have the row of this version?
+ * Then nothing but its own difference was written since it had the row. */
+static bool is_same(const wf_key_state *k, const wf_message *sync,
+                    uint32_t version)
 {
+    uint32_t own = wf_message_is(sync, WF_MSG_DIFFERENCE) ? 1 : 0;
+
+    return wf_message_is(sync, WF_MSG_HAS_COPY) &&
+           !wf_message_is(sync, WF_MSG_OPS) && sync->copy_epoch == k->epoch &&
+           version == sync->version + own;
+}
+
+/* The copy is told which version it has. Workers of this host write to the row
+ * at any time, so that the version is read once, and before the row: a copy
+ * that has more than it was told only gets it again. */
+static void answer_copy(const wf_protocol_env *env, wf_key_state *k,
+                        const wf_message *sync)
+{
+    uint32_t version = env->version(env->ctx, k);
+    bool same = is_same(k, sync, version);
     wf_message m = wf_message_new(env, k, WF_MSG_GRANT);
 
-    notice_change(env, k);
+    notice_change(k, version);
     wf_hosts_add(&k->wants, sync->origin);
     wf_hosts_remove(&k->behind, sync->origin);
     env->save(env->ctx, k);
@@ -201,7 +215,6 @@ static void sync_gone(const wf_protocol_env *env, wf_key_state *k,
 void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
                       const wf_message *m)
 {
-    bool same;
     wf_grant grant;
 
     if (k->role != WF_OWNER) {
@@ -227,13 +240,11 @@ void wf_protocol_sync(const wf_protocol_env *env, wf_key_state *k,
         wf_protocol_park(env, k, m);
         return;
     }
-    same = wf_message_is(m, WF_MSG_HAS_COPY) && !wf_message_is(m, WF_MSG_OPS) &&
-           m->copy_epoch == k->epoch && m->version == env->version(env->ctx, k);
     env->merge(env->ctx, k, m);
     if (grant == WF_GRANT_NONE) {
         answer_none(env, k, m);
     } else if (grant == WF_GRANT_COPY) {
-        answer_copy(env, k, m, same);
+        answer_copy(env, k, m);
     } else {
         move(env, k, m);
     }

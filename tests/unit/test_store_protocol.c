@@ -318,9 +318,99 @@ a_host_whose_question_comes_back_knows_that_the_key_is_gone(void **state)
     assert_int_equal(last.count, 0);
 }
 
+/* --- an owner whose row is written to meanwhile --------------------------- */
+
+/* The owner's row; workers of its host write to it after so many looks at its
+ * version, or when a difference is merged. */
+typedef struct busy_row {
+    sent last; /* the first member: see asker */
+    uint32_t version;
+    uint32_t quiet;
+    bool with_merge;
+} busy_row;
+
+static uint32_t version_of_busy(void *ctx, const wf_key_state *k)
+{
+    busy_row *row = ctx;
+    uint32_t version = row->version;
+
+    (void)k;
+    if (row->quiet == 0) {
+        row->version++;
+    } else {
+        row->quiet--;
+    }
+    return version;
+}
+
+static void merge_into_busy(void *ctx, const wf_key_state *k,
+                            const wf_message *sync)
+{
+    busy_row *row = ctx;
+
+    (void)k;
+    (void)sync;
+    row->version += row->with_merge ? 2 : 1;
+}
+
+static void put_no_row(void *ctx, const wf_key_state *k, uint32_t slot,
+                       wf_message *grant)
+{
+    (void)ctx;
+    (void)k;
+    (void)slot;
+    (void)grant;
+}
+
+/* The answer to the difference of a copy that has version 7. */
+static wf_message answer_of(busy_row *row)
+{
+    wf_protocol_env env = asker(&row->last, 0);
+    wf_message sync = {.key = 5,
+                       .kind = WF_MSG_SYNC,
+                       .from = 1,
+                       .origin = 1,
+                       .serial = 3,
+                       .version = 7,
+                       .flags = WF_MSG_MARKED | WF_MSG_WANTS | WF_MSG_HAS_COPY |
+                                WF_MSG_DIFFERENCE};
+    wf_key_state k;
+
+    env.version = version_of_busy;
+    env.merge = merge_into_busy;
+    env.put_row = put_no_row;
+    wf_key_init(&k, 5, 0, 0, 9);
+    wf_hosts_add(&k.wants, 1);
+    k.flags = WF_KEY_WANTED;
+    k.version = row->version = 7;
+    wf_protocol_receive(&env, &k, &sync);
+    assert_int_equal(row->last.count, 1);
+    assert_int_equal(row->last.m.kind, WF_MSG_GRANT);
+    assert_int_equal(row->last.m.grant, WF_GRANT_COPY);
+    return row->last.m;
+}
+
+static void a_copy_is_told_no_version_that_it_lacks(void **state)
+{
+    busy_row quiet = {.quiet = 100};
+    busy_row merging = {.quiet = 100, .with_merge = true};
+
+    (void)state;
+    assert_int_equal(answer_of(&quiet).version, 8);
+    assert_int_equal(quiet.last.m.flags & WF_MSG_ROW, 0);
+    assert_true((answer_of(&merging).flags & WF_MSG_ROW) != 0);
+    for (uint32_t looks = 0; looks < 4; looks++) {
+        busy_row row = {.quiet = looks};
+        wf_message m = answer_of(&row);
+
+        assert_true((m.flags & WF_MSG_ROW) != 0 || m.version == 8);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_copy_is_told_no_version_that_it_lacks),
         cmocka_unit_test(epochs_are_compared_as_serial_numbers),
         cmocka_unit_test(a_set_of_hosts_has_what_was_added),
         cmocka_unit_test(an_untouched_key_is_its_directory_word),
