@@ -21,7 +21,7 @@ JOBS = str(os.cpu_count() or 1)
 SKIPPED = 77  # exit status of what cannot run here
 # The tests themselves look at WT_FULL too, and run whole cross products.
 FULL = os.environ.get("WT_FULL") == "1"
-FUZZ_SECONDS = os.environ.get("FUZZ_SECONDS", "10")
+FUZZ_SECONDS = os.environ.get("FUZZ_SECONDS", "5")
 SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
 SOAK_OPERATIONS = os.environ.get("SOAK_OPERATIONS", "1e9")
 SOAK_SEED = int(os.environ.get("SOAK_SEED") or time.time())
