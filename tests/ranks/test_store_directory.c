@@ -109,8 +109,12 @@ static void move_key(wf_slots *slots, uint64_t key)
     } else {
         wf_slot_unlock_as_it_was(slots, slot, WF_WRITERS - 1);
     }
-    other = wf_slot_take(slots, key);
-    WT_CHECK(other != UINT32_MAX && other != slot);
+    /* There are two, but whoever came for a key that has left one may be off
+     * its core while it holds that slot. */
+    do {
+        other = wf_slot_take(slots, key);
+    } while (other == UINT32_MAX);
+    WT_CHECK(other != slot);
     wf_slot_give(slots, key, slot);
     WT_OK(wf_slot_lock(slots, key, other, WF_WRITERS - 1, &row));
     for (unsigned k = 0; k < WIDTH; k++) {

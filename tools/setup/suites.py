@@ -62,6 +62,7 @@ TRANSPORTS = (
     ("MPI", r"_openmpi|_mpich|conform_mpi|hosts\.test_mpi"),
     ("shm between nodes", r"nodes|_far|hosts_engine|store_hosts|conform_shm"),
 )
+FAILURE_LINES = 40  # of what a failed test printed, shown again at the end
 ASAN_TOO_SLOW = "not compiled_collectives and not on_shared_memory_give_what"
 
 
@@ -74,7 +75,7 @@ class Result:
     skipped: int = 0
     seconds: float = 0.0
     note: str = ""
-    names: list[str] = dataclasses.field(default_factory=list)  # of the tests that failed
+    failures: dict[str, str] = dataclasses.field(default_factory=dict)  # test: what it printed
     over: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
@@ -98,15 +99,21 @@ def build(folder, *settings, **environment):
     )
 
 
-def failed_names(report):
-    """Tests of a JUnit report that failed; CTest marks one that ran out of time by status only."""
-    return [
-        f"{case.get('classname')}.{case.get('name')}".removeprefix(f"{case.get('name')}.")
-        for case in report.iter("testcase")
-        if case.get("status") == "fail"
-        or case.find("failure") is not None
-        or case.find("error") is not None
-    ]
+def failures_of(report):
+    """What the tests of a JUnit report that failed printed, by their names.
+
+    CTest marks one that ran out of time by status only.
+    """
+    found = {}
+    for case in report.iter("testcase"):
+        bad = [part for kind in ("failure", "error") for part in case.findall(kind)]
+        if bad or case.get("status") == "fail":
+            name = f"{case.get('classname')}.{case.get('name')}".removeprefix(
+                f"{case.get('name')}."
+            )
+            parts = [*bad, *case.findall("system-out")]
+            found[name] = "\n".join(part.text for part in parts if part.text)
+    return found
 
 
 def over_transports(report, file):
@@ -129,7 +136,7 @@ def counted(title, code, report):
         root = xml.etree.ElementTree.parse(report).getroot()
     except (OSError, xml.etree.ElementTree.ParseError):
         return dataclasses.replace(result, ok=False, note="left no report")
-    result.names = failed_names(root)
+    result.failures = failures_of(root)
     result.over = over_transports(root, report)
     total = 0
     for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
@@ -362,8 +369,16 @@ def table(results):
         ran, skipped = over[transport, "run"], over[transport, "skipped"]
         if ran or skipped:
             print(f"over {transport}: {ran} tests run, {skipped} skipped")
+
+
+def print_failures(results):
+    """Once more, since the place where it happened is far above."""
     for r in results:
-        for name in r.names:
+        for name, output in r.failures.items():
+            print(f"\n-- failed in {r.title}: {name}")
+            print("\n".join(output.splitlines()[-FAILURE_LINES:]))
+    for r in results:
+        for name in r.failures:
             print(f"failed in {r.title}: {name}")
 
 
@@ -379,6 +394,7 @@ def main(names):
         print(f"== {result.title}: {result.seconds:.0f} s\n", flush=True)
         results.append(result)
     table(results)
+    print_failures(results)
     return 0 if all(r.ok for r in results) else 1
 
 
