@@ -49,7 +49,7 @@ tsan: $(venv_ready) ## C tests under ThreadSanitizer
 	@$(suites) tsan
 
 soak: $(venv_ready) ## 10^9 store operations with faults, then tests of ranks, 30 min
-	@$(suites) soak
+	@WT_AGAIN=0 $(suites) soak
 
 setup: ## look again for system and Python packages that were missing
 	@rm -f $(system_ready) $(venv_ready)

@@ -62,6 +62,8 @@ TRANSPORTS = (
     ("MPI", r"_openmpi|_mpich|conform_mpi|hosts\.test_mpi"),
     ("shm between nodes", r"nodes|_far|hosts_engine|store_hosts|conform_shm"),
 )
+# As many failed tests are run again at most; none by `make test-full` and `make soak`.
+AGAIN_MOST = 0 if FULL or os.environ.get("WT_AGAIN") == "0" else 3
 FAILURE_LINES = 40  # of what a failed test printed, shown again at the end
 ASAN_TOO_SLOW = "not compiled_collectives and not on_shared_memory_give_what"
 
@@ -76,6 +78,7 @@ class Result:
     seconds: float = 0.0
     note: str = ""
     failures: dict[str, str] = dataclasses.field(default_factory=dict)  # test: what it printed
+    flaky: int = 0  # failed, and passed when they were run again
     over: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
@@ -150,12 +153,32 @@ def counted(title, code, report):
     return result
 
 
-def ctest(title, folder, *choice):
-    report = ROOT / folder / "report.xml"
+def counted_run(title, command, option, report, again, **environment):
+    """Run tests, and those that failed once more, alone: machines that others use, too, stop
+    processes at any place, and a test may have counted on time. One that passes then is told from
+    the others in the table, and what it printed is shown all the same.
+
+    `option` names the report to the command, `again` makes it run what failed.
+    """
     report.unlink(missing_ok=True)
-    command = ["ctest", "--test-dir", folder, "--output-on-failure", "--parallel", JOBS]
-    code = run([*command, "--output-junit", report, *choice])
-    return counted(title, code, report)
+    first = counted(title, run([*command, option, report], **environment), report)
+    if first.ok or not 0 < len(first.failures) <= AGAIN_MOST:
+        return first
+    print(f"once more: {', '.join(first.failures)}", flush=True)
+    report = report.with_suffix(".again.xml")
+    report.unlink(missing_ok=True)
+    second = counted(title, run([*command, again, option, report], **environment), report)
+    first.ok = second.ok and second.passed == first.failed
+    if first.ok:
+        first.passed, first.failed, first.flaky = first.passed + first.failed, 0, first.failed
+    return first
+
+
+def ctest(title, folder, *choice):
+    command = ["ctest", "--test-dir", folder, "--output-on-failure", "--parallel", JOBS, *choice]
+    return counted_run(
+        title, command, "--output-junit", ROOT / folder / "report.xml", "--rerun-failed"
+    )
 
 
 def built_ctest(title, folder, settings, *choice, **environment):
@@ -235,13 +258,10 @@ def asan_python():
         return Result(title, ok=True, note="skipped: no pytest")
     if not asan_package(with_shim):
         return Result(title, ok=False, note="does not build")
+    choice = ["-k", ASAN_TOO_SLOW, *(f"tests/python/{name}" for name in ASAN_TESTS)]
+    choice += ASAN_SHIM_TESTS if with_shim else []
     report = ROOT / "build-asan" / "pytest.xml"
-    report.unlink(missing_ok=True)
-    command = [PYTHON, "-m", "pytest", "-q", f"--junitxml={report}", "-k", ASAN_TOO_SLOW]
-    command += [f"tests/python/{name}" for name in ASAN_TESTS]
-    command += ASAN_SHIM_TESTS if with_shim else []
-    code = run(command, **asan_environment(libraries))
-    result = counted(title, code, report)
+    result = pytest(title, report, *choice, **asan_environment(libraries))
     result.note = result.note or ("" if with_shim else "without the shim: no torch or no c++")
     return result
 
@@ -265,10 +285,8 @@ def fuzz():
 def pytest(title, report, *choice, **environment):
     if not has_module("pytest"):
         return Result(title, ok=True, note="skipped: no pytest")
-    report = ROOT / "build" / report
-    report.unlink(missing_ok=True)
-    code = run([PYTHON, "-m", "pytest", "-q", f"--junitxml={report}", *choice], **environment)
-    return counted(title, code, report)
+    command = [PYTHON, "-m", "pytest", "-q", *choice]
+    return counted_run(title, command, "--junitxml", ROOT / "build" / report, "--lf", **environment)
 
 
 def python():
@@ -348,13 +366,14 @@ SUITES = {
 
 
 def table(results):
-    head = ("suite", "result", "passed", "failed", "skipped", "time")
+    head = ("suite", "result", "passed", "failed", "flaky", "skipped", "time")
     rows = [
         (
             r.title,
             "ok" if r.ok else "FAILED",
             str(r.passed),
             str(r.failed),
+            str(r.flaky),
             str(r.skipped),
             f"{r.seconds:.0f} s",
         )
@@ -379,7 +398,7 @@ def print_failures(results):
             print("\n".join(output.splitlines()[-FAILURE_LINES:]))
     for r in results:
         for name in r.failures:
-            print(f"failed in {r.title}: {name}")
+            print(f"failed in {r.title}: {name}{' (once)' if r.flaky else ''}")
 
 
 def main(names):
