@@ -4,6 +4,7 @@
  * new one is a line here. */
 #include "weft.h"
 
+#include "agg/engine.h"
 #include "boot/mpi.h"
 #include "coll/coll.h"
 #include "region/layer.h"
@@ -24,6 +25,7 @@ static const wf_engine *const engines[WF_ENGINES + 1] = {
     &wf_engine_shm,
     &wf_engine_hosts,
     &wf_engine_message,
+    &wf_engine_switch,
 };
 
 const wf_parts wf_weft_parts = {

@@ -60,7 +60,8 @@ weft_status wf_agg_client_open(wf_agg_client *c, const wf_udp_address *at,
                          .missing = WF_AGG_ALL};
     c->inbox = wf_alloc(sizeof(*c->inbox));
     c->scratch = wf_zalloc_aligned(64, WF_AGG_PAYLOAD_MAX);
-    st = c->inbox != NULL && c->scratch != NULL
+    c->aligned = wf_zalloc_aligned(64, WF_AGG_PAYLOAD_MAX);
+    st = c->inbox != NULL && c->scratch != NULL && c->aligned != NULL
              ? begin_session(c, key)
              : wf_fail_nomem("packets of a switch");
     if (st != WEFT_OK) {
@@ -83,8 +84,10 @@ void wf_agg_client_close(wf_agg_client *c)
     }
     wf_free(c->inbox);
     wf_free(c->scratch);
+    wf_free(c->aligned);
     c->inbox = NULL;
     c->scratch = NULL;
+    c->aligned = NULL;
     c->joined = false;
     c->under_way = false;
 }
@@ -221,6 +224,11 @@ static void flush(const wf_agg_client *c, wf_agg_lane *lane)
     wf_udp_clear(lane->batch);
 }
 
+static bool is_aligned(const void *at)
+{
+    return (uintptr_t)at % sizeof(float) == 0;
+}
+
 static void send_chunk(wf_agg_client *c, uint32_t number, uint64_t chunk,
                        bool again)
 {
@@ -232,8 +240,13 @@ static void send_chunk(wf_agg_client *c, uint32_t number, uint64_t chunk,
         first_of(c, number, chunk) * wf_dtype_bytes((weft_dtype)c->call.type);
 
     if (c->call.quantised) {
-        wf_quantise(payload, wf_agg_numbers(&head), c->options.ranks,
-                    c->scratch);
+        size_t numbers = wf_agg_numbers(&head);
+
+        if (!is_aligned(payload)) {
+            memcpy(c->aligned, payload, numbers * sizeof(float));
+            payload = c->aligned;
+        }
+        wf_quantise(payload, numbers, c->options.ranks, c->scratch);
         payload = c->scratch;
     }
     wf_agg_seal(&c->key, &head, payload);
@@ -261,21 +274,38 @@ typedef struct arrival {
     uint64_t now;
 } arrival;
 
+static void write_numbers(wf_agg_client *c, const wf_agg_head *head,
+                          const void *payload, void *dst)
+{
+    size_t numbers = wf_agg_numbers(head);
+    void *to = is_aligned(dst) ? dst : c->aligned;
+
+    memcpy(c->scratch, payload, wf_agg_payload(head));
+    wf_dequantise(c->scratch, numbers, c->options.ranks,
+                  head->op == WEFT_OP_AVG ? c->options.ranks : 1, to);
+    if (to != dst) {
+        memcpy(dst, to, numbers * sizeof(float));
+    }
+}
+
 static void write_result(wf_agg_client *c, const wf_agg_head *head,
                          const void *payload)
 {
+    size_t element = wf_dtype_bytes((weft_dtype)head->type);
     uint64_t first = first_of(c, head->lane, head->chunk);
-    size_t bytes = wf_agg_payload(head);
-    void *dst =
-        (char *)c->call.dst + first * wf_dtype_bytes((weft_dtype)head->type);
+    char *dst = (char *)c->call.dst + first * element;
 
-    if (!c->call.quantised) {
-        memcpy(dst, payload, bytes);
-        return;
+    if (c->call.before != NULL) {
+        c->call.before(c->call.ctx, first / c->each, dst,
+                       head->count * element);
     }
-    memcpy(c->scratch, payload, bytes);
-    wf_dequantise(c->scratch, wf_agg_numbers(head), c->options.ranks,
-                  head->op == WEFT_OP_AVG ? c->options.ranks : 1, dst);
+    if (c->call.quantised) {
+        write_numbers(c, head, payload, dst);
+    } else {
+        memcpy(dst, payload, head->count * element);
+    }
+    c->results++;
+    c->missing = WF_AGG_ALL;
 }
 
 /* Is it about this call, as this rank made it? */
@@ -302,6 +332,19 @@ static void take_result(wf_agg_client *c, const wf_agg_head *head,
     }
 }
 
+/* One of a call that others have begun, and this rank has not, comes again when
+ * it is asked for. */
+static void take_mismatch(wf_agg_client *c, const wf_agg_head *head,
+                          const void *payload)
+{
+    const wf_agg_window *w = &c->lane[head->lane].window;
+
+    if (head->chunk >= w->begin && head->chunk < w->end) {
+        c->disagrees = true;
+        memcpy(c->called, payload, sizeof(c->called));
+    }
+}
+
 static void take_packet(void *ctx, const void *packet, size_t bytes)
 {
     const arrival *a = ctx;
@@ -325,8 +368,7 @@ static void take_packet(void *ctx, const void *packet, size_t bytes)
         wf_agg_window_held(&c->lane[head.lane].window, head.chunk, a->now);
         break;
     case WF_AGG_MISMATCH:
-        c->disagrees = true;
-        memcpy(c->called, payload, sizeof(c->called));
+        take_mismatch(c, &head, payload);
         break;
     default:
         c->refused++;
@@ -350,10 +392,40 @@ static weft_status lanes_over(wf_agg_client *c, uint64_t now)
     return WEFT_OK;
 }
 
+/* How many chunks of the call all lanes that have more are past. */
+static uint64_t least_past(const wf_agg_client *c)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (uint32_t i = 0; i < c->lanes; i++) {
+        const wf_agg_window *w = &c->lane[i].window;
+
+        if (!wf_agg_window_is_over(w)) {
+            least = wf_least(least, w->first - w->begin);
+        }
+    }
+    return least;
+}
+
+static void send_lanes(wf_agg_client *c, uint64_t now)
+{
+    uint64_t past = least_past(c);
+
+    for (uint32_t i = 0; i < c->lanes; i++) {
+        wf_agg_window *w = &c->lane[i].window;
+
+        if (!wf_agg_window_is_over(w)) {
+            w->stop = w->begin + past + w->config.slots;
+            /* One that another lane keeps waiting has asked for nothing. */
+            w->heard_ns = w->under_way > 0 ? w->heard_ns : now;
+            send_lane(c, i, now);
+        }
+    }
+}
+
 static weft_status call_step(wf_agg_client *c, uint64_t now)
 {
     arrival a = {c, now};
-
     int came = wf_udp_recv(c->fd, c->inbox, take_packet, &a);
 
     c->moved += came > 0 ? (uint64_t)came : 0;
@@ -361,9 +433,7 @@ static weft_status call_step(wf_agg_client *c, uint64_t now)
         return wf_fail(WEFT_ERR_MISMATCH, "ranks %u and %u called differently",
                        c->called[0].rank, c->called[1].rank);
     }
-    for (uint32_t i = 0; i < c->lanes; i++) {
-        send_lane(c, i, now);
-    }
+    send_lanes(c, now);
     return lanes_over(c, now);
 }
 

@@ -5,7 +5,9 @@
  *
  * Chunk i of a call goes through lane i mod lanes. A result is written when it
  * comes for the first time, so source and destination may be one buffer: what
- * is still to be sent lies in chunks that are not written. */
+ * is still to be sent lies in chunks that are not written. No lane goes ahead
+ * of another by more than its slots: so no rank has a result of a chunk that is
+ * slots x lanes or more beyond anybody's first one without. */
 #ifndef WF_AGG_CLIENT_H
 #define WF_AGG_CLIENT_H
 
@@ -35,6 +37,10 @@ typedef struct wf_agg_call {
     uint8_t type;
     uint8_t op;
     bool quantised;
+    /* Optional: the result of a chunk is about to be written over the `bytes`
+     * at `at`. */
+    void (*before)(void *ctx, uint64_t chunk, const void *at, size_t bytes);
+    void *ctx;
 } wf_agg_call;
 
 typedef struct wf_agg_lane {
@@ -63,7 +69,10 @@ typedef struct wf_agg_client {
     uint32_t missing; /* a rank for which others wait; WF_AGG_ALL: unknown */
     uint64_t moved;   /* packets that came */
     uint64_t refused; /* of these, not for us */
+    uint64_t results; /* that were written */
     unsigned char *scratch; /* a payload, aligned */
+    unsigned char
+        *aligned; /* elements of a chunk, where the caller's are not */
 } wf_agg_client;
 
 /* Begin to join. Nothing is waited for; until step() has succeeded and `joined`

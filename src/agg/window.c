@@ -25,6 +25,7 @@ void wf_agg_window_call(wf_agg_window *w, uint64_t chunks, uint64_t now)
     w->next = w->end;
     w->first = w->end;
     w->end += chunks;
+    w->stop = UINT64_MAX;
     w->heard_ns = now;
     w->progress_ns = now;
     w->check_ns = UINT64_MAX;
@@ -175,7 +176,7 @@ static uint64_t first_overdue(const wf_agg_window *w)
 /* Rule 1: a slot is taken until its chunk is over. */
 static bool may_send_next(const wf_agg_window *w)
 {
-    return w->next < w->end && w->under_way < w->cwnd &&
+    return w->next < wf_least(w->end, w->stop) && w->under_way < w->cwnd &&
            (entry_of(w, w->next)->sends == 0 ||
             WF_AGG_MISTAKE(WF_AGG_SENDS_AHEAD));
 }

@@ -68,8 +68,9 @@ typedef struct wf_agg_window {
     uint64_t end;               /* one past its last */
     uint64_t next;              /* the next one that was never sent */
     uint64_t first;             /* all chunks before it are over */
-    uint64_t packets;           /* sent in this epoch */
-    uint64_t heard_ns;    /* when something came last, or the call began */
+    uint64_t stop;     /* none from here on is sent yet; the caller's to move */
+    uint64_t packets;  /* sent in this epoch */
+    uint64_t heard_ns; /* when something came last, or the call began */
     uint64_t progress_ns; /* when a new result came last */
     uint64_t check_ns;    /* no timeout expires before */
     uint64_t mean_ns;     /* of round trips; 0: none was measured */
@@ -99,7 +100,7 @@ void wf_agg_window_init(wf_agg_window *w, const wf_agg_window_config *config,
                         wf_agg_window_chunk *entries);
 
 /* Begin a call of `chunks` chunks; the one before must be over. The first one
- * has the number w->begin. */
+ * has the number w->begin. Nothing stops it, see w->stop. */
 void wf_agg_window_call(wf_agg_window *w, uint64_t chunks, uint64_t now);
 
 /* Which chunk to send now, and mark it as sent: true, or there is none. A chunk

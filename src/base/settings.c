@@ -220,12 +220,22 @@ static const setting table[] = {
      "The library of transport mpi: openmpi, mpich, or auto: what is loaded, "
      "or what the launcher belongs to"},
     {"ENGINE", "auto", TEXT(engine),
-     "The engine of all collectives, by name (shm, hosts, message), where it "
-     "can "
-     "serve"},
+     "The engine of all collectives, by name (shm, hosts, message, switch), "
+     "where it can serve"},
     {"ALGORITHM", "auto", TEXT(algorithm),
      "Algorithms of the message engine, as allreduce=ring,broadcast=binomial; "
      "auto, and for all others: by size and ranks"},
+    {"SWITCH", "", TEXT(switch_at),
+     "A weft-switch, as host:port, through which allreduce may go where every "
+     "rank has a host of its own; the same on all ranks"},
+    {"SWITCH_KEY", "", TEXT(switch_key),
+     "The file with the switch's key, which weft-switch key writes"},
+    {"SWITCH_PAYLOAD", "1344", FIELD(parse_bytes, switch_payload),
+     "Bytes of data in a packet to the switch: what the links carry, less 112, "
+     "in whole lines of 64 (8832 where they carry 9000); the same on all ranks"},
+    {"SWITCH_SLOTS", "256", FIELD(parse_u32, switch_slots),
+     "Packets of a rank that may be under way in each shard of the switch; the "
+     "same on all ranks"},
     {"SPIN", "auto", FIELD(parse_auto_duration, spin_ns),
      "How long a wait polls before it yields its core"},
     {"YIELD", "auto", FIELD(parse_auto_duration, yield_ns),

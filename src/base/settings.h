@@ -34,6 +34,10 @@ typedef struct wf_settings {
     char mpi[16];        /* "auto", or the name of a library */
     char engine[32];
     char algorithm[256];
+    char switch_at[256]; /* "host:port", or "" */
+    char switch_key[256];
+    uint64_t switch_payload;
+    uint32_t switch_slots;
     uint64_t spin_ns; /* UINT64_MAX: chosen by ranks and cores */
     uint64_t yield_ns;
     uint32_t huge;

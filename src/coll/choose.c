@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coll/coll.h"
+#include "comm/ids.h"
+#include "comm/ports.h"
 
 /* All engines, NULL at the end; src/weft.c lists them. */
 static const wf_engine *const *engines_of(const weft_comm *comm)
@@ -22,8 +24,14 @@ static bool covers_all(const wf_offer *o)
     return o->from == 0 && o->until == UINT64_MAX && o->types == WF_ALL_TYPES;
 }
 
+/* Does no call come to the rows behind this one? */
+static bool is_last(const wf_coll_row *row)
+{
+    return covers_all(&row->offer) && !row->seat->engine->hands_on;
+}
+
 /* Fill in the rows of a kind: the engines that offer it, best first, up to the
- * first one that covers all calls. */
+ * first one that serves all calls. */
 static weft_status choose_rows(const weft_comm *comm, wf_call_kind kind,
                                wf_coll *coll, wf_coll_row row[WF_ENGINES])
 {
@@ -48,7 +56,7 @@ static weft_status choose_rows(const weft_comm *comm, wf_call_kind kind,
         row[at] = r;
         n++;
     }
-    while (last < n && !covers_all(&row[last].offer)) {
+    while (last < n && !is_last(&row[last])) {
         row[last++].seat->used = true;
     }
     if (last == n) {
@@ -200,7 +208,7 @@ static void tell(const weft_comm *comm, const wf_coll *coll)
                        (unsigned long long)row->offer.until - 1,
                        row->seat->engine->name, row->seat->engine->what);
             }
-        } while (!covers_all(&row++->offer));
+        } while (!is_last(row++));
     }
 }
 
@@ -235,8 +243,69 @@ static weft_status coll_attach(weft_comm *comm, void *area, void **state)
     return WEFT_OK;
 }
 
+/* --- what engines say to each other --------------------------------------- */
+
+enum { AM_WORD = WF_LAYER_MESSAGE(WF_LAYER_COLL, 0) };
+
+typedef struct envelope {
+    uint32_t comm; /* its id */
+    uint32_t seat;
+    wf_coll_word word;
+} envelope;
+
+weft_status wf_coll_say(weft_comm *comm, const wf_engine *engine, uint32_t to,
+                        const wf_coll_word *word, const void *payload, size_t n)
+{
+    const wf_coll *coll = wf_coll_of(comm);
+    envelope e = {.comm = comm->id, .word = *word};
+
+    while (coll->seat[e.seat].engine != engine) {
+        e.seat++;
+    }
+    return wf_ports_am(comm->world, comm->member[to], AM_WORD, &e, sizeof(e),
+                       payload, n);
+}
+
+/* The member that is this rank of the job; the size if there is none. */
+static uint32_t member_of(const weft_comm *comm, uint32_t rank)
+{
+    uint32_t m = 0;
+
+    while (m < comm->size && comm->member[m] != rank) {
+        m++;
+    }
+    return m;
+}
+
+static void on_word(void *ctx, uint32_t from, const void *header,
+                    size_t header_bytes, const void *payload, size_t n)
+{
+    weft_world *world = ctx;
+    const wf_coll_seat *seat;
+    weft_comm *comm;
+    uint32_t member;
+    envelope e;
+
+    if (header_bytes != sizeof(e)) {
+        wf_log(WEFT_LOG_ERROR, "rank %u sent a malformed word; dropped", from);
+        return;
+    }
+    memcpy(&e, header, sizeof(e));
+    comm = wf_ids_find(world, e.comm);
+    member = comm != NULL ? member_of(comm, from) : 0;
+    if (comm == NULL || wf_coll_of(comm) == NULL || member == comm->size ||
+        e.seat >= WF_ENGINES) {
+        return;
+    }
+    seat = &wf_coll_of(comm)->seat[e.seat];
+    if (seat->used && seat->state != NULL && seat->engine->hear != NULL) {
+        seat->engine->hear(comm, seat->state, member, &e.word, payload, n);
+    }
+}
+
 const wf_layer wf_coll_layer = {
     .name = "coll",
+    .handler = {on_word},
     .area = coll_area,
     .attach = coll_attach,
     .detach = coll_detach,

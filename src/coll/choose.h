@@ -27,7 +27,7 @@ typedef struct wf_coll {
     void *quick_state;
     size_t quick_until[WF_CALL_KINDS];
     /* By kind: the first row that covers a call serves it, and some row covers
-     * all. */
+     * all, of an engine that does not hand on. */
     wf_coll_row row[WF_CALL_KINDS][WF_ENGINES];
     wf_coll_seat seat[WF_ENGINES];
     const wf_coll_seat *memory; /* whose is weft_alloc's */
@@ -44,14 +44,32 @@ static inline wf_coll_seat *wf_coll_meets(const wf_coll *coll)
     return coll->row[WF_CALL_BARRIER][0].seat;
 }
 
+static inline bool wf_coll_covers(const wf_coll_row *row, const wf_call *call)
+{
+    uint64_t bytes = call->count * wf_dtype_bytes((weft_dtype)call->type);
+
+    return bytes >= row->offer.from && bytes < row->offer.until &&
+           (row->offer.types >> call->type & 1) != 0;
+}
+
 static inline wf_coll_seat *wf_coll_choose(const wf_coll *coll,
                                            const wf_call *call)
 {
     const wf_coll_row *row = coll->row[call->kind];
-    uint64_t bytes = call->count * wf_dtype_bytes((weft_dtype)call->type);
 
-    while (bytes < row->offer.from || bytes >= row->offer.until ||
-           (row->offer.types >> call->type & 1) == 0) {
+    while (!wf_coll_covers(row, call)) {
+        row++;
+    }
+    return row->seat;
+}
+
+/* Who serves a call that it was handed on. */
+static inline wf_coll_seat *wf_coll_choose_else(const wf_coll *coll,
+                                                const wf_call *call)
+{
+    const wf_coll_row *row = coll->row[call->kind];
+
+    while (row->seat->engine->hands_on || !wf_coll_covers(row, call)) {
         row++;
     }
     return row->seat;

@@ -58,20 +58,33 @@ static weft_status compare_step(wf_op *base)
     return base->step(base);
 }
 
-static void begin(wf_coll_op *op)
+static void begin_on(wf_coll_op *op, const wf_coll_seat *seat)
 {
-    const wf_coll *coll = wf_coll_of(op->op.comm);
-    const wf_coll_seat *seat = wf_coll_choose(coll, &op->op.call);
-    const wf_coll_seat *meets = wf_coll_meets(coll);
+    const wf_coll_seat *meets = wf_coll_meets(wf_coll_of(op->op.comm));
 
-    op->next = seat == meets ? NULL : seat;
-    hand_to(op, meets);
+    op->next = seat == meets || seat->engine->hands_on ? NULL : seat;
+    hand_to(op, op->next != NULL ? meets : seat);
     if (op->next != NULL) {
         op->compare = op->op.step;
         op->op.step = compare_step;
         op->op.early = NULL;
         op->op.driven = true; /* either engine may use ports */
     }
+}
+
+static void begin(wf_coll_op *op)
+{
+    begin_on(op, wf_coll_choose(wf_coll_of(op->op.comm), &op->op.call));
+}
+
+weft_status wf_coll_hand_on(wf_coll_op *op)
+{
+    uint64_t moved = op->op.moved;
+
+    begin_on(op, wf_coll_choose_else(wf_coll_of(op->op.comm), &op->op.call));
+    op->op.moved = moved + 1;
+    op->op.driven = true; /* restored: callers rely on it */
+    return op->op.step(&op->op);
 }
 
 static weft_status submit(const wf_coll_op *op, weft_request **out)

@@ -9,7 +9,8 @@
  *
  * Members that make different calls may come to different engines, and are to
  * get an error. So all calls are compared by one engine, that of barriers; a
- * call that another one serves is first run there without its data. */
+ * call that another one serves is first run there without its data. An engine
+ * that finds different calls by itself is left to it. */
 #ifndef WF_COLL_ENGINE_H
 #define WF_COLL_ENGINE_H
 
@@ -109,9 +110,20 @@ static inline wf_offer wf_offer_all(int score)
         .score = score, .types = WF_ALL_TYPES, .until = UINT64_MAX};
 }
 
+/* What engines on two members say to each other, beside operations. */
+typedef struct wf_coll_word {
+    uint32_t kind;
+    uint32_t epoch;
+    uint64_t number;
+    uint64_t value;
+} wf_coll_word;
+
 typedef struct wf_engine {
     const char *name; /* as in WEFT_ENGINE */
     const char *what; /* for the log: how it works */
+    /* It finds different calls by itself, and may hand a call on to the engine
+     * that would serve it without this one (wf_coll_hand_on). */
+    bool hands_on;
     /* Are its own settings good? Optional. */
     weft_status (*check)(const wf_settings *settings);
     /* What it serves here. Pure, and asked when a communicator is made. For
@@ -132,6 +144,11 @@ typedef struct wf_engine {
      * state of `op` are filled in. Optional. */
     weft_status (*quick)(wf_coll_op *op);
     size_t quick_until;
+    /* A member has said something (wf_coll_say). Runs under world->drive, at
+     * any time between attach and detach. What comes before attach is lost.
+     * Optional. */
+    void (*hear)(weft_comm *comm, void *state, uint32_t from,
+                 const wf_coll_word *word, const void *payload, size_t n);
     /* Memory for weft_alloc and weft_free. All members have made the call;
      * `salt` tells it from others. Gives none, or all have it: see
      * wf_coll_all_or_none. Optional: else it is ordinary memory. */
@@ -162,6 +179,17 @@ static inline weft_status wf_coll_finish_block(wf_coll_op *op,
     op->dst_part = NULL;
     return wf_coll_finish(op, out);
 }
+
+/* From a step of an engine that hands on: `op` is begun anew on the engine that
+ * serves it else, with whatever buffers and count it has by now, and stepped.
+ */
+weft_status wf_coll_hand_on(wf_coll_op *op);
+
+/* Say something to the same engine of another member, with up to
+ * wf_ports_am_payload bytes. Under world->drive. */
+weft_status wf_coll_say(weft_comm *comm, const wf_engine *engine, uint32_t to,
+                        const wf_coll_word *word, const void *payload,
+                        size_t n);
 
 /* Did all members get what they asked for? WEFT_OK if `own` is that everywhere;
  * a member that failed, for the reason that is the detail, must not be the only

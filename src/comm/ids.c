@@ -47,6 +47,11 @@ static weft_comm **open_find(weft_world *world, uint32_t id)
     return at;
 }
 
+weft_comm *wf_ids_find(weft_world *world, uint32_t id)
+{
+    return *open_find(world, id);
+}
+
 /* From progress(), which runs under world->drive. */
 bool wf_ids_wanted(void *ctx, uint64_t tag)
 {

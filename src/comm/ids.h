@@ -40,6 +40,9 @@ weft_status wf_ids_pick(weft_comm *comm);
 void wf_ids_open(weft_comm *comm);
 void wf_ids_close(weft_comm *comm);
 
+/* The communicator that has this id, or NULL. Under world->drive. */
+weft_comm *wf_ids_find(weft_world *world, uint32_t id);
+
 /* Is a message with this tag for an id that is open? What the ports of a world
  * ask before they keep one (a wf_keep_fn). Under world->drive. */
 bool wf_ids_wanted(void *world, uint64_t tag);

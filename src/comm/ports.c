@@ -353,6 +353,9 @@ void wf_ports_close(weft_world *world)
     /* From here on nobody sends, see wf_ports_am. */
     pthread_mutex_lock(&world->drive);
     p->count = 0;
+    while (p->alsos > 0) {
+        wf_ports_unwatch(world, p->also[0]);
+    }
     pthread_mutex_unlock(&world->drive);
     for (uint32_t i = p->prepared; i-- > 0;) {
         wf_route *r = &p->route[i];
@@ -376,6 +379,7 @@ void wf_ports_fini(weft_world *world)
     wf_free(world->ports.to);
     wf_free(world->ports.reported);
     wf_free(world->ports.lost);
+    wf_free(world->ports.also);
 }
 
 /* --- use ------------------------------------------------------------------ */
@@ -476,8 +480,53 @@ bool wf_ports_arm(weft_world *world)
             wf_watch_arm(world->host->watch, r->descriptor);
         }
     }
+    for (uint32_t i = 0; i < p->alsos && armed; i++) {
+        wf_watch_arm(world->host->watch, p->also[i]);
+    }
     pthread_mutex_unlock(&world->drive);
     return armed;
+}
+
+weft_status wf_ports_watch(weft_world *world, int fd)
+{
+    wf_ports *p = &world->ports;
+    int *grown = wf_realloc(p->also, (p->alsos + 1) * sizeof(*p->also));
+    weft_status st;
+
+    if (grown == NULL) {
+        return wf_fail_nomem("%u descriptors", p->alsos + 1);
+    }
+    p->also = grown;
+    st = wf_watch_add(world->host->watch, fd);
+    if (st == WEFT_OK) {
+        p->also[p->alsos++] = fd;
+        p->watched++;
+    }
+    return st;
+}
+
+void wf_ports_unwatch(weft_world *world, int fd)
+{
+    wf_ports *p = &world->ports;
+
+    for (uint32_t i = 0; i < p->alsos; i++) {
+        if (p->also[i] == fd) {
+            wf_watch_remove(world->host->watch, fd);
+            p->also[i] = p->also[--p->alsos];
+            p->watched--;
+            return;
+        }
+    }
+}
+
+void wf_ports_due(weft_world *world, uint64_t now, uint64_t at)
+{
+    wf_ports *p = &world->ports;
+    uint64_t due = atomic_load(&p->due_ns);
+
+    if (due <= now || at < due) {
+        atomic_store(&p->due_ns, at);
+    }
 }
 
 /* What watches the descriptors is the parent's. */
@@ -491,5 +540,6 @@ void wf_ports_orphan(weft_world *world)
             p->route[i].transport->orphan(p->route[i].port);
         }
     }
+    p->alsos = 0;
     p->watched = 0;
 }

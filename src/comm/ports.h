@@ -23,13 +23,18 @@ typedef struct wf_route {
 typedef struct wf_ports {
     uint32_t count;    /* of ports that are open */
     uint32_t prepared; /* of routes that are not open yet */
-    uint32_t watched;  /* of ports with a descriptor */
-    wf_route *route;   /* in the order of the table */
-    uint8_t *to;       /* by rank in the job: which route leads there */
-    bool *reported;    /* by rank in the job: its port knows that it is gone */
+    /* Of ports with a descriptor, and of `also`. */
+    _Atomic uint32_t watched;
+    wf_route *route; /* in the order of the table */
+    uint8_t *to;     /* by rank in the job: which route leads there */
+    bool *reported;  /* by rank in the job: its port knows that it is gone */
     /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
     weft_status *lost;
     uint32_t gone; /* of the board, at the last report to the ports */
+    /* Descriptors of layers above, see wf_ports_watch. */
+    int *also;
+    uint32_t alsos;
+    _Atomic uint64_t due_ns; /* who sleeps for the ports wakes then; 0: never */
 } wf_ports;
 
 /* Join the other ranks (wf_host_join), telling them the addresses of the ports
@@ -70,6 +75,16 @@ bool wf_ports_busy(const weft_world *world);
  * that found nothing. False: there is something to do, look again. Takes
  * world->drive by itself. */
 bool wf_ports_arm(weft_world *world);
+
+/* Whoever sleeps for the ports is to be woken when this descriptor polls
+ * readable, too: a layer above has operations that wait for it. It must not be
+ * closed before wf_ports_unwatch, which takes those that are not watched. */
+weft_status wf_ports_watch(weft_world *world, int fd);
+void wf_ports_unwatch(weft_world *world, int fd);
+
+/* Whoever sleeps for the ports is to look at this time. Those who ask for that
+ * do so whenever their operation is stepped. */
+void wf_ports_due(weft_world *world, uint64_t now, uint64_t at);
 
 /* The error for a rank that a port has lost; says, as the board does, whether
  * it died or left. */

@@ -236,6 +236,9 @@ static void wait_sleep(wf_wait *w)
         until = end < until ? end : until;
     }
     if (w->arms) {
+        uint64_t due = atomic_load(&g->world->ports.due_ns);
+
+        until = due != 0 && due < until ? due : until;
         port_sleeper(w, 1);
     }
     if (is_roused(w) || (w->arms && !wf_ports_arm(g->world))) {

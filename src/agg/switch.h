@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside the engine "switch": what it keeps with a communicator.
+ *
+ *   switch_engine.c   the engine, and an operation while the switch serves
+ *   switch_settle.c   what ranks do when it is of no more use
+ *   switch_return.c   how they agree to try it again
+ *   switch_words.c    what comes from other ranks
+ *
+ * All of it is under world->drive. Calls that a switch could serve are numbered
+ * on each communicator, the same on all members. An epoch is a registration
+ * with the switch: it begins with a call that all agree on, the first of all
+ * with call 0, and ends with the call that all do again on the host path
+ * (settle.h). Without one, calls are handed on to the engine that serves them
+ * else. */
+#ifndef WF_AGG_SWITCH_H
+#define WF_AGG_SWITCH_H
+
+#include "agg/client.h"
+#include "agg/engine.h"
+#include "agg/settle.h"
+
+typedef enum switch_phase {
+    SWITCH_START,
+    SWITCH_JOIN,   /* the switch has not answered yet */
+    SWITCH_CALL,   /* chunks are under way */
+    SWITCH_SETTLE, /* given up; words of others are awaited */
+    SWITCH_FETCH,  /* the rest comes from a rank that has all */
+    SWITCH_OVER    /* done, or handed on */
+} switch_phase;
+
+/* What ranks say to each other: wf_coll_word.kind. */
+typedef enum switch_said {
+    SWITCH_WORD = 1, /* of settle.h: operation, first chunk */
+    SWITCH_ANSWER,   /* the same, and needs no answer */
+    SWITCH_WANTS,    /* results of an operation, from this byte on */
+    SWITCH_GIVES,    /* results, at this byte */
+    SWITCH_BACK,     /* to member 0: the switch is there again */
+    SWITCH_GO,       /* from member 0: the next epoch begins with this call */
+    SWITCH_CALLS,    /* what this rank has called as this operation */
+    SWITCH_DIFFERS   /* this rank has called that instead */
+} switch_said;
+
+#define SWITCH_NEVER UINT64_MAX
+
+typedef struct switch_state {
+    weft_comm *comm;
+    wf_udp_address at;
+    wf_secret key;
+
+    uint64_t calls; /* that have begun */
+    uint32_t epoch;
+    bool open;        /* the epoch is under way */
+    uint64_t go_at;   /* the call with which the next one begins */
+    wf_settle settle; /* of the epoch */
+    wf_settle_word *words;
+
+    wf_agg_client client;
+    bool has_client;
+    int watched[2]; /* its descriptors */
+
+    /* The operation, while it is in a phase between START and OVER. */
+    wf_coll_op *op;
+    switch_phase phase;
+    uint64_t results;  /* of the client, when last looked at */
+    uint64_t moved_ns; /* when something happened for it */
+    uint64_t said_ns;  /* when something was said again */
+    size_t chunk_bytes;
+    uint32_t giver; /* FETCH: from whom, and how far */
+    uint64_t fetched;
+    bool differs; /* another has called something else */
+    uint32_t other;
+    wf_call theirs;
+
+    /* Rings of `ring` chunks: what was at the place of the last results, where
+     * source and destination are one, and which chunk it is, plus 1; and the
+     * last results of the operation `kept_op`, from byte `kept_from` on. */
+    uint64_t ring;
+    size_t payload; /* bytes that each has room for */
+    unsigned char *inputs;
+    uint64_t *input_of;
+    unsigned char *kept;
+    uint64_t kept_op;
+    uint64_t kept_from;
+    uint64_t kept_bytes;
+
+    /* Without an epoch. */
+    bool reached;      /* the switch is there */
+    int probe;         /* a connection that is being made, or -1 */
+    uint64_t probe_ns; /* when it began, or the next one is to */
+    bool *back;        /* by member; of member 0 only */
+} switch_state;
+
+/* Say something to a member. Deaths are found elsewhere. */
+void switch_say(switch_state *s, uint32_t to, switch_said kind, uint64_t number,
+                uint64_t value);
+
+/* The client goes; epochs and operations stay as they are. */
+void switch_close_client(switch_state *s);
+
+/* --- switch_settle.c ------------------------------------------------------ */
+
+/* This rank gives up on the switch in its operation, for the reason that is the
+ * detail, or since others have. */
+void switch_give_up(switch_state *s, const char *why);
+
+/* SETTLE and FETCH. */
+weft_status switch_settle_step(switch_state *s, wf_coll_op *op, uint64_t now);
+
+/* Keep the input of a chunk that is about to be written over. */
+void switch_keep_input(void *ctx, uint64_t chunk, const void *at, size_t bytes);
+/* Keep the last results of the operation, which is done. */
+void switch_keep_results(switch_state *s, const wf_coll_op *op);
+
+/* --- switch_return.c ------------------------------------------------------ */
+
+/* Call `number` goes without the switch: find out whether it is there again. */
+void switch_look_for(switch_state *s, uint64_t number, uint64_t now);
+void switch_stop_looking(switch_state *s);
+void switch_on_back(switch_state *s, uint32_t from);
+void switch_on_go(switch_state *s, uint32_t epoch, uint64_t number);
+
+/* An epoch begins, or has ended. */
+void switch_epoch_begin(switch_state *s);
+void switch_epoch_end(switch_state *s);
+
+/* --- switch_words.c ------------------------------------------------------- */
+
+void switch_hear(weft_comm *comm, void *state, uint32_t from,
+                 const wf_coll_word *word, const void *payload, size_t n);
+/* Ask those who are late what they have called. */
+void switch_ask(switch_state *s, const wf_coll_op *op);
+
+#endif
