@@ -69,6 +69,20 @@ static void probe_begin(switch_state *s, uint64_t now)
     }
 }
 
+/* A connection to a port of this host where nobody listens may have been made
+ * from that very port: then it leads to itself. */
+static bool leads_to_itself(int fd)
+{
+    struct sockaddr_storage here = {0};
+    struct sockaddr_storage there = {0};
+    socklen_t n = sizeof(here);
+    socklen_t m = sizeof(there);
+
+    return getsockname(fd, (struct sockaddr *)&here, &n) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &m) == 0 && n == m &&
+           memcmp(&here, &there, n) == 0;
+}
+
 static void probe_step(switch_state *s, uint64_t now)
 {
     struct pollfd p = {.fd = s->probe, .events = POLLOUT};
@@ -82,7 +96,7 @@ static void probe_step(switch_state *s, uint64_t now)
         return;
     }
     (void)getsockopt(s->probe, SOL_SOCKET, SO_ERROR, &error, &length);
-    s->reached = error == 0;
+    s->reached = error == 0 && !leads_to_itself(s->probe);
     probe_again_later(s, now);
 }
 

@@ -230,7 +230,7 @@ static const setting table[] = {
      "rank has a host of its own; the same on all ranks"},
     {"SWITCH_KEY", "", TEXT(switch_key),
      "The file with the switch's key, which weft-switch key writes"},
-    {"SWITCH_PAYLOAD", "1344", FIELD(parse_bytes, switch_payload),
+    {"SWITCH_PAYLOAD", "1088", FIELD(parse_bytes, switch_payload),
      "Bytes of data in a packet to the switch: what the links carry, less 112, "
      "in whole lines of 64 (8832 where they carry 9000); the same on all ranks"},
     {"SWITCH_SLOTS", "256", FIELD(parse_u32, switch_slots),

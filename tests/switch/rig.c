@@ -57,7 +57,8 @@ static void exec_switch(const rig *r, int out, const char *const *options)
     _exit(127);
 }
 
-void rig_start(rig *r, const char *const *options)
+/* False: it has ended without a word. */
+static bool try_start(rig *r, const char *const *options)
 {
     unsigned port = 0;
     unsigned http = 0;
@@ -75,7 +76,11 @@ void rig_start(rig *r, const char *const *options)
     close(fds[1]);
     out = fdopen(fds[0], "r");
     assert_non_null(out);
-    assert_non_null(fgets(line, sizeof(line), out));
+    if (fgets(line, sizeof(line), out) == NULL) {
+        fclose(out);
+        (void)rig_stop(r, SIGKILL);
+        return false;
+    }
     assert_int_equal(
         sscanf(line, "weft-switch: ready on port %u, http://127.0.0.1:%u/",
                &port, &http),
@@ -83,6 +88,19 @@ void rig_start(rig *r, const char *const *options)
     r->port = (uint16_t)port;
     r->http = (uint16_t)http;
     fclose(out);
+    return true;
+}
+
+/* The port that it had before may be somebody else's for a moment: the kernel
+ * gives it to connections. */
+void rig_start(rig *r, const char *const *options)
+{
+    unsigned tries = r->port != 0 ? 100 : 1;
+
+    while (!try_start(r, options)) {
+        assert_true(--tries > 0);
+        poll(NULL, 0, 50);
+    }
 }
 
 int rig_stop(rig *r, int signal)

@@ -78,7 +78,7 @@ static void packets_are_lost_and_results_are_right(void **state)
 /* The daemon has reduced as many chunks as the calls had. */
 static void chunks_body(weft_world *world)
 {
-    enum { COUNT = 10000, EACH = 1344 / 8, CALLS = 5 };
+    enum { COUNT = 10000, EACH = 1088 / 8, CALLS = 5 };
     static _Thread_local int64_t x[COUNT];
 
     for (int i = 0; i < CALLS; i++) {

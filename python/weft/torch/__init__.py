@@ -8,6 +8,9 @@
 
 Importing this module registers the backend; from torch 2.14 on the name alone
 is enough. The guide is docs/guide/torch.md.
+
+"sml" is registered, too: the same backend with a switch in the network, see
+docs/guide/switch.md.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -59,13 +62,20 @@ def _create(dist_options: Any, options: Any) -> Any:
     return _group.create(dist_options, options)
 
 
+def _create_sml(dist_options: Any, options: Any) -> Any:
+    from weft.torch import _sml
+
+    return _sml.create(dist_options, options)
+
+
 def register() -> None:
-    """Make "weft" known to torch.distributed. Does nothing the second time."""
-    known = dist.Backend._plugins.get("WEFT")
-    if known is None:
-        dist.Backend.register_backend("weft", _create, extended_api=True, devices=["cpu", "cuda"])
-    elif known.creator_fn is not _create:
-        raise ImportError("another package has registered a backend named weft")
+    """Make "weft" and "sml" known to torch.distributed. Does nothing the second time."""
+    for name, create in (("weft", _create), ("sml", _create_sml)):
+        known = dist.Backend._plugins.get(name.upper())
+        if known is None:
+            dist.Backend.register_backend(name, create, extended_api=True, devices=["cpu", "cuda"])
+        elif known.creator_fn is not create and name == "weft":
+            raise ImportError("another package has registered a backend named weft")
 
 
 register()

@@ -32,7 +32,7 @@ class Options(_Options):
                host, and is told where it failed; else the stream waits. None:
                as WEFT_TORCH_BLOCKING_WAIT says
     settings:  any setting of the library, in lower case: engine="message",
-               algorithm="allreduce=ring", spin="20us"
+               algorithm="allreduce=ring", spin="20us", switch="host:port"
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Options(_Options):
         blocking_wait: bool | None = None,
         **settings: object,
     ) -> None:
-        _check_settings(settings)
+        check_settings(settings)
         if timeout is None:
             super().__init__()
         else:
@@ -51,7 +51,7 @@ class Options(_Options):
         self.settings = " ".join(f"{name.upper()}={value}" for name, value in settings.items())
 
 
-def _check_settings(settings: dict[str, object]) -> None:
+def check_settings(settings: dict[str, object]) -> None:
     """Their names, and that each is one word; the library reads the values."""
     known = [row[0].removeprefix("WEFT_").lower() for row in _core.settings()]
     for name, value in settings.items():
@@ -78,7 +78,7 @@ def _checked(timeout: Any) -> datetime.timedelta:
     return timeout
 
 
-def create(dist_options: Any, options: Any) -> Any:
+def create(dist_options: Any, options: Any, name: str = "weft") -> Any:
     """Make the backend of a new process group; torch calls it."""
     if options is None:
         options = Options()
@@ -87,7 +87,8 @@ def create(dist_options: Any, options: Any) -> Any:
     options = copy.deepcopy(options)  # the same ones may serve other groups
     if not options.own_timeout:
         options._timeout = _checked(dist_options.timeout)
-    return backend_at(dist_options.store, dist_options.group_rank, dist_options.group_size, options)
+    rank, size = dist_options.group_rank, dist_options.group_size
+    return backend_at(dist_options.store, rank, size, options, name)
 
 
 def backend_at(store: Any, rank: int, size: int, options: Any, name: str = "weft") -> Any:
