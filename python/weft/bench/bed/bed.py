@@ -228,6 +228,7 @@ class Bed:
         self._cut: dict[int, bool] = {}  # the hosts that are cut off, and whether they can see it
         self._last: dict[int, tuple[int, ...]] = {}  # counters of the hosts that were killed
         self._launches = 0
+        self._switch_addressed = False
         self._owner = os.pidfd_open(os.getpid())
         self.shared = Path(tempfile.mkdtemp(prefix="weft-bed-"))
         try:
@@ -317,6 +318,21 @@ class Bed:
         placed = ["env", "-C", os.fspath(cwd or os.getcwd()), *words]
         base = dict(os.environ) if inherit else {}
         return there.popen(placed, env={**base, **(env or {})}, **more)
+
+    def popen_in_switch(
+        self, command: Sequence[str | os.PathLike[str]], **more: Any
+    ) -> subprocess.Popen:
+        """subprocess.Popen in the switch, where cables of all hosts end; at `switch_address`."""
+        assert self._switch is not None
+        if not self._switch_addressed:
+            network.address_switch(self._switch.pid)
+            self._switch_addressed = True
+        words = [os.fspath(word) for word in command]
+        return self._switch.popen(["env", "-C", os.getcwd(), *words], env=dict(os.environ), **more)
+
+    @property
+    def switch_address(self) -> str:
+        return network.SWITCH_ADDRESS
 
     def run(
         self,

@@ -7,6 +7,8 @@ Host 2 has the end `eth0` of its cable, the switch the end `port2`.
     host0 eth0 ---- port0 \
     host1 eth0 ---- port1  > bridge, in the switch
     host2 eth0 ---- port2 /
+
+What runs in the switch itself, at `SWITCH_ADDRESS`, has the cables of all hosts.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 from collections.abc import Sequence
 
 BRIDGE = "bridge"
+SWITCH_ADDRESS = "10.77.0.254"
 # A burst holds the largest packet that a host hands down, which is cut into frames later.
 _BURST = "128kb"
 _QUEUE = "10ms"  # what the switch and the hosts keep for a slow cable before they drop packets
@@ -87,6 +90,11 @@ def connect(
     if rate is not None or delay is not None:
         ports = [f"port{number}" for number in range(len(hosts))]
         _batch(switch, "tc", [line for port in ports for line in _limits(port, rate, delay)])
+
+
+def address_switch(switch: int) -> None:
+    """Give the switch an address of its own."""
+    _batch(switch, "ip", ["link set lo up", f"addr add {SWITCH_ADDRESS}/24 dev {BRIDGE}"])
 
 
 def forward(switch: int, host: int, on: bool) -> None:

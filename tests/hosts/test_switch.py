@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Aggregation in the network between hosts: chosen where it pays, right, and back after a death."""
+
+import contextlib
+import pathlib
+import re
+import subprocess
+import time
+import urllib.request
+
+import host_ranks
+import numpy as np
+import pytest
+import test_jobs
+import waiting
+import weft
+from weft._switch import PROGRAM
+from weft.bench.bed import Bed
+
+COUNT, TIMES = 1 << 20, 2
+
+pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="weft-switch is not in the package")
+transport = test_jobs.transport  # skips where two hosts cannot be one job
+
+
+@contextlib.contextmanager
+def switch_in(bed, *options):
+    """A weft-switch where the cables of all hosts end: its process, page and address."""
+    key = bed.shared / "switch-key"
+    if not key.exists():
+        subprocess.run([PROGRAM, "key", key], check=True, capture_output=True)
+    command = [PROGRAM, "--key", key, "--http", f"{bed.switch_address}:8080", *options]
+    process = bed.popen_in_switch(command, stdout=subprocess.PIPE, text=True)
+    port = re.match(r".*ready on port (\d+)", process.stdout.readline())[1]
+    try:
+        yield {"WEFT_SWITCH": f"{bed.switch_address}:{port}", "WEFT_SWITCH_KEY": str(key)}, process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def settings(place):
+    return {**test_jobs.environment("ucx"), **place}
+
+
+def chunks_at(address):
+    """What the switch has reduced for the jobs that it has; asked by a rank."""
+    page = urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=10).read().decode()
+    return sum(map(float, re.findall(r"^weft_switch_job_results_total\S* (\S+)$", page, re.M)))
+
+
+def count_chunks(count, times, expected, address):
+    test_jobs.allreduce(count, times)
+    comm = weft.world().comm
+    comm.barrier()
+    assert comm.rank != 0 or chunks_at(address) == expected
+    comm.barrier()
+
+
+@pytest.mark.parametrize("hosts", [3, 4])
+def test_each_host_sends_and_receives_every_element_once(transport, hosts):
+    # A packet of 1088 bytes has 256 floats and the exponents of their 4 blocks.
+    expected = COUNT // 256 * TIMES
+    with Bed(hosts) as bed, switch_in(bed) as (place, _):
+        work = (count_chunks, COUNT, TIMES, expected, bed.switch_address)
+        host_ranks.run(bed, *work, environment=settings(place))
+        for host in range(hosts):
+            for moved in bed.bytes(host):
+                assert moved > 4 * COUNT * TIMES
+
+
+@pytest.mark.parametrize("each", [2, [1, 2, 0]], ids=str)
+def test_where_ranks_share_a_host_it_is_not_chosen(transport, each):
+    with Bed(3) as bed, switch_in(bed) as (place, _):
+        work = (count_chunks, COUNT, TIMES, 0, bed.switch_address)
+        host_ranks.run(bed, *work, each=each, environment=settings(place))
+
+
+@pytest.mark.bed(hosts=3)
+def test_results_are_right_with_loss(bed, transport):
+    with switch_in(bed, "--inject", "loss=0.01,reorder=0.01,seed=3") as (place, _):
+        host_ranks.run(bed, test_jobs.collectives, environment=settings(place))
+
+
+def go_on(file, address):
+    """Call until calls go through the switch again; rank 0 tells when it has begun."""
+    comm = weft.init().comm
+    goes_on, i = np.ones(1, "i4"), 0
+    x = np.empty(300_000, "f4")
+    while goes_on[0]:
+        x[:] = comm.rank + i % 10
+        comm.allreduce(x)
+        assert (x == comm.size * (i % 10) + comm.size * (comm.size - 1) / 2).all()
+        i += 1
+        if i == 3 and comm.rank == 0:
+            pathlib.Path(file).touch()
+        if pathlib.Path(f"{file}-again").exists() and comm.rank == 0:
+            goes_on[0] = chunks_at(address) == 0
+        comm.broadcast(goes_on)
+    comm.barrier()
+
+
+@pytest.mark.bed(hosts=3)
+def test_the_switch_dies_and_comes_back_in_the_middle_of_a_job(bed, transport):
+    begun = bed.shared / "begun"
+    with contextlib.ExitStack() as stack:
+        place, switch = stack.enter_context(switch_in(bed))
+        environment = {**settings(place), "WEFT_LOG": "error"}
+        work = (go_on, str(begun), bed.switch_address)
+        job = stack.enter_context(host_ranks.Job(bed, *work, environment=environment))
+        waiting.until(begun.exists, "the job has begun")
+        switch.kill()
+        switch.wait()
+        time.sleep(0.5)
+        stack.enter_context(switch_in(bed))
+        (bed.shared / "begun-again").touch()
+        job.finish()
