@@ -21,7 +21,7 @@ CLASSES, FEATURES, BATCH = 4, 32, 64
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=("weft", "gloo"), default="weft")
+    parser.add_argument("--backend", choices=("weft", "sml", "gloo"), default="weft")
     parser.add_argument("--steps", type=int, default=200)
     return parser.parse_args()
 
@@ -64,8 +64,8 @@ def train(model, steps):
 
 def main():
     args = arguments()
-    if args.backend == "weft":
-        import weft.torch  # noqa: F401  registers the backend
+    if args.backend != "gloo":
+        import weft.torch  # noqa: F401  registers the backends
     torch.set_num_threads(max(1, (os.cpu_count() or 1) // int(os.environ["LOCAL_WORLD_SIZE"])))
     dist.init_process_group(args.backend)
     model = nn.parallel.DistributedDataParallel(make_model())

@@ -138,17 +138,23 @@ weft_status wf_comm_break(weft_comm *comm, weft_status status,
  * detail; WEFT_ERR_ABORTED means that the caller was interrupted. */
 weft_status wf_comm_give_up(weft_comm *comm, weft_status why);
 
-/* Show on the board what this rank does. */
-static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
+/* Show on the board what this rank does: call number `sequence` here. */
+static inline void wf_comm_show_call(weft_comm *comm, const wf_call *call,
+                                     uint32_t sequence)
 {
     wf_board_rank *own = comm->own;
 
     atomic_store_explicit(&own->act,
-                          wf_call_packed(&op->call) | (uint64_t)comm->id << 32,
+                          wf_call_packed(call) | (uint64_t)comm->id << 32,
                           memory_order_relaxed);
-    atomic_store_explicit(&own->sequence, op->sequence, memory_order_relaxed);
-    atomic_store_explicit(&own->count, op->call.count, memory_order_relaxed);
-    atomic_store_explicit(&own->root, op->call.root, memory_order_relaxed);
+    atomic_store_explicit(&own->sequence, sequence, memory_order_relaxed);
+    atomic_store_explicit(&own->count, call->count, memory_order_relaxed);
+    atomic_store_explicit(&own->root, call->root, memory_order_relaxed);
+}
+
+static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
+{
+    wf_comm_show_call(comm, &op->call, op->sequence);
 }
 
 /* The operation that a rank shows: "allreduce of 4 f32, sum, number 7 on

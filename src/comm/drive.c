@@ -247,6 +247,7 @@ void wf_request_submit(weft_request *r, bool ordered)
     bool lazy;
 
     r->ordered = ordered;
+    r->call = r->op->call;
     atomic_fetch_add(&r->users, 1);
     pthread_mutex_lock(&world->drive);
     atomic_fetch_add(&world->pending, 1);

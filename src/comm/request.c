@@ -116,7 +116,7 @@ weft_status weft_request_wait(weft_request *r, double seconds)
     if (!request_done(r)) {
         world = r->comm->world;
         atomic_fetch_add(&r->waiters, 1);
-        wf_comm_show(r->comm, r->op);
+        wf_comm_show_call(r->comm, &r->call, r->op->sequence);
         wf_comm_show_waiting(r->comm, true);
         wf_progress_wait_begin(world->progress);
         st = wait_for(r, seconds);

@@ -25,6 +25,8 @@ struct weft_request {
     _Atomic uint32_t waiters; /* threads in weft_request_wait */
     wf_stall stall;
     bool ordered;
+    /* What was called: whoever drives may change that of the operation. */
+    wf_call call;
     wf_op *op; /* behind this struct, in one allocation */
 };
 

@@ -61,6 +61,19 @@ def test_a_model_trains_under_torchrun(example):
     assert "weft:" in text
 
 
+def test_a_model_trains_on_four_hosts_through_a_switch():
+    pytest.importorskip("torch")
+    from weft.torch import build
+
+    if build.find() is None:
+        pytest.skip(f"the shim is not built: {build.COMMAND}")
+    text = run(sys.executable, EXAMPLES / "switch.py", "--steps", 10)
+    without, through = text.split("through a switch:")
+    last = [re.findall(r"step +10 of 10: loss (\S+)", part) for part in (without, through)]
+    assert len(last[0]) == 1
+    assert abs(float(last[0][0]) - float(last[1][0])) < 1e-3
+
+
 def test_a_language_model_says_the_same_with_weft_and_gloo():
     text = torchrun("llm_tensor_parallel.py", "--tokens", 8, "--rounds", 1, "--layers", 2)
     assert "both say the same 8 tokens" in text

@@ -2,6 +2,7 @@
 """The command weft-switch, as the package installs it."""
 
 import os
+import pathlib
 import re
 import signal
 import stat
@@ -70,3 +71,35 @@ def test_it_serves_its_page_and_stops_when_told(tmp_path):
         finally:
             os.kill(switch.pid, signal.SIGTERM)
         assert switch.wait(timeout=10) == 0
+
+
+SETUP = pathlib.Path(__file__).resolve().parents[2] / "compat" / "pytorch_plugin" / "setup.py"
+
+
+def setup_says(*arguments, **variables):
+    return subprocess.run(
+        [sys.executable, SETUP, *arguments],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_plugins_setup_answers_its_build_variables():
+    plain = setup_says("install", "--dry-run")
+    first, second, last = plain.stdout.splitlines()
+    assert first.endswith(f"-m pip install {SETUP.parents[2]}")
+    assert second.endswith(f"-m pip install --no-deps {SETUP.parents[1]}")
+    assert last.endswith("-m weft.torch.build")
+    assert plain.stderr == ""
+    told = setup_says(
+        *("install", "--dry-run", "--prefix", "/p"),
+        **{"DEBUG": "1", "BUILDDIR": "/b", "DPDK": "1", "MLX5": "1", "MLX4": "0", "RDMA": "1"},
+        **{"SWITCHML_HOME": "/s", "GRPC_HOME": "/g", "DPDK_HOME": "/d"},
+    )
+    options = "--config-settings=cmake.build-type=Debug --config-settings=build-dir=/b"
+    assert f"--prefix /p {options} {SETUP.parents[2]}" in told.stdout
+    named = re.findall(r"setup.py: (\w+) is ignored: ", told.stderr)
+    assert named == ["DPDK", "MLX5", "RDMA", "SWITCHML_HOME", "GRPC_HOME", "DPDK_HOME"]
+    assert setup_says("bdist").returncode == 2
