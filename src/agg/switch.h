@@ -61,7 +61,7 @@ typedef struct switch_state {
     /* The operation, while it is in a phase between START and OVER. */
     wf_coll_op *op;
     switch_phase phase;
-    uint64_t results;  /* of the client, when last looked at */
+    uint64_t results;  /* of the client, or `fetched`, when last looked at */
     uint64_t moved_ns; /* when something happened for it */
     uint64_t said_ns;  /* when something was said again */
     size_t chunk_bytes;

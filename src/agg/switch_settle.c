@@ -102,12 +102,18 @@ static void fetch(switch_state *s, uint32_t giver)
     s->giver = giver;
     s->fetched =
         s->words[2 * s->comm->rank + s->settle.op % 2].first * s->chunk_bytes;
+    s->results = s->fetched;
     s->phase = SWITCH_FETCH;
     switch_say(s, giver, SWITCH_WANTS, s->settle.op, s->fetched);
 }
 
-static weft_status fetch_step(switch_state *s, const wf_coll_op *op)
+static weft_status fetch_step(switch_state *s, wf_coll_op *op, uint64_t now)
 {
+    if (s->fetched != s->results) {
+        s->results = s->fetched;
+        s->moved_ns = now;
+        op->op.moved++;
+    }
     if (s->fetched < op->bytes) {
         return WF_PENDING;
     }
@@ -121,7 +127,7 @@ weft_status switch_settle_step(switch_state *s, wf_coll_op *op, uint64_t now)
     wf_settled d;
 
     if (s->phase == SWITCH_FETCH) {
-        return fetch_step(s, op);
+        return fetch_step(s, op, now);
     }
     d = wf_settle_decide(&s->settle);
     switch (d.way) {

@@ -82,7 +82,6 @@ static void take(switch_state *s, uint32_t from, const wf_coll_word *w,
         n <= s->op->bytes - s->fetched) {
         memcpy((char *)s->op->dst + s->fetched, payload, n);
         s->fetched += n;
-        s->op->op.moved++;
     }
 }
 
@@ -153,7 +152,6 @@ void switch_hear(weft_comm *comm, void *state, uint32_t from,
     switch_state *s = state;
     bool now = w->epoch == s->epoch;
 
-    (void)comm;
     switch (w->kind) {
     case SWITCH_WORD:
     case SWITCH_ANSWER:
@@ -189,5 +187,9 @@ void switch_hear(weft_comm *comm, void *state, uint32_t from,
         wf_log(WEFT_LOG_ERROR, "rank %u of communicator %u says %u; dropped",
                from, s->comm->id, w->kind);
         break;
+    }
+    if (s->phase != SWITCH_OVER) {
+        /* The operation's own thread may sleep. */
+        wf_board_ring(wf_host_own(comm->world->host));
     }
 }
