@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -116,6 +117,8 @@ class Box:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            # Tests that run in the background of a shell inherit that it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
     def listing(self) -> dict[str, str]:
