@@ -87,6 +87,7 @@ typedef struct switch_state {
     bool reached;      /* the switch is there */
     int probe;         /* a connection that is being made, or -1 */
     uint64_t probe_ns; /* when it began, or the next one is to */
+    uint32_t refusals; /* by the switch, one after the other */
     bool *back;        /* by member; of member 0 only */
 } switch_state;
 

@@ -201,8 +201,10 @@ static void join_step(switch_state *s, wf_coll_op *op, uint64_t now)
         st = get_rings(s);
     }
     if (st != WEFT_OK) {
+        s->refusals += st == WEFT_ERR_DENIED;
         switch_give_up(s, weft_error_detail());
     } else if (s->client.joined) {
+        s->refusals = 0;
         s->moved_ns = now;
         op->op.moved++;
         begin_call(s, op, now);

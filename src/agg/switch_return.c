@@ -11,10 +11,12 @@
 
 #include "agg/switch.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/time.h"
 
 #define PROBE_PAUSE_NS (500 * WF_MS)
 #define PROBE_PATIENCE_NS (2 * WF_SEC)
+#define REFUSALS_MOST 7u /* the pause doubles with each, up to a minute */
 
 void switch_epoch_begin(switch_state *s)
 {
@@ -25,7 +27,7 @@ void switch_epoch_begin(switch_state *s)
     switch_stop_looking(s);
     wf_settle_init(&s->settle, s->comm->rank, s->comm->size, s->words);
     if (s->epoch > 1) {
-        wf_log(WEFT_LOG_WARN,
+        wf_log(s->refusals > 0 ? WEFT_LOG_INFO : WEFT_LOG_WARN,
                "rank %u: communicator %u goes back to its switch",
                s->comm->rank, s->comm->id);
     }
@@ -36,7 +38,8 @@ void switch_epoch_end(switch_state *s)
     s->open = false;
     s->go_at = SWITCH_NEVER;
     s->reached = false;
-    s->probe_ns = wf_now_ns() + PROBE_PAUSE_NS;
+    s->probe_ns =
+        wf_now_ns() + (PROBE_PAUSE_NS << wf_least(s->refusals, REFUSALS_MOST));
     memset(s->back, 0, s->comm->size * sizeof(*s->back));
     switch_close_client(s);
 }

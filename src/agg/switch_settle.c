@@ -65,7 +65,8 @@ void switch_give_up(switch_state *s, const char *why)
     uint64_t first = began ? wf_agg_client_first(&s->client) : 0;
     wf_settle_word word;
 
-    wf_log(WEFT_LOG_WARN,
+    /* One that refuses will most likely do so again. */
+    wf_log(s->refusals > 1 ? WEFT_LOG_INFO : WEFT_LOG_WARN,
            "rank %u: communicator %u goes on without its switch: %s",
            s->comm->rank, s->comm->id, why);
     if (!began) {

@@ -239,7 +239,10 @@ static weft_status coll_attach(weft_comm *comm, void *area, void **state)
     if (comm->rank == 0) {
         tell(comm, coll);
     }
+    /* Words of other members may come from here on, see on_word. */
+    pthread_mutex_lock(&comm->world->drive);
     *state = coll;
+    pthread_mutex_unlock(&comm->world->drive);
     return WEFT_OK;
 }
 

@@ -118,7 +118,7 @@ class Box:
             stderr=subprocess.PIPE,
             text=True,
             # Tests that run in the background of a shell inherit that it is ignored.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
 
     def listing(self) -> dict[str, str]:
