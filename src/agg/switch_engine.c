@@ -2,15 +2,12 @@
 /* The engine that lets a switch in the network add (docs/design/0017). It
  * serves allreduce where every member has a host of its own; what the switch
  * cannot do, and everything while there is none, it hands on. */
-#include <stdio.h>
-
 #include "agg/address.h"
 #include "agg/key.h"
 #include "agg/pays.h"
 #include "agg/quantise.h"
 #include "agg/switch.h"
 #include "base/alloc.h"
-#include "base/log.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "comm/serve.h"
