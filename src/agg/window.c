@@ -15,8 +15,10 @@ void wf_agg_window_init(wf_agg_window *w, const wf_agg_window_config *config,
                         wf_agg_window_chunk *entries)
 {
     memset(entries, 0, config->slots * sizeof(*entries));
-    *w = (wf_agg_window){
-        .config = *config, .entry = entries, .cwnd = config->limit};
+    *w = (wf_agg_window){.config = *config,
+                         .entry = entries,
+                         .stop = UINT64_MAX,
+                         .cwnd = config->limit};
 }
 
 void wf_agg_window_call(wf_agg_window *w, uint64_t chunks, uint64_t now)

@@ -524,6 +524,7 @@ void wf_ports_due(weft_world *world, uint64_t now, uint64_t at)
     wf_ports *p = &world->ports;
     uint64_t due = atomic_load(&p->due_ns);
 
+    at = at < now ? now : at; /* 0 would be never */
     if (due <= now || at < due) {
         atomic_store(&p->due_ns, at);
     }
