@@ -58,7 +58,7 @@ print(missing() or ("" if ucx.exists() else "libweft_ucx.so was not built"), end
 # Tests between hosts or pretended ones, by the transport that they take: what their report's name
 # for them contains, the first that fits.
 TRANSPORTS = (
-    ("UCX", r"ucx|spread$|hosts\.test_(jobs|ranks)"),
+    ("UCX", r"ucx|spread$|hosts\.test_(jobs|ranks|hosts_switch)"),
     ("MPI", r"_openmpi|_mpich|conform_mpi|hosts\.test_mpi"),
     ("shm between nodes", r"nodes|_far|hosts_engine|store_hosts|conform_shm"),
 )
