@@ -25,6 +25,55 @@ void wf_agg_keep_alive(int fd)
     (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 }
 
+weft_status wf_agg_connect(const wf_udp_address *to, int *fd)
+{
+    weft_status st;
+
+    *fd =
+        socket(to->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*fd < 0) {
+        return wf_fail_errno("a socket to the switch");
+    }
+    wf_agg_keep_alive(*fd);
+    if (connect(*fd, (const struct sockaddr *)&to->at, to->length) != 0 &&
+        errno != EINPROGRESS) {
+        st = wf_fail_errno("connect to the switch");
+        close(*fd);
+        *fd = -1;
+        return st;
+    }
+    return WEFT_OK;
+}
+
+/* A connection to a port of this host where nobody listens may have been made
+ * from that very port: then it leads to itself. */
+static bool leads_to_itself(int fd)
+{
+    struct sockaddr_storage here = {0};
+    struct sockaddr_storage there = {0};
+    socklen_t n = sizeof(here);
+    socklen_t m = sizeof(there);
+
+    return getsockname(fd, (struct sockaddr *)&here, &n) == 0 &&
+           getpeername(fd, (struct sockaddr *)&there, &m) == 0 && n == m &&
+           memcmp(&here, &there, n) == 0;
+}
+
+weft_status wf_agg_connected(int fd, bool *done)
+{
+    struct pollfd p = {.fd = fd, .events = POLLOUT};
+    int error = 0;
+    socklen_t length = sizeof(error);
+
+    *done = poll(&p, 1, 0) != 0;
+    if (!*done) {
+        return WEFT_OK;
+    }
+    (void)getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+    errno = error == 0 && leads_to_itself(fd) ? ECONNREFUSED : error;
+    return errno == 0 ? WEFT_OK : wf_fail_errno("connect to the switch");
+}
+
 weft_status wf_agg_session_open(wf_agg_session *s, const wf_udp_address *to,
                                 const wf_secret *key, const wf_agg_join *join)
 {
@@ -35,16 +84,8 @@ weft_status wf_agg_session_open(wf_agg_session *s, const wf_udp_address *to,
     if (st != WEFT_OK) {
         return st;
     }
-    s->fd =
-        socket(to->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->fd < 0) {
-        return wf_fail_errno("a socket to the switch");
-    }
-    wf_agg_keep_alive(s->fd);
-    if (connect(s->fd, (const struct sockaddr *)&to->at, to->length) != 0 &&
-        errno != EINPROGRESS) {
-        st = wf_fail_errno("connect to the switch");
-        wf_agg_session_close(s);
+    st = wf_agg_connect(to, &s->fd);
+    if (st != WEFT_OK) {
         return st;
     }
     s->state = WF_AGG_SESSION_CONNECTING;
@@ -83,20 +124,13 @@ static weft_status read_on(wf_agg_session *s, void *message, size_t bytes,
 
 static weft_status connected(wf_agg_session *s)
 {
-    struct pollfd p = {.fd = s->fd, .events = POLLOUT};
-    int error = 0;
-    socklen_t length = sizeof(error);
+    bool done;
+    weft_status st = wf_agg_connected(s->fd, &done);
 
-    if (poll(&p, 1, 0) == 0) {
-        return WEFT_OK;
+    if (st == WEFT_OK && done) {
+        s->state = WF_AGG_SESSION_GREETING;
     }
-    (void)getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &length);
-    if (error != 0) {
-        errno = error;
-        return wf_fail_errno("connect to the switch");
-    }
-    s->state = WF_AGG_SESSION_GREETING;
-    return WEFT_OK;
+    return st;
 }
 
 static weft_status greeted(wf_agg_session *s)

@@ -36,6 +36,11 @@ weft_status wf_agg_session_open(wf_agg_session *s, const wf_udp_address *to,
 weft_status wf_agg_session_step(wf_agg_session *s);
 void wf_agg_session_close(wf_agg_session *s);
 
+/* Begin to connect to a switch; `*fd` is -1 after a failure. Then: has it come
+ * about? What fails is for the caller to close. */
+weft_status wf_agg_connect(const wf_udp_address *to, int *fd);
+weft_status wf_agg_connected(int fd, bool *done);
+
 /* Of a control channel's socket, at both ends: a host that is gone is noticed
  * in about ten seconds, and what is written leaves at once. */
 void wf_agg_keep_alive(int fd);

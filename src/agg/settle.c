@@ -12,15 +12,15 @@ void wf_settle_init(wf_settle *s, uint32_t rank, uint32_t ranks,
     *s = (wf_settle){.rank = rank, .ranks = ranks, .word = words};
 }
 
-static wf_settle_word *word_of(const wf_settle *s, uint32_t rank, uint64_t op)
+wf_settle_word *wf_settle_word_of(const wf_settle *s, uint32_t rank,
+                                  uint64_t op)
 {
     return &s->word[2 * rank + op % 2];
 }
 
-/* Has this rank said a word of the operation that `s` is in? */
-static bool has_said(const wf_settle *s, uint32_t rank)
+bool wf_settle_has_said(const wf_settle *s, uint32_t rank)
 {
-    const wf_settle_word *w = word_of(s, rank, s->op);
+    const wf_settle_word *w = wf_settle_word_of(s, rank, s->op);
 
     return w->heard && w->op == s->op;
 }
@@ -38,7 +38,7 @@ wf_settle_word wf_settle_say(wf_settle *s, uint64_t first)
 
     s->said = true;
     s->dead = true;
-    *word_of(s, s->rank, s->op) = word;
+    *wf_settle_word_of(s, s->rank, s->op) = word;
     return word;
 }
 
@@ -47,7 +47,7 @@ wf_settle_word wf_settle_say(wf_settle *s, uint64_t first)
 wf_settle_act wf_settle_hear(wf_settle *s, uint32_t from,
                              const wf_settle_word *word)
 {
-    wf_settle_word *kept = word_of(s, from, word->op);
+    wf_settle_word *kept = wf_settle_word_of(s, from, word->op);
 
     s->dead = true;
     *kept = *word;
@@ -69,7 +69,7 @@ static wf_settled decide_by_words(const wf_settle *s)
     wf_settled d = {.way = WF_SETTLE_REDO, .first = WF_SETTLE_ALL};
 
     for (uint32_t r = s->ranks; r-- > 0;) {
-        uint64_t first = word_of(s, r, s->op)->first;
+        uint64_t first = wf_settle_word_of(s, r, s->op)->first;
 
         if (first == WF_SETTLE_ALL && !WF_AGG_MISTAKE(WF_AGG_REDOES_ALONE)) {
             d.way = WF_SETTLE_FETCH;
@@ -78,18 +78,18 @@ static wf_settled decide_by_words(const wf_settle *s)
         d.first = first < d.first ? first : d.first;
     }
     if (WF_AGG_MISTAKE(WF_AGG_OWN_FIRST)) {
-        d.first = word_of(s, s->rank, s->op)->first;
+        d.first = wf_settle_word_of(s, s->rank, s->op)->first;
     }
     return d;
 }
 
 wf_settled wf_settle_decide(const wf_settle *s)
 {
-    if (word_of(s, s->rank, s->op)->first == WF_SETTLE_ALL) {
+    if (wf_settle_word_of(s, s->rank, s->op)->first == WF_SETTLE_ALL) {
         return (wf_settled){.way = WF_SETTLE_DONE};
     }
     for (uint32_t r = 0; r < s->ranks; r++) {
-        if (!has_said(s, r)) {
+        if (!wf_settle_has_said(s, r)) {
             return (wf_settled){.way = WF_SETTLE_WAITS};
         }
     }

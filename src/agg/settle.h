@@ -86,6 +86,12 @@ wf_settle_word wf_settle_say(wf_settle *s, uint64_t first);
 wf_settle_act wf_settle_hear(wf_settle *s, uint32_t from,
                              const wf_settle_word *word);
 
+/* The last word of a rank about an operation, or about one two before it; and
+ * has the rank said one of the operation that this rank is in? */
+wf_settle_word *wf_settle_word_of(const wf_settle *s, uint32_t rank,
+                                  uint64_t op);
+bool wf_settle_has_said(const wf_settle *s, uint32_t rank);
+
 /* What to do now that this rank has given up. */
 wf_settled wf_settle_decide(const wf_settle *s);
 

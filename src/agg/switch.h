@@ -104,6 +104,9 @@ void switch_close_client(switch_state *s);
  * detail, or since others have. */
 void switch_give_up(switch_state *s, const char *why);
 
+/* Say this rank's word to all others. */
+void switch_say_word(switch_state *s, const wf_settle_word *word);
+
 /* SETTLE and FETCH. */
 weft_status switch_settle_step(switch_state *s, wf_coll_op *op, uint64_t now);
 

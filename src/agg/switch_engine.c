@@ -133,7 +133,9 @@ static void begin_call(switch_state *s, const wf_coll_op *op, uint64_t now)
                      .before = op->src == op->dst ? switch_keep_input : NULL,
                      .ctx = s};
 
-    memset(s->input_of, 0, s->ring * sizeof(*s->input_of));
+    if (c.before != NULL) {
+        memset(s->input_of, 0, s->ring * sizeof(*s->input_of));
+    }
     wf_agg_client_begin(&s->client, &c, now);
     s->chunk_bytes = s->client.each * wf_dtype_bytes((weft_dtype)call->type);
     s->results = s->client.results;
@@ -234,15 +236,13 @@ static weft_status call_step(switch_state *s, wf_coll_op *op, uint64_t now)
 
 static bool awaits(const switch_state *s, uint32_t member)
 {
-    const wf_settle_word *w = &s->words[2 * member + s->settle.op % 2];
-
     switch (s->phase) {
     case SWITCH_JOIN:
         return true;
     case SWITCH_CALL:
         return s->client.missing == member;
     case SWITCH_SETTLE:
-        return !w->heard || w->op != s->settle.op;
+        return !wf_settle_has_said(&s->settle, member);
     case SWITCH_FETCH:
         return s->giver == member;
     default:

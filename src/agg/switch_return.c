@@ -5,8 +5,6 @@
  * next. A call cannot end before all have begun it, so nobody is that far; who
  * begins that call all the same before it hears of it has given up in it, with
  * nothing (rule 1 of settle.h). */
-#include <errno.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include "agg/switch.h"
@@ -63,44 +61,20 @@ static void probe_again_later(switch_state *s, uint64_t now)
 static void probe_begin(switch_state *s, uint64_t now)
 {
     s->probe_ns = now;
-    s->probe = socket(s->at.at.ss_family,
-                      SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (s->probe < 0 || (connect(s->probe, (const struct sockaddr *)&s->at.at,
-                                 s->at.length) != 0 &&
-                         errno != EINPROGRESS)) {
+    if (wf_agg_connect(&s->at, &s->probe) != WEFT_OK) {
         probe_again_later(s, now);
     }
 }
 
-/* A connection to a port of this host where nobody listens may have been made
- * from that very port: then it leads to itself. */
-static bool leads_to_itself(int fd)
-{
-    struct sockaddr_storage here = {0};
-    struct sockaddr_storage there = {0};
-    socklen_t n = sizeof(here);
-    socklen_t m = sizeof(there);
-
-    return getsockname(fd, (struct sockaddr *)&here, &n) == 0 &&
-           getpeername(fd, (struct sockaddr *)&there, &m) == 0 && n == m &&
-           memcmp(&here, &there, n) == 0;
-}
-
 static void probe_step(switch_state *s, uint64_t now)
 {
-    struct pollfd p = {.fd = s->probe, .events = POLLOUT};
-    int error = 0;
-    socklen_t length = sizeof(error);
+    bool done;
+    weft_status st = wf_agg_connected(s->probe, &done);
 
-    if (poll(&p, 1, 0) == 0) {
-        if (now - s->probe_ns > PROBE_PATIENCE_NS) {
-            probe_again_later(s, now);
-        }
-        return;
+    s->reached = st == WEFT_OK && done;
+    if (done || now - s->probe_ns > PROBE_PATIENCE_NS) {
+        probe_again_later(s, now);
     }
-    (void)getsockopt(s->probe, SOL_SOCKET, SO_ERROR, &error, &length);
-    s->reached = error == 0 && !leads_to_itself(s->probe);
-    probe_again_later(s, now);
 }
 
 static bool all_are_back(const switch_state *s)
@@ -159,9 +133,5 @@ void switch_on_go(switch_state *s, uint32_t epoch, uint64_t number)
     word = wf_settle_say(&s->settle, 0);
     wf_settle_end(&s->settle, WF_SETTLE_REDO);
     switch_epoch_end(s);
-    for (uint32_t m = 0; m < s->comm->size; m++) {
-        if (m != s->comm->rank) {
-            switch_say(s, m, SWITCH_WORD, word.op, word.first);
-        }
-    }
+    switch_say_word(s, &word);
 }

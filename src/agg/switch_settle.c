@@ -50,7 +50,13 @@ static void restore_inputs(const switch_state *s, const wf_coll_op *op,
 
 /* --- giving up ------------------------------------------------------------ */
 
-static void say_word(switch_state *s, const wf_settle_word *word)
+/* This rank's word of the operation that it is in. */
+static const wf_settle_word *own_word(const switch_state *s)
+{
+    return wf_settle_word_of(&s->settle, s->comm->rank, s->settle.op);
+}
+
+void switch_say_word(switch_state *s, const wf_settle_word *word)
 {
     for (uint32_t m = 0; m < s->comm->size; m++) {
         if (m != s->comm->rank) {
@@ -76,7 +82,7 @@ void switch_give_up(switch_state *s, const char *why)
     s->phase = SWITCH_SETTLE;
     s->said_ns = s->moved_ns = wf_now_ns();
     switch_close_client(s);
-    say_word(s, &word);
+    switch_say_word(s, &word);
 }
 
 /* --- settling ------------------------------------------------------------- */
@@ -101,8 +107,7 @@ static weft_status do_again(switch_state *s, wf_coll_op *op, uint64_t first)
 static void fetch(switch_state *s, uint32_t giver)
 {
     s->giver = giver;
-    s->fetched =
-        s->words[2 * s->comm->rank + s->settle.op % 2].first * s->chunk_bytes;
+    s->fetched = own_word(s)->first * s->chunk_bytes;
     s->results = s->fetched;
     s->phase = SWITCH_FETCH;
     switch_say(s, giver, SWITCH_WANTS, s->settle.op, s->fetched);
@@ -142,7 +147,7 @@ weft_status switch_settle_step(switch_state *s, wf_coll_op *op, uint64_t now)
     }
     if (now - s->said_ns > SAY_AGAIN_NS) {
         s->said_ns = now;
-        say_word(s, &s->words[2 * s->comm->rank + s->settle.op % 2]);
+        switch_say_word(s, own_word(s));
     }
     return WF_PENDING;
 }

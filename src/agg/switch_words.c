@@ -23,7 +23,8 @@ void switch_say(switch_state *s, uint32_t to, switch_said kind, uint64_t number,
  * lost. */
 static void answer_late(switch_state *s, uint32_t from, uint64_t op)
 {
-    const wf_settle_word *own = &s->words[2 * s->comm->rank + op % 2];
+    const wf_settle_word *own =
+        wf_settle_word_of(&s->settle, s->comm->rank, op);
 
     if (own->heard && own->op == op) {
         switch_say(s, from, SWITCH_ANSWER, op, own->first);

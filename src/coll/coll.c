@@ -38,6 +38,14 @@ static void hand_to(wf_coll_op *op, const wf_coll_seat *seat)
     seat->engine->begin(op);
 }
 
+/* The first step on an engine that goes on with an operation. */
+static weft_status step_anew(wf_coll_op *op, uint64_t moved)
+{
+    op->op.moved = moved + 1;
+    op->op.driven = true; /* restored: callers rely on it */
+    return op->op.step(&op->op);
+}
+
 /* The step until calls are compared, see engine.h. */
 static weft_status compare_step(wf_op *base)
 {
@@ -53,9 +61,7 @@ static weft_status compare_step(wf_op *base)
     moved = base->moved;
     op->next = NULL;
     hand_to(op, next);
-    base->moved = moved + 1;
-    base->driven = true; /* restored: callers rely on it */
-    return base->step(base);
+    return step_anew(op, moved);
 }
 
 static void begin_on(wf_coll_op *op, const wf_coll_seat *seat)
@@ -82,9 +88,7 @@ weft_status wf_coll_hand_on(wf_coll_op *op)
     uint64_t moved = op->op.moved;
 
     begin_on(op, wf_coll_choose_else(wf_coll_of(op->op.comm), &op->op.call));
-    op->op.moved = moved + 1;
-    op->op.driven = true; /* restored: callers rely on it */
-    return op->op.step(&op->op);
+    return step_anew(op, moved);
 }
 
 static weft_status submit(const wf_coll_op *op, weft_request **out)

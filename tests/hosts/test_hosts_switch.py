@@ -3,14 +3,13 @@
 
 import contextlib
 import pathlib
-import re
 import subprocess
 import time
-import urllib.request
 
 import host_ranks
 import numpy as np
 import pytest
+import switches
 import test_jobs
 import waiting
 import weft
@@ -28,10 +27,10 @@ def switch_in(bed, *options):
     """A weft-switch where the cables of all hosts end: its process, page and address."""
     key = bed.shared / "switch-key"
     if not key.exists():
-        subprocess.run([PROGRAM, "key", key], check=True, capture_output=True)
+        switches.make_key(key)
     command = [PROGRAM, "--key", key, "--http", f"{bed.switch_address}:8080", *options]
     process = bed.popen_in_switch(command, stdout=subprocess.PIPE, text=True)
-    port = re.match(r".*ready on port (\d+)", process.stdout.readline())[1]
+    port = switches.read_port(process)
     try:
         yield {"WEFT_SWITCH": f"{bed.switch_address}:{port}", "WEFT_SWITCH_KEY": str(key)}, process
     finally:
@@ -44,17 +43,11 @@ def settings(place):
     return {**test_jobs.environment("ucx"), **place}
 
 
-def chunks_at(address):
-    """What the switch has reduced for the jobs that it has; asked by a rank."""
-    page = urllib.request.urlopen(f"http://{address}:8080/metrics", timeout=10).read().decode()
-    return sum(map(float, re.findall(r"^weft_switch_job_results_total\S* (\S+)$", page, re.M)))
-
-
 def count_chunks(count, times, expected, address):
     test_jobs.allreduce(count, times)
     comm = weft.world().comm
     comm.barrier()
-    assert comm.rank != 0 or chunks_at(address) == expected
+    assert comm.rank != 0 or switches.chunks_at(f"http://{address}:8080/") == expected
     comm.barrier()
 
 
@@ -96,7 +89,7 @@ def go_on(file, address):
         if i == 3 and comm.rank == 0:
             pathlib.Path(file).touch()
         if pathlib.Path(f"{file}-again").exists() and comm.rank == 0:
-            goes_on[0] = chunks_at(address) == 0
+            goes_on[0] = switches.chunks_at(f"http://{address}:8080/") == 0
         comm.broadcast(goes_on)
     comm.barrier()
 

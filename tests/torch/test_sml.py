@@ -9,10 +9,10 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.request
 
 import groups
 import pytest
+import switches
 import torch
 import torch.distributed as dist
 import weft
@@ -49,18 +49,10 @@ class Switch:
         return {"WEFT_SWITCH": f"127.0.0.1:{self.port}", "WEFT_SWITCH_KEY": self.key}
 
 
-def chunks_at(page):
-    """What a switch has reduced for the jobs that it has."""
-    text = urllib.request.urlopen(page + "metrics", timeout=10).read().decode()
-    lines = re.findall(r"^weft_switch_job_results_total\S* (\S+)$", text, re.MULTILINE)
-    return sum(map(float, lines))
-
-
 @pytest.fixture
 def switch(request, tmp_path):
     """With the options that a test is parametrized with."""
-    key = str(tmp_path / "key")
-    subprocess.run([PROGRAM, "key", key], check=True, capture_output=True)
+    key = switches.make_key(tmp_path / "key")
     one = Switch(key, options=getattr(request, "param", ()))
     yield one
     one.kill()
@@ -97,7 +89,7 @@ def many_operations(page=None):
         results.append(pair)
     if page is not None:
         assert dist.get_backend() == "sml"
-        assert rank != 0 or chunks_at(page) > 500
+        assert rank != 0 or switches.chunks_at(page) > 500
     dist.barrier()
     return [*results, *tensors, special, *gathered, whole]
 
@@ -188,7 +180,7 @@ def train_with_death(key, pid, port):
 
     loss = trained(DistributedDataParallel(network()), 300, at_step)
     for one in own:
-        chunks = chunks_at(one.page)
+        chunks = switches.chunks_at(one.page)
         one.kill()
         assert chunks > 0, "no call went through the switch that came back"
     return loss

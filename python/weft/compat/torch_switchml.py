@@ -62,7 +62,7 @@ class Config(NamedTuple):
     max_outstanding_packets: int | None = None
     packet_numel: int | None = None
     controller_ip: str = "127.0.0.1"
-    controller_port: int = 4747
+    controller_port: int | None = None  # as weft-switch has it
 
 
 def _parsed(file: pathlib.Path) -> dict[str, str]:
@@ -150,9 +150,9 @@ def settings(rank: int, size: int) -> dict[str, object]:
                 "file, or leave the line out"
             )
     host = config.controller_ip
-    given: dict[str, object] = {
-        "switch": f"{f'[{host}]' if ':' in host else host}:{config.controller_port}"
-    }
+    place = f"[{host}]" if ":" in host else host
+    port = "" if config.controller_port is None else f":{config.controller_port}"
+    given: dict[str, object] = {"switch": place + port}
     if config.max_outstanding_packets is not None:
         given["switch_slots"] = config.max_outstanding_packets
     if config.packet_numel is not None:

@@ -200,6 +200,13 @@ class _Host:
             child.wait()
 
 
+def _placed(
+    command: Sequence[str | os.PathLike[str]], cwd: str | os.PathLike[str] | None = None
+) -> list[str]:
+    """A command that runs in a folder: a mount namespace is entered at its root."""
+    return ["env", "-C", os.fspath(cwd or os.getcwd()), *(os.fspath(word) for word in command)]
+
+
 class Bed:
     """Hosts 0, 1, ..., named host0, host1, ..., on one network.
 
@@ -313,11 +320,8 @@ class Bed:
         there = self._hosts[host]
         if not there.alive:
             raise ValueError(f"{there.name} was killed")
-        words = [os.fspath(word) for word in command]
-        # A mount namespace is entered at its root.
-        placed = ["env", "-C", os.fspath(cwd or os.getcwd()), *words]
         base = dict(os.environ) if inherit else {}
-        return there.popen(placed, env={**base, **(env or {})}, **more)
+        return there.popen(_placed(command, cwd), env={**base, **(env or {})}, **more)
 
     def popen_in_switch(
         self, command: Sequence[str | os.PathLike[str]], **more: Any
@@ -327,8 +331,7 @@ class Bed:
         if not self._switch_addressed:
             network.address_switch(self._switch.pid)
             self._switch_addressed = True
-        words = [os.fspath(word) for word in command]
-        return self._switch.popen(["env", "-C", os.getcwd(), *words], env=dict(os.environ), **more)
+        return self._switch.popen(_placed(command), env=dict(os.environ), **more)
 
     @property
     def switch_address(self) -> str:
