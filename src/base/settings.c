@@ -250,7 +250,7 @@ static const setting table[] = {
      "Read large messages and scatters straight from the sender's memory, "
      "where the kernel allows it: 1, 0, or auto: messages when ranks outnumber "
      "cores, scatters among three ranks and more"},
-    {"UCX_EAGER", "32K", FIELD(parse_bytes, ucx_eager_bytes),
+    {"UCX_EAGER", "64K", FIELD(parse_bytes, ucx_eager_bytes),
      "Messages up to this size are sent over UCX before there is a receive"},
     {"MESH_RANKS", "64", FIELD(parse_u32, mesh_ranks),
      "Up to so many ranks a host, each watches every other one"},
