@@ -10,8 +10,9 @@
  * on each communicator, the same on all members. An epoch is a registration
  * with the switch: it begins with a call that all agree on, the first of all
  * with call 0, and ends with the call that all do again on the host path
- * (settle.h). Without one, calls are handed on to the engine that serves them
- * else. */
+ * (settle.h). Where a job has several switches, one that is of no use ends the
+ * epoch, and the next one begins when all of them are there. Without one, calls
+ * are handed on to the engine that serves them else. */
 #ifndef WF_AGG_SWITCH_H
 #define WF_AGG_SWITCH_H
 
@@ -44,7 +45,8 @@ typedef enum switch_said {
 
 typedef struct switch_state {
     weft_comm *comm;
-    wf_udp_address at;
+    wf_udp_address at[WF_AGG_SWITCHES];
+    uint32_t switches;
     wf_secret key;
 
     uint64_t calls; /* that have begun */
@@ -56,7 +58,8 @@ typedef struct switch_state {
 
     wf_agg_client client;
     bool has_client;
-    int watched[2]; /* its descriptors */
+    int watched[2 * WF_AGG_SWITCHES]; /* its descriptors */
+    uint32_t watches;
 
     /* The operation, while it is in a phase between START and OVER. */
     wf_coll_op *op;
@@ -84,8 +87,8 @@ typedef struct switch_state {
     uint64_t kept_bytes;
 
     /* Without an epoch. */
-    bool reached;      /* the switch is there */
-    int probe;         /* a connection that is being made, or -1 */
+    uint32_t reached;  /* switches, in their order, that are there */
+    int probe;         /* a connection to the next one, being made, or -1 */
     uint64_t probe_ns; /* when it began, or the next one is to */
     uint32_t refusals; /* by the switch, one after the other */
     bool *back;        /* by member; of member 0 only */

@@ -28,7 +28,7 @@ void switch_close_client(switch_state *s)
     if (!s->has_client) {
         return;
     }
-    for (int i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < s->watches; i++) {
         wf_ports_unwatch(s->comm->world, s->watched[i]);
     }
     wf_agg_client_close(&s->client);
@@ -44,19 +44,24 @@ static void group_of(const switch_state *s, uint64_t group[2])
 
 static weft_status watch_client(switch_state *s)
 {
-    weft_world *world = s->comm->world;
-    weft_status st;
+    weft_status st = WEFT_OK;
 
-    s->watched[0] = s->client.fd;
-    s->watched[1] = s->client.session.fd;
-    st = wf_ports_watch(world, s->watched[0]);
-    return st == WEFT_OK ? wf_ports_watch(world, s->watched[1]) : st;
+    s->watches = 0;
+    for (uint32_t i = 0; i < s->client.links; i++) {
+        s->watched[s->watches++] = s->client.link[i].fd;
+        s->watched[s->watches++] = s->client.link[i].session.fd;
+    }
+    for (uint32_t i = 0; i < s->watches && st == WEFT_OK; i++) {
+        st = wf_ports_watch(s->comm->world, s->watched[i]);
+    }
+    return st;
 }
 
 static weft_status open_client(switch_state *s)
 {
     const wf_settings *set = &s->comm->world->settings;
-    wf_agg_options o = {.rank = s->comm->rank,
+    wf_agg_options o = {.switches = s->switches,
+                        .rank = s->comm->rank,
                         .ranks = s->comm->size,
                         .slots = set->switch_slots,
                         .payload = (uint32_t)set->switch_payload,
@@ -66,7 +71,7 @@ static weft_status open_client(switch_state *s)
     weft_status st;
 
     group_of(s, o.group);
-    st = wf_agg_client_open(&s->client, &s->at, &s->key, &o);
+    st = wf_agg_client_open(&s->client, s->at, &s->key, &o);
     s->has_client = st == WEFT_OK;
     return st == WEFT_OK ? watch_client(s) : st;
 }
@@ -74,7 +79,7 @@ static weft_status open_client(switch_state *s)
 /* The rings, once it is known how many slots there are. */
 static weft_status get_rings(switch_state *s)
 {
-    uint64_t ring = (uint64_t)s->client.lanes * s->client.session.joined.slots;
+    uint64_t ring = wf_agg_client_reach(&s->client);
     size_t bytes = ring * s->client.options.payload;
 
     if (ring <= s->ring) {
@@ -191,9 +196,9 @@ static weft_status mismatch(const switch_state *s, const wf_coll_op *op)
 static void join_step(switch_state *s, wf_coll_op *op, uint64_t now)
 {
     weft_status st = wf_agg_client_step(&s->client, now);
-    bool answers = s->client.session.state >= WF_AGG_SESSION_JOINING;
 
-    if (st == WEFT_OK && !answers && now - s->moved_ns > PATIENCE_NS) {
+    if (st == WEFT_OK && !wf_agg_client_answered(&s->client) &&
+        now - s->moved_ns > PATIENCE_NS) {
         st = wf_fail(WEFT_ERR_TIMEOUT, "the switch does not answer");
     }
     if (st == WEFT_OK && s->client.joined) {
@@ -351,9 +356,6 @@ static void switch_begin(wf_coll_op *op)
 
 static weft_status switch_check(const wf_settings *set)
 {
-    char host[256];
-    char port[256];
-
     if (set->switch_at[0] == '\0') {
         return WEFT_OK;
     }
@@ -375,7 +377,7 @@ static weft_status switch_check(const wf_settings *set)
                        "setting WEFT_SWITCH_SLOTS: %u is not in 1 to %u",
                        set->switch_slots, WF_AGG_SLOTS);
     }
-    return wf_agg_address_cut(set->switch_at, host, port, sizeof(host));
+    return wf_agg_addresses_check(set->switch_at, WF_AGG_SWITCHES);
 }
 
 /* Where it does not pay it serves only those who ask for it by name. */
@@ -408,7 +410,8 @@ static void switch_detach(weft_comm *comm, void *state)
 
 static weft_status find_switch(switch_state *s, const wf_settings *set)
 {
-    weft_status st = wf_agg_address_find(set->switch_at, &s->at);
+    weft_status st = wf_agg_addresses_find(set->switch_at, WF_AGG_SWITCHES,
+                                           s->at, &s->switches);
 
     return st == WEFT_OK ? wf_agg_key_read(set->switch_key, &s->key) : st;
 }

@@ -2,6 +2,7 @@
 /* Collectives of a job through a switch: right results, through it and not
  * beside it; when it loses packets, dies and comes back; when ranks call
  * different things, or die. */
+#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -169,8 +170,10 @@ static void a_switch_with_another_key_is_not_used(void **state)
     rig_fini(&other);
 }
 
-/* Calls go on while the switch is killed and started again, and are back on it
- * within five seconds of its return; no result is wrong. */
+static unsigned last_switch;
+
+/* Calls go on while the last switch is killed and started again, and are back
+ * on it within five seconds of its return; no result is wrong. */
 static void killed_body(weft_world *world)
 {
     enum { COUNT = 60000 };
@@ -187,10 +190,10 @@ static void killed_body(weft_world *world)
             x[k] = (float)((unsigned)k % 1000 + i % 7 + wt_rank());
         }
         if (wt_rank() == 0 && i == 20) {
-            (void)rig_stop(&job_switch, SIGKILL);
+            (void)rig_stop(&job_switches[last_switch], SIGKILL);
             state = 1;
         } else if (wt_rank() == 0 && state == 1 && i == 60) {
-            job_restart();
+            job_restart(last_switch);
             since = wf_now_ns();
             state = 2;
         }
@@ -204,7 +207,7 @@ static void killed_body(weft_world *world)
         if (wt_rank() == 0 && state == 2) {
             WT_CHECK(wf_now_ns() - since <
                      (uint64_t)(5 * WT_SLOWDOWN) * WF_SEC);
-            state = job_chunks() > 0 ? 3 : 2;
+            state = job_chunks_of(last_switch) > 0 ? 3 : 2;
         }
         WT_OK(weft_broadcast(comm, &state, 1, WEFT_I32, 0));
     }
@@ -215,6 +218,45 @@ static void a_switch_is_killed_and_comes_back(void **state)
     (void)state;
     job_run(3, no_options, "LOG=error", killed_body);
     job_run(2, lossy, "LOG=error SWITCH_SLOTS=16", killed_body);
+}
+
+/* --- several switches ----------------------------------------------------- */
+
+/* Each has its share of the chunks. */
+static void shares_body(weft_world *world)
+{
+    chunks_body(world);
+    for (unsigned i = 0; wt_rank() == 0 && i <= last_switch; i++) {
+        WT_CHECK(job_chunks_of(i) >= floor(job_chunks() / (last_switch + 1)));
+    }
+    values_body(world);
+}
+
+static void job_on(unsigned switches, unsigned ranks,
+                   const char *const *options, const char *settings,
+                   wt_body *body)
+{
+    last_switch = switches - 1;
+    job_run_as(&(job_plan){.ranks = ranks,
+                           .switches = switches,
+                           .options = options,
+                           .settings = settings,
+                           .body = body});
+    last_switch = 0;
+}
+
+static void chunks_are_shared_by_all_switches_of_a_job(void **state)
+{
+    (void)state;
+    job_on(2, 3, no_options, "", shares_body);
+    job_on(3, 2, lossy, "", shares_body);
+}
+
+static void one_of_several_switches_is_killed_and_comes_back(void **state)
+{
+    (void)state;
+    job_on(2, 3, no_options, "LOG=error", killed_body);
+    job_on(3, 2, lossy, "LOG=error SWITCH_SLOTS=16", killed_body);
 }
 
 /* --- ranks ---------------------------------------------------------------- */
@@ -298,6 +340,9 @@ static void wrong_settings_are_named(void **state)
     bad_setting("SWITCH=a:b SWITCH_KEY=k", "'a:b' is not the address");
     bad_setting("SWITCH=::1 SWITCH_KEY=k", "'::1' is not the address");
     bad_setting("SWITCH=:5 SWITCH_KEY=k", "':5' is not the address");
+    bad_setting("SWITCH=a:1,b:x SWITCH_KEY=k", "'b:x' is not the address");
+    bad_setting("SWITCH=a:1, SWITCH_KEY=k", "'' is not the address");
+    bad_setting("SWITCH=a,b,c,d,e,f,g,h,i SWITCH_KEY=k", "at most 8 switches");
     bad_setting("SWITCH=a:1 SWITCH_KEY=k SWITCH_PAYLOAD=100", "multiple of 64");
     bad_setting("SWITCH=a:1 SWITCH_KEY=k SWITCH_SLOTS=0", "1 to 4096");
 }
@@ -312,6 +357,8 @@ int main(void)
         cmocka_unit_test(no_switch_is_no_failure),
         cmocka_unit_test(a_switch_with_another_key_is_not_used),
         cmocka_unit_test(a_switch_is_killed_and_comes_back),
+        cmocka_unit_test(chunks_are_shared_by_all_switches_of_a_job),
+        cmocka_unit_test(one_of_several_switches_is_killed_and_comes_back),
         cmocka_unit_test(calls_that_differ_are_errors_on_all_ranks),
         cmocka_unit_test(the_death_of_a_rank_is_named),
         cmocka_unit_test(wrong_settings_are_named),
