@@ -25,6 +25,9 @@ void switch_epoch_begin(switch_state *s)
     s->kept_op = SWITCH_NEVER;
     switch_stop_looking(s);
     wf_settle_init(&s->settle, s->comm->rank, s->comm->size, s->words);
+    if (s->shares) {
+        switch_hosts_epoch(s);
+    }
     if (s->epoch > 1) {
         wf_log(s->refusals > 0 ? WEFT_LOG_INFO : WEFT_LOG_WARN,
                "rank %u: communicator %u goes back to its switch",

@@ -154,6 +154,22 @@ static void a_switch_dies_at_any_moment(void **state)
         .ranks = 4, .options = lossy, .settings = "LOG=error SWITCH_SLOTS=32"});
 }
 
+static void a_switch_dies_at_any_moment_where_ranks_share_hosts(void **state)
+{
+    static const char *const lossy[] = {"--inject", "loss=0.05,seed=3", NULL};
+
+    (void)state;
+    crash(&(job_plan){.ranks = 4,
+                      .nodes = "aabb",
+                      .options = lossy,
+                      .settings = "LOG=error CHUNK_BYTES=8K"});
+    crash(&(job_plan){.ranks = 3,
+                      .nodes = "abb",
+                      .switches = 2,
+                      .options = lossy,
+                      .settings = "LOG=error"});
+}
+
 static void one_of_several_switches_dies_at_any_moment(void **state)
 {
     static const char *const plain[] = {NULL};
@@ -169,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_switch_dies_at_any_moment),
+        cmocka_unit_test(a_switch_dies_at_any_moment_where_ranks_share_hosts),
         cmocka_unit_test(one_of_several_switches_dies_at_any_moment),
     };
 

@@ -2,7 +2,6 @@
 /* Collectives of a job through a switch: right results, through it and not
  * beside it; when it loses packets, dies and comes back; when ranks call
  * different things, or die. */
-#include <math.h>
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -227,7 +226,7 @@ static void shares_body(weft_world *world)
 {
     chunks_body(world);
     for (unsigned i = 0; wt_rank() == 0 && i <= last_switch; i++) {
-        WT_CHECK(job_chunks_of(i) >= floor(job_chunks() / (last_switch + 1)));
+        WT_CHECK(job_chunks_of(i) > job_chunks() / (last_switch + 2));
     }
     values_body(world);
 }
@@ -320,6 +319,86 @@ static void the_death_of_a_rank_is_named(void **state)
                            .doomed = 1u << 1});
 }
 
+/* --- ranks that share hosts ----------------------------------------------- */
+
+static void job_on_nodes(const char *nodes, const char *const *options,
+                         const char *settings, wt_body *body)
+{
+    job_run_as(&(job_plan){.ranks = (unsigned)strlen(nodes),
+                           .nodes = nodes,
+                           .options = options,
+                           .settings = settings,
+                           .body = body});
+}
+
+static void ranks_of_a_host_are_added_up_before_they_send(void **state)
+{
+    static const char *const layouts[] = {"aab", "aabb", "abcabcab",
+                                          "aaaaabbbbb"};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        job_on_nodes(layouts[i], no_options, "", chunks_body);
+    }
+}
+
+/* Rounds are made small, so that little data has many of them. */
+static void
+every_type_and_operation_is_right_where_ranks_share_hosts(void **state)
+{
+    (void)state;
+    job_on_nodes("aabb", no_options, "CHUNK_BYTES=1K", values_body);
+    job_on_nodes("aabab", no_options, "", values_body);
+    job_on_nodes("abbcc", lossy, "CHUNK_BYTES=1K SWITCH_SLOTS=2", values_body);
+    job_on_nodes("aabb", lossy, "SWITCH_PAYLOAD=64", values_body);
+    job_on_nodes("aabb", no_options, "", requests_body);
+}
+
+static void hosts_of_several_ranks_go_back_to_a_switch(void **state)
+{
+    (void)state;
+    job_on_nodes("aabb", no_options, "LOG=error", killed_body);
+    job_on_nodes("abb", lossy, "LOG=error CHUNK_BYTES=1K", killed_body);
+}
+
+/* Rank 1 shares a host with rank 0; it averages where others add. */
+static void other_operation_body(weft_world *world)
+{
+    static _Thread_local float x[5000];
+    weft_comm *comm = weft_world_comm(world);
+
+    WT_OK(weft_allreduce(comm, x, x, 5000, WEFT_F32, WEFT_SUM));
+    WT_OK(weft_barrier(comm));
+    WT_STATUS(weft_allreduce(comm, x, x, 5000, WEFT_F32,
+                             wt_rank() < 2 ? WEFT_AVG : WEFT_SUM),
+              WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "avg") != NULL &&
+             strstr(weft_error_detail(), "sum") != NULL);
+}
+
+static void calls_that_differ_are_errors_where_ranks_share_hosts(void **state)
+{
+    (void)state;
+    job_on_nodes("aabb", no_options, "", other_count_body);
+    job_on_nodes("aabb", no_options, "", other_call_body);
+    job_on_nodes("abab", no_options, "", other_call_body);
+    job_on_nodes("aabb", no_options, "", other_operation_body);
+}
+
+static void the_death_of_a_rank_that_shares_a_host_is_named(void **state)
+{
+    static const char *const layouts[] = {"aabb", "abb"};
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        job_run_as(&(job_plan){.ranks = (unsigned)strlen(layouts[i]),
+                               .nodes = layouts[i],
+                               .options = no_options,
+                               .body = death_body,
+                               .doomed = 1u << 1});
+    }
+}
+
 /* --- settings ------------------------------------------------------------- */
 
 static void bad_setting(const char *text, const char *says)
@@ -361,6 +440,12 @@ int main(void)
         cmocka_unit_test(one_of_several_switches_is_killed_and_comes_back),
         cmocka_unit_test(calls_that_differ_are_errors_on_all_ranks),
         cmocka_unit_test(the_death_of_a_rank_is_named),
+        cmocka_unit_test(ranks_of_a_host_are_added_up_before_they_send),
+        cmocka_unit_test(
+            every_type_and_operation_is_right_where_ranks_share_hosts),
+        cmocka_unit_test(hosts_of_several_ranks_go_back_to_a_switch),
+        cmocka_unit_test(calls_that_differ_are_errors_where_ranks_share_hosts),
+        cmocka_unit_test(the_death_of_a_rank_that_shares_a_host_is_named),
         cmocka_unit_test(wrong_settings_are_named),
     };
 
