@@ -119,6 +119,9 @@ void switch_say(switch_state *s, uint32_t to, switch_said kind, uint64_t number,
 /* The client goes; epochs and operations stay as they are. */
 void switch_close_client(switch_state *s);
 
+/* The operation is in no phase any more. */
+void switch_end(switch_state *s);
+
 /* A step of the client in an operation. WEFT_OK, or an error of the call; what
  * else fails makes this rank give up. */
 weft_status switch_client_step(switch_state *s, wf_coll_op *op, uint64_t now);

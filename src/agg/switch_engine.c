@@ -112,6 +112,14 @@ static switch_phase *phase_of(const wf_coll_op *op)
     return (switch_phase *)(uintptr_t)op->room;
 }
 
+void switch_end(switch_state *s)
+{
+    if (s->phase != SWITCH_OVER) {
+        s->phase = SWITCH_OVER;
+        atomic_fetch_sub(&s->comm->world->ports.awaited, 1);
+    }
+}
+
 static bool is_served(const wf_call *call)
 {
     return call->count > 0 &&
@@ -177,6 +185,7 @@ static bool enter(switch_state *s, wf_coll_op *op, uint64_t now)
     }
     s->op = op;
     s->phase = SWITCH_JOIN;
+    atomic_fetch_add(&s->comm->world->ports.awaited, 1);
     s->moved_ns = now;
     s->said_ns = now;
     s->differs = false;
@@ -353,7 +362,7 @@ static weft_status switch_step(wf_op *base)
         st = look_around(s, op, now);
     }
     if (st != WF_PENDING || s->phase == SWITCH_OVER) {
-        s->phase = SWITCH_OVER;
+        switch_end(s);
         return st;
     }
     due = s->has_client ? wf_agg_client_due(&s->client) : UINT64_MAX;
@@ -368,7 +377,7 @@ static void switch_drop(wf_op *base)
 
     /* An operation that never started owns nothing; the state is another's. */
     if (*phase_of(op) != SWITCH_START) {
-        s->phase = SWITCH_OVER;
+        switch_end(s);
         switch_close_client(s);
     }
 }

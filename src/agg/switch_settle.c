@@ -101,7 +101,7 @@ static weft_status do_again(switch_state *s, wf_coll_op *op, uint64_t first)
     }
     wf_settle_end(&s->settle, WF_SETTLE_REDO);
     switch_epoch_end(s);
-    s->phase = SWITCH_OVER;
+    switch_end(s);
     op->src = (const char *)op->src + from;
     op->dst = (char *)op->dst + from;
     op->bytes -= from;

@@ -3,6 +3,7 @@
  * beside it; when it loses packets, dies and comes back; when ranks call
  * different things, or die. */
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <weft/coll.h>
@@ -412,6 +413,39 @@ static void bad_setting(const char *text, const char *says)
     }
 }
 
+static const char *differing;
+
+/* Of rank 1, and of the others. */
+static void differ_bare(void)
+{
+    char settings[200];
+    weft_world *world = NULL;
+
+    (void)snprintf(settings, sizeof(settings), "SWITCH_KEY=k TIMEOUT=60s %s%s",
+                   wt_rank() == 1 ? "" : "SWITCH=127.0.0.1:1 ",
+                   wt_rank() == 1 ? differing : "");
+    WT_STATUS(wt_join(settings, 0, &world), WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "WEFT_") != NULL);
+    WT_CHECK(wt_names_rank(weft_error_detail(), 0));
+    WT_CHECK(wt_names_rank(weft_error_detail(), 1));
+}
+
+static void settings_in_which_ranks_differ_are_named_on_all(void **state)
+{
+    static const char *const some[] = {"",
+                                       "SWITCH=127.0.0.1:2",
+                                       "SWITCH=127.0.0.1:1,127.0.0.1:2",
+                                       "SWITCH=127.0.0.1:1 SWITCH_SLOTS=8",
+                                       "SWITCH=127.0.0.1:1 SWITCH_PAYLOAD=64",
+                                       "SWITCH=127.0.0.1:1 ENGINE=switch"};
+
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        differing = some[i];
+        wt_run_job(&(wt_job){.ranks = 3, .bare = differ_bare});
+    }
+}
+
 static void wrong_settings_are_named(void **state)
 {
     (void)state;
@@ -446,6 +480,7 @@ int main(void)
         cmocka_unit_test(hosts_of_several_ranks_go_back_to_a_switch),
         cmocka_unit_test(calls_that_differ_are_errors_where_ranks_share_hosts),
         cmocka_unit_test(the_death_of_a_rank_that_shares_a_host_is_named),
+        cmocka_unit_test(settings_in_which_ranks_differ_are_named_on_all),
         cmocka_unit_test(wrong_settings_are_named),
     };
 
