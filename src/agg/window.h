@@ -16,6 +16,11 @@
  *      that were sent once, and on answers WAIT. Where there was no result
  * since the call began or the timeout expired last, only the first chunk is
  * sent again: most often another rank is late, and one question is enough.
+ *      A timeout that sent several chunks again was wrong if one of them turns
+ *      out to be held, or has a second result: then a process waited for a core
+ *      and nothing was lost, and the lower bound of the timeout doubles, up to
+ *      WF_AGG_WINDOW_CALM times. It comes down again slowly, with each round
+ *      of results.
  *   4. A gap: when the results of WF_AGG_WINDOW_GAP chunks have come that were
  * sent after chunk c was last sent, c is sent again at once, without waiting
  *      for the timeout.
@@ -40,6 +45,7 @@
 #include <stdint.h>
 
 #define WF_AGG_WINDOW_GAP 3u
+#define WF_AGG_WINDOW_CALM 16u
 
 typedef struct wf_agg_window_config {
     uint32_t slots; /* of the pool: 1 to WF_AGG_SLOTS */
@@ -75,6 +81,8 @@ typedef struct wf_agg_window {
     uint64_t check_ns;    /* no timeout expires before */
     uint64_t mean_ns;     /* of round trips; 0: none was measured */
     uint64_t deviation_ns;
+    uint64_t
+        floor_ns; /* lower bound of the timeout, at least config.least_ns */
     uint32_t under_way;
     uint32_t overdue; /* of these, to be sent again now */
     uint32_t backoff; /* the timeout is doubled so often */
@@ -83,10 +91,12 @@ typedef struct wf_agg_window {
     uint32_t round;   /* results in this round, */
     uint32_t lost;    /* and chunks that were sent again in it */
     bool quiet;       /* no result since the call began, or since a timeout */
+    bool doubtful;    /* a timeout sent several again; was it wrong? */
     bool given_up;
     /* Statistics. */
     uint64_t resent;
     uint64_t timeouts;
+    uint64_t wrong; /* of these, as far as is known */
 } wf_agg_window;
 
 typedef enum wf_agg_window_event {

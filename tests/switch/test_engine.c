@@ -10,6 +10,7 @@
 
 #include "base/time.h"
 #include "base/types.h"
+#include "coll/choose.h"
 #include "job.h"
 #include "wt.h"
 #include "wt_cmocka.h"
@@ -400,6 +401,47 @@ static void the_death_of_a_rank_that_shares_a_host_is_named(void **state)
     }
 }
 
+/* --- the choice ----------------------------------------------------------- */
+
+static bool by_switch(const weft_comm *comm, wf_call_kind kind)
+{
+    const wf_coll_row *row = wf_coll_of(comm)->row[kind];
+
+    return strcmp(row->seat->engine->name, "switch") == 0;
+}
+
+static void chosen_body(weft_world *world)
+{
+    const weft_comm *comm = weft_world_comm(world);
+    bool three = comm->nodes >= 3;
+
+    WT_CHECK(by_switch(comm, WF_CALL_ALLREDUCE) == three);
+    for (int kind = 0; kind < WF_CALL_KINDS; kind++) {
+        WT_CHECK(kind == WF_CALL_ALLREDUCE ||
+                 !by_switch(comm, (wf_call_kind)kind));
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        one_call(world, &(wt_coll){.kind = WT_REDUCE_SCATTER,
+                                   .type = WEFT_F32,
+                                   .op = WEFT_SUM,
+                                   .n = 1 + 1000 * i,
+                                   .seed = i});
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    WT_CHECK(wt_rank() != 0 || job_chunks() == 0);
+}
+
+static void
+it_is_chosen_for_allreduce_from_three_hosts_on_and_for_no_other(void **state)
+{
+    static const char *const layouts[] = {"ab", "aabb", "abc", "aabbc"};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        job_on_nodes(layouts[i], no_options, "ENGINE=auto", chosen_body);
+    }
+}
+
 /* --- settings ------------------------------------------------------------- */
 
 static void bad_setting(const char *text, const char *says)
@@ -480,6 +522,8 @@ int main(void)
         cmocka_unit_test(hosts_of_several_ranks_go_back_to_a_switch),
         cmocka_unit_test(calls_that_differ_are_errors_where_ranks_share_hosts),
         cmocka_unit_test(the_death_of_a_rank_that_shares_a_host_is_named),
+        cmocka_unit_test(
+            it_is_chosen_for_allreduce_from_three_hosts_on_and_for_no_other),
         cmocka_unit_test(settings_in_which_ranks_differ_are_named_on_all),
         cmocka_unit_test(wrong_settings_are_named),
     };

@@ -269,6 +269,38 @@ static void a_timeout_without_any_result_asks_with_one_chunk(void **state)
 }
 
 /* A window of one chunk gets through whatever is lost. */
+/* Chunk 0 has a result, which teaches the timeout; those after it come late.
+ */
+static void a_wrong_timeout_raises_its_lower_bound(void **state)
+{
+    uint64_t before;
+
+    (void)state;
+    start(SLOTS, 100);
+    send_new(0, 0, SLOTS);
+    assert_int_equal(wf_agg_window_result(&w, 0, 10 * US), WF_AGG_WINDOW_NEW);
+    assert_sends(10 * US, SLOTS, false);
+    before = wf_agg_window_timeout(&w);
+    for (uint64_t c = 1; c <= SLOTS; c++) {
+        assert_sends(MS, c, true);
+    }
+    /* Both results of chunk 1: it was not lost. One timeout counts once. */
+    assert_int_equal(wf_agg_window_result(&w, 1, MS), WF_AGG_WINDOW_NEW);
+    assert_int_equal(w.wrong, 0);
+    assert_int_equal(wf_agg_window_result(&w, 1, MS), WF_AGG_WINDOW_OLD);
+    assert_int_equal(wf_agg_window_result(&w, 1, MS), WF_AGG_WINDOW_OLD);
+    assert_int_equal(w.wrong, 1);
+    assert_int_equal(wf_agg_window_timeout(&w), 2 * before);
+    /* It comes down again while results come once. */
+    for (uint64_t c = 2; c < 100; c++) {
+        while (w.next <= c) {
+            assert_sends(MS, w.next, false);
+        }
+        assert_int_equal(wf_agg_window_result(&w, c, MS), WF_AGG_WINDOW_NEW);
+    }
+    assert_true(w.floor_ns < 2 * before && w.floor_ns > before);
+}
+
 static void one_chunk_at_a_time_goes_on_for_ever(void **state)
 {
     uint64_t now = 0;
@@ -300,6 +332,7 @@ int main(void)
         cmocka_unit_test(heavy_loss_halves_and_little_loss_does_not),
         cmocka_unit_test(a_timeout_halves_the_window_once),
         cmocka_unit_test(a_timeout_without_any_result_asks_with_one_chunk),
+        cmocka_unit_test(a_wrong_timeout_raises_its_lower_bound),
         cmocka_unit_test(one_chunk_at_a_time_goes_on_for_ever),
     };
 
