@@ -314,6 +314,12 @@ void wf_agg_window_held(wf_agg_window *w, uint64_t chunk, uint64_t now)
 
 /* --- time ----------------------------------------------------------------- */
 
+/* Rule 7: may it give up at all? */
+static bool has_asked(const wf_agg_window *w)
+{
+    return w->config.patience_ns != 0 && w->backoff >= WF_AGG_WINDOW_ASKS;
+}
+
 uint64_t wf_agg_window_due(const wf_agg_window *w)
 {
     if (wf_agg_window_is_over(w) || w->given_up) {
@@ -322,14 +328,14 @@ uint64_t wf_agg_window_due(const wf_agg_window *w)
     if (w->overdue > 0 || may_send_next(w)) {
         return 0;
     }
-    return w->config.patience_ns != 0
+    return has_asked(w)
                ? wf_least(w->check_ns, w->heard_ns + w->config.patience_ns)
                : w->check_ns;
 }
 
 bool wf_agg_window_gives_up(wf_agg_window *w, uint64_t now)
 {
-    if (w->config.patience_ns != 0 && !wf_agg_window_is_over(w) &&
+    if (has_asked(w) && !wf_agg_window_is_over(w) &&
         now >= w->heard_ns + w->config.patience_ns) {
         w->given_up = true;
     }

@@ -32,8 +32,10 @@
  *      window is halved, else it grows by a quarter and one. A timeout of a
  *      chunk that is not held halves it at once. So random loss of a few per
  *      cent, which is not congestion, costs little.
- *   7. When no packet has come for the patience, the window has given up: the
- *      switch is dead or out of reach. It stays so.
+ *   7. When no packet has come for the patience, though the timeout has expired
+ *      WF_AGG_WINDOW_ASKS times, the window has given up: the switch is dead or
+ *      out of reach. It stays so. A rank that waited for a core itself has not
+ *      asked so often.
  *
  * Of the last chunks of a call no gap can tell, so that its end depends on the
  * timeout: the lower bound must not be much above a round trip. */
@@ -46,6 +48,7 @@
 
 #define WF_AGG_WINDOW_GAP 3u
 #define WF_AGG_WINDOW_CALM 16u
+#define WF_AGG_WINDOW_ASKS 5u
 
 typedef struct wf_agg_window_config {
     uint32_t slots; /* of the pool: 1 to WF_AGG_SLOTS */

@@ -180,6 +180,17 @@ static void a_silent_switch_is_given_up(void **state)
     assert_true(wf_agg_window_gives_up(&w, now));
 }
 
+static void a_rank_that_has_not_asked_does_not_give_up(void **state)
+{
+    (void)state;
+    start(1, 1);
+    send_new(0, 0, 1);
+    assert_false(wf_agg_window_gives_up(&w, 500 * MS));
+    assert_sends(500 * MS, 0, true);
+    assert_true(wf_agg_window_due(&w) > 500 * MS);
+    assert_int_equal(wf_agg_window_result(&w, 0, 501 * MS), WF_AGG_WINDOW_NEW);
+}
+
 static void a_late_rank_is_not_taken_for_a_dead_switch(void **state)
 {
     uint64_t now = 0;
@@ -328,6 +339,7 @@ int main(void)
         cmocka_unit_test(the_timeout_follows_the_round_trips),
         cmocka_unit_test(timeouts_double_until_there_is_a_new_result),
         cmocka_unit_test(a_silent_switch_is_given_up),
+        cmocka_unit_test(a_rank_that_has_not_asked_does_not_give_up),
         cmocka_unit_test(a_late_rank_is_not_taken_for_a_dead_switch),
         cmocka_unit_test(heavy_loss_halves_and_little_loss_does_not),
         cmocka_unit_test(a_timeout_halves_the_window_once),
