@@ -27,6 +27,7 @@ static unsigned next(unsigned *seed)
 /* --- the killer ----------------------------------------------------------- */
 
 static atomic_bool over;
+static unsigned switches;
 
 static void nap_ms(unsigned ms)
 {
@@ -42,10 +43,12 @@ static void *kill_and_restart(void *arg)
     (void)arg;
     wt_speak_for(0);
     while (!atomic_load(&over)) {
+        unsigned which = next(&seed) % switches;
+
         nap_ms(next(&seed) % 4 == 0 ? 700 : next(&seed) % 60);
-        (void)rig_stop(&job_switch, SIGKILL);
+        (void)rig_stop(&job_switches[which], SIGKILL);
         nap_ms(next(&seed) % 4 == 0 ? 0 : next(&seed) % 200);
-        job_restart();
+        job_restart(which);
     }
     return NULL;
 }
@@ -126,14 +129,14 @@ static void crashes_body(weft_world *world)
     free(y);
 }
 
-static void crash(unsigned ranks, const char *const *options,
-                  const char *settings)
+static void crash(const job_plan *like)
 {
-    job_run_as(&(job_plan){.ranks = ranks,
-                           .options = options,
-                           .settings = settings,
-                           .body = crashes_body,
-                           .deadline = seconds() + 120});
+    job_plan plan = *like;
+
+    plan.body = crashes_body;
+    plan.deadline = seconds() + 120;
+    switches = plan.switches == 0 ? 1 : plan.switches;
+    job_run_as(&plan);
 }
 
 static void a_switch_dies_at_any_moment(void **state)
@@ -144,15 +147,46 @@ static void a_switch_dies_at_any_moment(void **state)
                                         "--shards", "2", NULL};
 
     (void)state;
-    crash(3, plain, "LOG=error");
-    crash(2, shards, "LOG=error SWITCH_SLOTS=4");
-    crash(4, lossy, "LOG=error SWITCH_SLOTS=32");
+    crash(&(job_plan){.ranks = 3, .options = plain, .settings = "LOG=error"});
+    crash(&(job_plan){
+        .ranks = 2, .options = shards, .settings = "LOG=error SWITCH_SLOTS=4"});
+    crash(&(job_plan){
+        .ranks = 4, .options = lossy, .settings = "LOG=error SWITCH_SLOTS=32"});
+}
+
+static void a_switch_dies_at_any_moment_where_ranks_share_hosts(void **state)
+{
+    static const char *const lossy[] = {"--inject", "loss=0.05,seed=3", NULL};
+
+    (void)state;
+    crash(&(job_plan){.ranks = 4,
+                      .nodes = "aabb",
+                      .options = lossy,
+                      .settings = "LOG=error CHUNK_BYTES=8K"});
+    crash(&(job_plan){.ranks = 3,
+                      .nodes = "abb",
+                      .switches = 2,
+                      .options = lossy,
+                      .settings = "LOG=error"});
+}
+
+static void one_of_several_switches_dies_at_any_moment(void **state)
+{
+    static const char *const plain[] = {NULL};
+
+    (void)state;
+    crash(&(job_plan){.ranks = 3,
+                      .switches = 2,
+                      .options = plain,
+                      .settings = "LOG=error SWITCH_SLOTS=16"});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_switch_dies_at_any_moment),
+        cmocka_unit_test(a_switch_dies_at_any_moment_where_ranks_share_hosts),
+        cmocka_unit_test(one_of_several_switches_dies_at_any_moment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
