@@ -2,6 +2,7 @@
 /* Inside the engine "switch": what it keeps with a communicator.
  *
  *   switch_engine.c   the engine, and an operation while the switch serves
+ *   switch_client.c   its client of the switches
  *   switch_hosts.c    what it does where ranks share hosts
  *   switch_settle.c   what ranks do when it is of no more use
  *   switch_return.c   how they agree to try it again
@@ -44,6 +45,9 @@ typedef enum switch_said {
 } switch_said;
 
 #define SWITCH_NEVER UINT64_MAX
+/* How long a switch may be silent before it is given up, also while it is being
+ * joined. */
+#define SWITCH_PATIENCE_NS (2 * WF_SEC)
 
 typedef struct switch_cell switch_cell;
 
@@ -116,8 +120,15 @@ typedef struct switch_state {
 void switch_say(switch_state *s, uint32_t to, switch_said kind, uint64_t number,
                 uint64_t value);
 
+/* --- switch_client.c ------------------------------------------------------ */
+
+weft_status switch_open_client(switch_state *s);
 /* The client goes; epochs and operations stay as they are. */
 void switch_close_client(switch_state *s);
+/* Get the rings, once it is known how far ranks can be apart. */
+weft_status switch_get_rings(switch_state *s);
+
+/* --- switch_engine.c ------------------------------------------------------ */
 
 /* The operation is in no phase any more. */
 void switch_end(switch_state *s);

@@ -154,6 +154,7 @@ static void a_switch_dies_at_any_moment(void **state)
         .ranks = 4, .options = lossy, .settings = "LOG=error SWITCH_SLOTS=32"});
 }
 
+/* Of one switch, or of two. */
 static void a_switch_dies_at_any_moment_where_ranks_share_hosts(void **state)
 {
     static const char *const lossy[] = {"--inject", "loss=0.05,seed=3", NULL};
@@ -170,23 +171,11 @@ static void a_switch_dies_at_any_moment_where_ranks_share_hosts(void **state)
                       .settings = "LOG=error"});
 }
 
-static void one_of_several_switches_dies_at_any_moment(void **state)
-{
-    static const char *const plain[] = {NULL};
-
-    (void)state;
-    crash(&(job_plan){.ranks = 3,
-                      .switches = 2,
-                      .options = plain,
-                      .settings = "LOG=error SWITCH_SLOTS=16"});
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_switch_dies_at_any_moment),
         cmocka_unit_test(a_switch_dies_at_any_moment_where_ranks_share_hosts),
-        cmocka_unit_test(one_of_several_switches_dies_at_any_moment),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
