@@ -53,6 +53,14 @@ static weft_status watch_client(switch_state *s)
     return st == WEFT_OK ? wf_ports_watch(world, s->watched[1]) : st;
 }
 
+/* Duplicates may come, and the switch may go, when there is no operation. */
+static void heed_client(const switch_state *s, bool heeded)
+{
+    for (int i = 0; s->has_client && i < 2; i++) {
+        wf_ports_heed(s->comm->world, s->watched[i], heeded);
+    }
+}
+
 static weft_status open_client(switch_state *s)
 {
     const wf_settings *set = &s->comm->world->settings;
@@ -161,6 +169,7 @@ static bool enter(switch_state *s, wf_coll_op *op, uint64_t now)
         switch_epoch_begin(s);
         st = open_client(s);
     }
+    heed_client(s, true);
     if (wf_settle_begin(&s->settle) == WF_SETTLE_SAY) {
         switch_give_up(s, "other ranks have");
     } else if (st != WEFT_OK) {
@@ -312,6 +321,7 @@ static weft_status switch_step(wf_op *base)
     }
     if (st != WF_PENDING || s->phase == SWITCH_OVER) {
         s->phase = SWITCH_OVER;
+        heed_client(s, false);
         return st;
     }
     due = s->has_client ? wf_agg_client_due(&s->client) : UINT64_MAX;

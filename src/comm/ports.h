@@ -20,6 +20,12 @@ typedef struct wf_route {
     int descriptor; /* to be watched while this rank sleeps, or -1 */
 } wf_route;
 
+/* A descriptor of a layer above, see wf_ports_watch. */
+typedef struct wf_also {
+    int fd;
+    bool heeded;
+} wf_also;
+
 typedef struct wf_ports {
     uint32_t count;    /* of ports that are open */
     uint32_t prepared; /* of routes that are not open yet */
@@ -31,8 +37,7 @@ typedef struct wf_ports {
     /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
     weft_status *lost;
     uint32_t gone; /* of the board, at the last report to the ports */
-    /* Descriptors of layers above, see wf_ports_watch. */
-    int *also;
+    wf_also *also;
     uint32_t alsos;
     _Atomic uint64_t due_ns; /* who sleeps for the ports wakes then; 0: never */
 } wf_ports;
@@ -81,6 +86,11 @@ bool wf_ports_arm(weft_world *world);
  * closed before wf_ports_unwatch, which takes those that are not watched. */
 weft_status wf_ports_watch(weft_world *world, int fd);
 void wf_ports_unwatch(weft_world *world, int fd);
+
+/* Only while a descriptor is heeded, as it is at first, does it wake anybody.
+ * Between operations nobody reads what comes there, so that it would wake
+ * sleepers for nothing, again and again. */
+void wf_ports_heed(weft_world *world, int fd, bool heeded);
 
 /* Whoever sleeps for the ports is to look at this time. Those who ask for that
  * do so whenever their operation is stepped. */
