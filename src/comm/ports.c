@@ -543,6 +543,17 @@ void wf_ports_due(weft_world *world, uint64_t now, uint64_t at)
     }
 }
 
+uint64_t wf_ports_next_due(weft_world *world, uint64_t now)
+{
+    uint64_t due = atomic_load(&world->ports.due_ns);
+    uint64_t told = due;
+
+    if (due != 0 && due <= now) {
+        (void)atomic_compare_exchange_strong(&world->ports.due_ns, &told, 0);
+    }
+    return due;
+}
+
 /* What watches the descriptors is the parent's. */
 void wf_ports_orphan(weft_world *world)
 {

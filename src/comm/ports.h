@@ -96,6 +96,11 @@ void wf_ports_heed(weft_world *world, int fd, bool heeded);
  * do so whenever their operation is stepped. */
 void wf_ports_due(weft_world *world, uint64_t now, uint64_t at);
 
+/* That time, for one who is about to sleep; 0: never. One that has passed is
+ * told once: in the look that follows, operations that go on ask for the next
+ * one, and those that are over do not. */
+uint64_t wf_ports_next_due(weft_world *world, uint64_t now);
+
 /* The error for a rank that a port has lost; says, as the board does, whether
  * it died or left. */
 weft_status wf_ports_fail(const weft_world *world, uint32_t rank);

@@ -76,6 +76,25 @@ def test_results_are_right_with_loss(bed, transport):
         host_ranks.run(bed, test_jobs.collectives, environment=settings(place))
 
 
+def do_nothing(count):
+    test_jobs.allreduce(count, 3)
+    weft.world().comm.barrier()
+    time.sleep(0.2)  # what was asked to happen soon after the call is over by then
+    used = time.process_time()
+    time.sleep(1.0)
+    print("used", time.process_time() - used, flush=True)
+    weft.world().comm.barrier()
+
+
+@pytest.mark.bed(hosts=3)
+def test_ranks_that_do_nothing_use_no_processor(bed, transport):
+    with switch_in(bed, "--inject", "repeat=0.5,seed=3") as (place, _):
+        said = host_ranks.run(bed, do_nothing, COUNT, environment=settings(place))
+    for text in said:
+        # Threads that wait for each other in vain would use all of a core.
+        assert float(text.split()[1]) < 0.3
+
+
 def go_on(file, address):
     """Call until calls go through the switch again; rank 0 tells when it has begun."""
     comm = weft.init().comm
