@@ -19,6 +19,7 @@ also if that is killed: the first process of each host watches it.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import functools
@@ -33,7 +34,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import network
 
@@ -41,11 +42,14 @@ MOST_HOSTS = 64
 PORT = 29500  # the first that launch() has ranks meet at
 _HERE = Path(__file__).parent
 _NEWPID = 0x20000000  # CLONE_NEWPID of linux/sched.h
+_NEWNET = 0x40000000  # CLONE_NEWNET
 _WITHOUT_FILES = ("net", "uts", "ipc")
 _NAMESPACES = (*_WITHOUT_FILES, "mount")
 _PROGRAMS = ("ip", "tc", "bridge", "unshare", "nsenter", "mount")
 _READY = 30.0  # seconds that a host may take to start
 _END = 10.0  # seconds that its processes may take to be gone
+
+T = TypeVar("T")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -336,6 +340,19 @@ class Bed:
     @property
     def switch_address(self) -> str:
         return network.SWITCH_ADDRESS
+
+    def from_switch(self, call: Callable[[], T]) -> T:
+        """What a function returns that makes its connections from the switch."""
+        with concurrent.futures.ThreadPoolExecutor(1, initializer=self._enter_switch) as thread:
+            return thread.submit(call).result()
+
+    def _enter_switch(self) -> None:
+        """Have this thread in the network of the switch; it is not to live longer than that."""
+        space = os.open(f"/proc/{self._there()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _call("setns", space, _NEWNET)
+        finally:
+            os.close(space)
 
     def run(
         self,
