@@ -6,6 +6,7 @@
         bed.run(1, ["iperf3", "-c", "host0"])
         bed.cut(1)                       # its cable loses every packet
         bed.mend(1)
+        bed.lose(2, 0.01)                # its cable loses 1 % of them, each way
         bed.kill(3)                      # as if its power went off
         sent, received = bed.bytes(0)
 
@@ -237,6 +238,7 @@ class Bed:
         self._hosts: list[_Host] = []
         self._switch: _Host | None = None
         self._cut: dict[int, bool] = {}  # the hosts that are cut off, and whether they can see it
+        self._lossy: dict[int, float] = {}  # hosts whose cables lose packets, and how many
         self._last: dict[int, tuple[int, ...]] = {}  # counters of the hosts that were killed
         self._launches = 0
         self._switch_addressed = False
@@ -443,6 +445,23 @@ class Bed:
         """Undo cut(); a cable that is whole stays whole."""
         if (seen := self._cut.pop(host, None)) is not None:
             (network.carrier if seen else network.forward)(self._there(), host, True)
+
+    def lose(self, host: int, share: float) -> None:
+        """Have the cable of a host lose this share of all packets each way, at random; 0: none.
+
+        Packets that were merged for the kernel (GSO) are lost as one. Raises Unavailable where the
+        kernel cannot.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be 0 to 1, not {share}")
+        before = self._lossy.get(host, 0.0)
+        try:
+            network.lose(self._there(), host, share, before > 0)
+        except network.NetworkError as error:
+            raise Unavailable(
+                f"the kernel has no classifier that loses packets: {error}"
+            ) from error
+        self._lossy[host] = share
 
     def kill(self, host: int) -> None:
         """Switch a host off. Its cable goes first: the others get no word of its end."""
