@@ -5,6 +5,11 @@
 # needs no clang and tries the seeds and a fixed number of changes to them.
 set(WEFT_FUZZ_SECONDS 10 CACHE STRING "How long each fuzz target runs")
 
+# Packets and control messages of switches come from anybody who reaches a port,
+# so that their parsers run a number of times, however long that takes.
+set(WEFT_FUZZ_RUNS 0 CACHE STRING
+    "Executions of the targets of switches, instead of a time; 0: none")
+
 if(WEFT_FUZZ)
     include(CheckCSourceCompiles)
     set(CMAKE_REQUIRED_FLAGS -fsanitize=fuzzer)
@@ -39,8 +44,11 @@ foreach(source IN LISTS fuzz_sources)
         file(MAKE_DIRECTORY ${found})
         target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
         target_link_options(${name} PRIVATE -fsanitize=fuzzer)
-        add_test(NAME ${name} COMMAND $<TARGET_FILE:${name}>
-            -max_total_time=${WEFT_FUZZ_SECONDS} -timeout=10
+        set(extent -max_total_time=${WEFT_FUZZ_SECONDS})
+        if(short MATCHES "^agg" AND WEFT_FUZZ_RUNS GREATER 0)
+            set(extent -runs=${WEFT_FUZZ_RUNS})
+        endif()
+        add_test(NAME ${name} COMMAND $<TARGET_FILE:${name}> ${extent} -timeout=10
             -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/${short}-
             ${found} ${seeds})
     else()
@@ -49,6 +57,9 @@ foreach(source IN LISTS fuzz_sources)
                                       $<TARGET_FILE:${name}> ${seeds})
     endif()
     math(EXPR timeout "(${WEFT_FUZZ_SECONDS} + 60) * ${patience}")
+    if(short MATCHES "^agg" AND WEFT_FUZZ_RUNS GREATER 0)
+        set(timeout 3600)
+    endif()
     set_tests_properties(${name} PROPERTIES
         LABELS fuzz ENVIRONMENT "${weft_test_environment}" TIMEOUT ${timeout} SKIP_RETURN_CODE 77)
 endforeach()

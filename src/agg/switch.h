@@ -123,6 +123,9 @@ void switch_say(switch_state *s, uint32_t to, switch_said kind, uint64_t number,
 /* --- switch_client.c ------------------------------------------------------ */
 
 weft_status switch_open_client(switch_state *s);
+/* Whether its descriptors wake those who sleep: duplicates may come, and the
+ * switch may go, when there is no operation. */
+void switch_heed_client(const switch_state *s, bool heeded);
 /* The client goes; epochs and operations stay as they are. */
 void switch_close_client(switch_state *s);
 /* Get the rings, once it is known how far ranks can be apart. */

@@ -46,6 +46,13 @@ static weft_status watch_client(switch_state *s)
     return st;
 }
 
+void switch_heed_client(const switch_state *s, bool heeded)
+{
+    for (uint32_t i = 0; s->has_client && i < s->watches; i++) {
+        wf_ports_heed(s->comm->world, s->watched[i], heeded);
+    }
+}
+
 weft_status switch_open_client(switch_state *s)
 {
     const wf_settings *set = &s->comm->world->settings;

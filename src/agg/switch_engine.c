@@ -28,6 +28,7 @@ void switch_end(switch_state *s)
     if (s->phase != SWITCH_OVER) {
         s->phase = SWITCH_OVER;
         atomic_fetch_sub(&s->comm->world->ports.awaited, 1);
+        switch_heed_client(s, false);
     }
 }
 
@@ -104,6 +105,7 @@ static bool enter(switch_state *s, wf_coll_op *op, uint64_t now)
         switch_epoch_begin(s);
         st = sends(s) ? switch_open_client(s) : switch_get_rings(s);
     }
+    switch_heed_client(s, true);
     if (wf_settle_begin(&s->settle) == WF_SETTLE_SAY) {
         switch_give_up(s, "other ranks have");
     } else if (st != WEFT_OK) {

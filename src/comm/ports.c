@@ -354,7 +354,7 @@ void wf_ports_close(weft_world *world)
     pthread_mutex_lock(&world->drive);
     p->count = 0;
     while (p->alsos > 0) {
-        wf_ports_unwatch(world, p->also[0]);
+        wf_ports_unwatch(world, p->also[0].fd);
     }
     pthread_mutex_unlock(&world->drive);
     for (uint32_t i = p->prepared; i-- > 0;) {
@@ -481,7 +481,9 @@ bool wf_ports_arm(weft_world *world)
         }
     }
     for (uint32_t i = 0; i < p->alsos && armed; i++) {
-        wf_watch_arm(world->host->watch, p->also[i]);
+        if (p->also[i].heeded) {
+            wf_watch_arm(world->host->watch, p->also[i].fd);
+        }
     }
     pthread_mutex_unlock(&world->drive);
     return armed;
@@ -490,7 +492,7 @@ bool wf_ports_arm(weft_world *world)
 weft_status wf_ports_watch(weft_world *world, int fd)
 {
     wf_ports *p = &world->ports;
-    int *grown = wf_realloc(p->also, (p->alsos + 1) * sizeof(*p->also));
+    wf_also *grown = wf_realloc(p->also, (p->alsos + 1) * sizeof(*p->also));
     weft_status st;
 
     if (grown == NULL) {
@@ -499,7 +501,7 @@ weft_status wf_ports_watch(weft_world *world, int fd)
     p->also = grown;
     st = wf_watch_add(world->host->watch, fd);
     if (st == WEFT_OK) {
-        p->also[p->alsos++] = fd;
+        p->also[p->alsos++] = (wf_also){fd, true};
         p->watched++;
     }
     return st;
@@ -510,11 +512,22 @@ void wf_ports_unwatch(weft_world *world, int fd)
     wf_ports *p = &world->ports;
 
     for (uint32_t i = 0; i < p->alsos; i++) {
-        if (p->also[i] == fd) {
+        if (p->also[i].fd == fd) {
             wf_watch_remove(world->host->watch, fd);
             p->also[i] = p->also[--p->alsos];
             p->watched--;
             return;
+        }
+    }
+}
+
+void wf_ports_heed(weft_world *world, int fd, bool heeded)
+{
+    wf_ports *p = &world->ports;
+
+    for (uint32_t i = 0; i < p->alsos; i++) {
+        if (p->also[i].fd == fd) {
+            p->also[i].heeded = heeded;
         }
     }
 }
@@ -528,6 +541,17 @@ void wf_ports_due(weft_world *world, uint64_t now, uint64_t at)
     if (due <= now || at < due) {
         atomic_store(&p->due_ns, at);
     }
+}
+
+uint64_t wf_ports_next_due(weft_world *world, uint64_t now)
+{
+    uint64_t due = atomic_load(&world->ports.due_ns);
+    uint64_t told = due;
+
+    if (due != 0 && due <= now) {
+        (void)atomic_compare_exchange_strong(&world->ports.due_ns, &told, 0);
+    }
+    return due;
 }
 
 /* What watches the descriptors is the parent's. */

@@ -20,6 +20,12 @@ typedef struct wf_route {
     int descriptor; /* to be watched while this rank sleeps, or -1 */
 } wf_route;
 
+/* A descriptor of a layer above, see wf_ports_watch. */
+typedef struct wf_also {
+    int fd;
+    bool heeded;
+} wf_also;
+
 typedef struct wf_ports {
     uint32_t count;    /* of ports that are open */
     uint32_t prepared; /* of routes that are not open yet */
@@ -31,8 +37,7 @@ typedef struct wf_ports {
     /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
     weft_status *lost;
     uint32_t gone; /* of the board, at the last report to the ports */
-    /* Descriptors of layers above, see wf_ports_watch. */
-    int *also;
+    wf_also *also;
     uint32_t alsos;
     /* Operations that wait for what comes by `also`: another process, which is
      * not one of the ranks, has work to do. Where ranks outnumber cores whoever
@@ -87,9 +92,19 @@ bool wf_ports_arm(weft_world *world);
 weft_status wf_ports_watch(weft_world *world, int fd);
 void wf_ports_unwatch(weft_world *world, int fd);
 
+/* Only while a descriptor is heeded, as it is at first, does it wake anybody.
+ * Between operations nobody reads what comes there, so that it would wake
+ * sleepers for nothing, again and again. */
+void wf_ports_heed(weft_world *world, int fd, bool heeded);
+
 /* Whoever sleeps for the ports is to look at this time. Those who ask for that
  * do so whenever their operation is stepped. */
 void wf_ports_due(weft_world *world, uint64_t now, uint64_t at);
+
+/* That time, for one who is about to sleep; 0: never. One that has passed is
+ * told once: in the look that follows, operations that go on ask for the next
+ * one, and those that are over do not. */
+uint64_t wf_ports_next_due(weft_world *world, uint64_t now);
 
 /* The error for a rank that a port has lost; says, as the board does, whether
  * it died or left. */

@@ -236,7 +236,7 @@ static void wait_sleep(wf_wait *w)
         until = end < until ? end : until;
     }
     if (w->arms) {
-        uint64_t due = atomic_load(&g->world->ports.due_ns);
+        uint64_t due = wf_ports_next_due(g->world, wf_now_ns());
 
         until = due != 0 && due < until ? due : until;
         port_sleeper(w, 1);

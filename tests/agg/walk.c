@@ -75,7 +75,7 @@ static bool search_level(search *s, uint64_t *number, walk_stats *stats)
 {
     static world w;
 
-    while (take(s, &w)) {
+    while (!(*number % 1024 == 0 && wt_states_late()) && take(s, &w)) {
         if (w.flights == 0) {
             stats->quiet++;
             stats->done += world_is_done(s->plan, &w);
@@ -103,7 +103,8 @@ bool walk(const plan *p, uint64_t limit, bool silent, walk_stats *stats)
     world_fault = NULL;
     world_init(p, &w);
     wt_states_add(&s.states, &w, world_bytes(&w), 0, ACTIONS);
-    while (good && s.states.count < limit && wt_states_go_on(&s.states)) {
+    while (good && s.states.count < limit && !wt_states_late() &&
+           wt_states_go_on(&s.states)) {
         good = search_level(&s, &number, stats);
     }
     stats->cut += good && wt_states_left(&s.states);

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wt_states.h"
+
 enum { LIMIT = 30000000 }; /* states of a plan: none has so many */
 
 static const char *const programs[] = {
@@ -83,7 +85,7 @@ bool plans_all(const char *hosts, const chosen *like, unsigned length,
     for (unsigned i = 0; hosts[i] != 0; i++) {
         plans *= PROGRAMS;
     }
-    for (unsigned n = 1; n < plans && !walk_late(); n++) {
+    for (unsigned n = 1; n < plans && !wt_states_late(); n++) {
         /* In an order in which those of the first minute are of all kinds: as
          * there are 2^k plans, an odd number leads through all of them. */
         unsigned nth = n * 0x9e3779b1u % plans;
@@ -91,7 +93,8 @@ bool plans_all(const char *hosts, const chosen *like, unsigned length,
         if (!plan_write(text, sizeof(text), hosts, length, nth)) {
             continue;
         }
-        for (const char *t = like->techniques; *t != 0 && !walk_late(); t++) {
+        for (const char *t = like->techniques; *t != 0 && !wt_states_late();
+             t++) {
             if (!walk_one(like, text, *t, stats)) {
                 return false;
             }

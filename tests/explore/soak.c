@@ -11,6 +11,7 @@
 
 #include "plans.h"
 #include "wt.h"
+#include "wt_states.h"
 
 static const struct {
     const char *hosts; /* of the workers */
@@ -64,12 +65,12 @@ int main(int argc, char **argv)
     for (unsigned i = 0; i < n && wt_now() < end; i++) {
         walk_stats stats = {0};
 
-        walk_deadline = wt_now() + (end - wt_now()) / (n - i);
+        wt_states_deadline = wt_now() + (end - wt_now()) / (n - i);
         if (!plans_all(bounds[i].hosts, &bounds[i].like, bounds[i].length,
                        &stats)) {
             return 1;
         }
-        plans_print(walk_late() ? "larger bound, in part" : "larger bound",
+        plans_print(wt_states_late() ? "larger bound, in part" : "larger bound",
                     &stats);
     }
     return 0;

@@ -8,13 +8,6 @@
 #include "wt.h"
 #include "wt_states.h"
 
-double walk_deadline;
-
-bool walk_late(void)
-{
-    return walk_deadline > 0 && wt_now() > walk_deadline;
-}
-
 static uint64_t happened[WF_LOST + 1];
 
 void walk_happened(wf_happened what)
@@ -94,7 +87,7 @@ static bool search_level(const plan *p, wt_states *s, uint64_t *number,
 {
     static world w;
 
-    while (!(*number % 1024 == 0 && walk_late()) && take(s, &w)) {
+    while (!(*number % 1024 == 0 && wt_states_late()) && take(s, &w)) {
         if (world_is_quiet(p, &w)) {
             stats->ends++;
             check_end(p, &w);
@@ -124,7 +117,8 @@ bool walk(const plan *p, uint64_t limit, bool silent, walk_stats *stats)
     memset(happened, 0, sizeof(happened));
     world_init(p, &w);
     wt_states_add(&s, &w, world_bytes(&w), 0, 0);
-    while (good && s.count < limit && !walk_late() && wt_states_go_on(&s)) {
+    while (good && s.count < limit && !wt_states_late() &&
+           wt_states_go_on(&s)) {
         good = search_level(p, &s, &number, silent, stats);
     }
     stats->cut += good && wt_states_left(&s);

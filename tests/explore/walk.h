@@ -13,10 +13,6 @@ typedef struct walk_stats {
     uint64_t happened[WF_LOST + 1];
 } walk_stats;
 
-/* Walks end at this time of wt_now, where they are; 0: at none. */
-extern double walk_deadline;
-bool walk_late(void);
-
 /* True if every state is as it must be; else tells the shortest history that
  * leads to one that is not, unless `silent`. */
 bool walk(const plan *p, uint64_t limit, bool silent, walk_stats *stats);

@@ -244,6 +244,53 @@ def test_only_the_host_whose_cable_is_cut_is_cut_off():
             server.wait()
 
 
+COUNT_DATAGRAMS = """
+    import socket
+    inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    inbox.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+    inbox.bind(("", 5001))
+    listener = socket.create_server(("", 5000))
+    print("listening", flush=True)
+    listener.accept()[0].recv(1)
+    inbox.setblocking(False)
+    count = 0
+    try:
+        while inbox.recv(100):
+            count += 1
+    except BlockingIOError:
+        print(count)
+"""
+SEND_DATAGRAMS = """
+    import socket, sys
+    outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    for _ in range(int(sys.argv[1])):
+        outbox.sendto(b"x", ("host0", 5001))
+    socket.create_connection(("host0", 5000)).send(b"x")  # behind all of them
+"""
+
+
+def datagrams_of_2000(bed, share):
+    """How many come through."""
+    try:
+        bed.lose(1, 0)
+        with start(bed, 0, COUNT_DATAGRAMS) as counter:
+            bed.lose(1, share)
+            bed.run(1, script(SEND_DATAGRAMS, 2000))
+            return int(counter.communicate()[0])
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def test_a_cable_loses_the_share_of_packets_that_it_is_told_to(bed):
+    assert datagrams_of_2000(bed, 0) == 2000
+    # Six deviations around what is to be expected.
+    assert 1880 < datagrams_of_2000(bed, 0.03) < 1990
+    assert 1270 < datagrams_of_2000(bed, 0.3) < 1530
+    assert datagrams_of_2000(bed, 0) == 2000
+    with pytest.raises(ValueError, match="share must be 0 to 1, not 2"):
+        bed.lose(1, 2)
+
+
 FAMILY = """
     import os, sys, time
     for _ in range(3):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from weft.bench import pairs
 from weft.bench.hosts import limit, marks, parts, run
 from weft.bench.results import Block, Case
 from weft.bench.runner import Options
@@ -21,14 +22,14 @@ def blocks_of(goal, ratio, rounds=3):
 
 @pytest.mark.parametrize("goal", marks.GOALS, ids=lambda goal: f"{goal.mark}-{goal.theirs}")
 def test_a_goal_is_met_up_to_its_bound_and_not_beyond(goal):
-    assert marks.judge(goal, blocks_of(goal, goal.bound * 0.99), {}).met is True
-    assert marks.judge(goal, blocks_of(goal, goal.bound * 1.01), {}).met is False
+    assert pairs.judge(goal, blocks_of(goal, goal.bound * 0.99), {}).met is True
+    assert pairs.judge(goal, blocks_of(goal, goal.bound * 1.01), {}).met is False
 
 
 def test_what_was_not_measured_is_not_judged():
     goal = marks.GOALS[0]
-    few = marks.judge(goal, blocks_of(goal, 1.0, rounds=2), {})
-    absent = marks.judge(goal, [], {goal.theirs: "iperf3 is not installed"})
+    few = pairs.judge(goal, blocks_of(goal, 1.0, rounds=2), {})
+    absent = pairs.judge(goal, [], {goal.theirs: "iperf3 is not installed"})
     assert few.met is None
     assert few.reasons[0][0] == "too few rounds"
     assert absent.reasons == (("missing", "iperf3 (iperf3 is not installed)"),)

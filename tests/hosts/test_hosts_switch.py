@@ -2,6 +2,7 @@
 """Aggregation in the network between hosts: chosen where it pays, right, and back after a death."""
 
 import contextlib
+import os
 import pathlib
 import subprocess
 import time
@@ -14,7 +15,7 @@ import test_jobs
 import waiting
 import weft
 from weft._switch import PROGRAM
-from weft.bench.bed import Bed
+from weft.bench.bed import Bed, Unavailable
 
 COUNT, TIMES = 1 << 20, 2
 
@@ -74,6 +75,62 @@ def test_on_two_hosts_it_is_not_chosen(transport, each):
 def test_results_are_right_with_loss(bed, transport):
     with switch_in(bed, "--inject", "loss=0.01,reorder=0.01,seed=3") as (place, _):
         host_ranks.run(bed, test_jobs.collectives, environment=settings(place))
+
+
+def sums_under_loss(loses, page):
+    """Begin when the cables lose packets; all goes through the switch then, too."""
+    comm = weft.init().comm
+    comm.allreduce(np.ones(1000, "f4"))
+    print("joined", flush=True)
+    while not os.path.exists(loses):
+        time.sleep(0.01)
+    before = switches.chunks_at(page) if comm.rank == 0 else 0
+    for dtype in ("i8", "f4", "f8"):
+        for count in (1, 1000, 300_001):
+            x = (np.arange(count) % 1000 + comm.rank).astype(dtype)
+            total = comm.size * (np.arange(count) % 1000) + comm.size * (comm.size - 1) // 2
+            np.testing.assert_array_equal(comm.allreduce(x), total)
+    if comm.rank == 0:
+        assert switches.chunks_at(page) - before >= 300_001 * (8 + 4 + 8) // 1088
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("share", [0.01, 0.05])
+def test_results_are_right_on_cables_that_lose_packets(bed, transport, share):
+    """As the kernel loses them: what was merged for it goes as one."""
+    loses = bed.shared / "loses"
+    work = (sums_under_loss, str(loses), f"http://{bed.switch_address}:8080/")
+    with contextlib.ExitStack() as stack:
+        place, _ = stack.enter_context(switch_in(bed))
+        job = stack.enter_context(host_ranks.Job(bed, *work, environment=settings(place)))
+        for rank in job.ranks:
+            rank.line("joined")
+        try:
+            for host in range(3):
+                bed.lose(host, share)
+        except Unavailable as error:
+            pytest.skip(str(error))
+        loses.touch()
+        job.finish()
+
+
+def do_nothing(count):
+    test_jobs.allreduce(count, 3)
+    weft.world().comm.barrier()
+    time.sleep(0.2)  # what was asked to happen soon after the call is over by then
+    used = time.process_time()
+    time.sleep(1.0)
+    print("used", time.process_time() - used, flush=True)
+    weft.world().comm.barrier()
+
+
+@pytest.mark.bed(hosts=3)
+def test_ranks_that_do_nothing_use_no_processor(bed, transport):
+    with switch_in(bed, "--inject", "repeat=0.5,seed=3") as (place, _):
+        said = host_ranks.run(bed, do_nothing, COUNT, environment=settings(place))
+    for text in said:
+        # Threads that wait for each other in vain would use all of a core.
+        assert float(text.split()[1]) < 0.3
 
 
 def go_on(file, address):

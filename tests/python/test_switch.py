@@ -13,6 +13,7 @@ import urllib.request
 import pytest
 from weft._switch import PROGRAM
 
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-c", "from weft._switch import main; main()"]
 
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="weft-switch is not in the package")
@@ -28,6 +29,14 @@ def test_it_tells_its_version_and_its_options():
     assert re.fullmatch(r"weft-switch \d+\.\d+\.\d+\n", run("--version").stdout)
     for option in ("--key", "--port", "--http", "--inject"):
         assert option in run("--help").stdout
+
+
+def test_the_manual_has_the_options_of_the_help():
+    manual = (SOURCE / "tools" / "weft-switch" / "weft-switch.1").read_text().replace("\\-", "-")
+    options = re.findall(r"^  (--[\w-]+)", run("--help").stdout, re.MULTILINE)
+    assert len(options) > 10
+    for option in options:
+        assert re.search(rf"^\.B\w* {option}\b", manual, re.MULTILINE), option
 
 
 def test_wrong_options_are_refused_by_name():
@@ -73,7 +82,7 @@ def test_it_serves_its_page_and_stops_when_told(tmp_path):
         assert switch.wait(timeout=10) == 0
 
 
-SETUP = pathlib.Path(__file__).resolve().parents[2] / "compat" / "pytorch_plugin" / "setup.py"
+SETUP = SOURCE / "compat" / "pytorch_plugin" / "setup.py"
 
 
 def setup_says(*arguments, **variables):

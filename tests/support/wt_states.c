@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wt.h"
+
 typedef struct wt_state_step {
     uint32_t before;
     uint16_t action;
@@ -151,4 +153,13 @@ void wt_states_fini(wt_states *s)
     free(s->next.at);
     free(s->steps);
     *s = (wt_states){0};
+}
+
+/* --- time ----------------------------------------------------------------- */
+
+double wt_states_deadline;
+
+bool wt_states_late(void)
+{
+    return wt_states_deadline > 0 && wt_now() > wt_states_deadline;
 }

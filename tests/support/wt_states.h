@@ -51,4 +51,8 @@ unsigned wt_states_path(const wt_states *s, uint64_t number, unsigned *path,
 
 void wt_states_fini(wt_states *s);
 
+/* Walks end at this time of wt_now, where they are; 0: at none. */
+extern double wt_states_deadline;
+bool wt_states_late(void);
+
 #endif

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <weft/coll.h>
 
@@ -260,6 +261,50 @@ static void one_of_several_switches_is_killed_and_comes_back(void **state)
     job_on(3, 2, lossy, "LOG=error SWITCH_SLOTS=16", killed_body);
 }
 
+/* --- doing nothing -------------------------------------------------------- */
+
+static double processor_seconds(void)
+{
+    struct rusage used;
+
+    WT_CHECK(getrusage(RUSAGE_SELF, &used) == 0);
+    return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+           (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1e6;
+}
+
+/* Results have come twice, so that some lie in the socket after the calls; then
+ * the switch goes, too. */
+static void idle_body(weft_world *world)
+{
+    const wt_coll c = {.kind = WT_ALLREDUCE,
+                       .type = WEFT_F32,
+                       .op = {WEFT_OP_SUM, 0},
+                       .n = 40009,
+                       .seed = 1};
+    double used;
+
+    for (unsigned i = 0; i < 3; i++) {
+        one_call(world, &c);
+    }
+    if (wt_rank() == 0) {
+        (void)rig_stop(&job_switch, SIGKILL);
+    }
+    usleep(100000);
+    used = processor_seconds();
+    usleep(1000000);
+    used = processor_seconds() - used;
+    WT_CHECK(used < 0.25);
+    one_call(world, &c);
+}
+
+static void a_rank_between_calls_uses_no_processor(void **state)
+{
+    static const char *const twice[] = {"--inject", "repeat=0.5,seed=7", NULL};
+
+    (void)state;
+    job_run(2, twice, "LOG=error", idle_body);
+}
+
 /* --- ranks ---------------------------------------------------------------- */
 
 static void other_count_body(weft_world *world)
@@ -509,6 +554,7 @@ int main(void)
         cmocka_unit_test(packets_are_lost_and_results_are_right),
         cmocka_unit_test(the_daemon_counts_the_chunks_of_the_calls),
         cmocka_unit_test(requests_go_through_the_switch_on_two_communicators),
+        cmocka_unit_test(a_rank_between_calls_uses_no_processor),
         cmocka_unit_test(no_switch_is_no_failure),
         cmocka_unit_test(a_switch_with_another_key_is_not_used),
         cmocka_unit_test(a_switch_is_killed_and_comes_back),

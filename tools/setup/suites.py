@@ -22,6 +22,8 @@ SKIPPED = 77  # exit status of what cannot run here
 # The tests themselves look at WT_FULL too, and run whole cross products.
 FULL = os.environ.get("WT_FULL") == "1"
 FUZZ_SECONDS = os.environ.get("FUZZ_SECONDS", "5")
+# Executions of the parsers of switches, in a full run.
+FUZZ_RUNS = os.environ.get("FUZZ_RUNS", "10000000" if FULL else "0")
 SOAK_MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
 SOAK_OPERATIONS = os.environ.get("SOAK_OPERATIONS", "1e9")
 SOAK_SEED = int(os.environ.get("SOAK_SEED") or time.time())
@@ -277,6 +279,7 @@ def fuzz():
         result.note = result.note or "no clang: seeds only"
         return result
     settings = ["-DWEFT_FUZZ=ON", "-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"]
+    settings.append(f"-DWEFT_FUZZ_RUNS={FUZZ_RUNS}")
     return built_ctest(
         f"fuzz, {FUZZ_SECONDS} s each", "build-fuzz", settings, "-L", "fuzz", CC="clang"
     )

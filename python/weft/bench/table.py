@@ -8,8 +8,10 @@ from .gemm.benchmark import BENCHMARK as GEMM
 from .hosts.benchmark import BENCHMARK as HOSTS
 from .mpi.benchmark import BENCHMARK as MPI
 from .store.benchmark import BENCHMARK as STORE
+from .switch.benchmark import BENCHMARK as SWITCH
 from .torch.benchmark import BENCHMARK as TORCH
 
 BENCHES = {
-    bench.name: bench for bench in (COLLECTIVES, TORCH, GATHER, MPI, HOSTS, STORE, GEMM, CONV2D)
+    bench.name: bench
+    for bench in (COLLECTIVES, TORCH, GATHER, MPI, HOSTS, STORE, SWITCH, GEMM, CONV2D)
 }

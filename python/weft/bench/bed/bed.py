@@ -6,6 +6,7 @@
         bed.run(1, ["iperf3", "-c", "host0"])
         bed.cut(1)                       # its cable loses every packet
         bed.mend(1)
+        bed.lose(2, 0.01)                # its cable loses 1 % of them, each way
         bed.kill(3)                      # as if its power went off
         sent, received = bed.bytes(0)
 
@@ -19,6 +20,7 @@ also if that is killed: the first process of each host watches it.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import ctypes
 import functools
@@ -33,7 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from . import network
 
@@ -41,11 +43,14 @@ MOST_HOSTS = 64
 PORT = 29500  # the first that launch() has ranks meet at
 _HERE = Path(__file__).parent
 _NEWPID = 0x20000000  # CLONE_NEWPID of linux/sched.h
+_NEWNET = 0x40000000  # CLONE_NEWNET
 _WITHOUT_FILES = ("net", "uts", "ipc")
 _NAMESPACES = (*_WITHOUT_FILES, "mount")
 _PROGRAMS = ("ip", "tc", "bridge", "unshare", "nsenter", "mount")
 _READY = 30.0  # seconds that a host may take to start
 _END = 10.0  # seconds that its processes may take to be gone
+
+T = TypeVar("T")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -233,6 +238,7 @@ class Bed:
         self._hosts: list[_Host] = []
         self._switch: _Host | None = None
         self._cut: dict[int, bool] = {}  # the hosts that are cut off, and whether they can see it
+        self._lossy: dict[int, float] = {}  # hosts whose cables lose packets, and how many
         self._last: dict[int, tuple[int, ...]] = {}  # counters of the hosts that were killed
         self._launches = 0
         self._switch_addressed = False
@@ -337,6 +343,19 @@ class Bed:
     def switch_address(self) -> str:
         return network.SWITCH_ADDRESS
 
+    def from_switch(self, call: Callable[[], T]) -> T:
+        """What a function returns that makes its connections from the switch."""
+        with concurrent.futures.ThreadPoolExecutor(1, initializer=self._enter_switch) as thread:
+            return thread.submit(call).result()
+
+    def _enter_switch(self) -> None:
+        """Have this thread in the network of the switch; it is not to live longer than that."""
+        space = os.open(f"/proc/{self._there()}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _call("setns", space, _NEWNET)
+        finally:
+            os.close(space)
+
     def run(
         self,
         host: int,
@@ -426,6 +445,23 @@ class Bed:
         """Undo cut(); a cable that is whole stays whole."""
         if (seen := self._cut.pop(host, None)) is not None:
             (network.carrier if seen else network.forward)(self._there(), host, True)
+
+    def lose(self, host: int, share: float) -> None:
+        """Have the cable of a host lose this share of all packets each way, at random; 0: none.
+
+        Packets that were merged for the kernel (GSO) are lost as one. Raises Unavailable where the
+        kernel cannot.
+        """
+        if not 0 <= share <= 1:
+            raise ValueError(f"share must be 0 to 1, not {share}")
+        before = self._lossy.get(host, 0.0)
+        try:
+            network.lose(self._there(), host, share, before > 0)
+        except network.NetworkError as error:
+            raise Unavailable(
+                f"the kernel has no classifier that loses packets: {error}"
+            ) from error
+        self._lossy[host] = share
 
     def kill(self, host: int) -> None:
         """Switch a host off. Its cable goes first: the others get no word of its end."""

@@ -108,6 +108,28 @@ def carrier(switch: int, host: int, on: bool) -> None:
     _batch(switch, "ip", [f"link set port{host} {'up' if on else 'down'}"])
 
 
+def _losing(share: float) -> str:
+    """A classic BPF program that drops this share of what it sees, at random; needs no compiler.
+
+    load a random number; at or above the limit: pass (TC_ACT_UNSPEC), else: drop (TC_ACT_SHOT)
+    """
+    limit = round(share * 0xFFFFFFFF)
+    random = 0xFFFFF038  # SKF_AD_OFF + SKF_AD_RANDOM of linux/filter.h
+    program = ((0x20, 0, 0, random), (0x35, 0, 1, limit), (6, 0, 0, 0xFFFFFFFF), (6, 0, 0, 2))
+    return ",".join([str(len(program)), *(" ".join(map(str, line)) for line in program)])
+
+
+def lose(switch: int, host: int, share: float, before: bool) -> None:
+    """Have a cable lose packets, each way; `before`: it did until now."""
+    port = f"port{host}"
+    lines = [f"qdisc del dev {port} clsact"] if before else []
+    if share > 0:
+        lines.append(f"qdisc add dev {port} clsact")
+        what = f'protocol all prio 1 bpf direct-action bytecode "{_losing(share)}"'
+        lines += [f"filter add dev {port} {way} {what}" for way in ("ingress", "egress")]
+    _batch(switch, "tc", lines)
+
+
 def remove(switch: int, host: int) -> None:
     """Remove a cable, with both of its ends."""
     _batch(switch, "ip", [f"link del port{host}"])

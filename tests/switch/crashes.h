@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A job whose switches are killed at any moment of any call, and started again,
+ * over and over, while it checks every result. */
+#ifndef WT_SWITCH_CRASHES_H
+#define WT_SWITCH_CRASHES_H
+
+#include "job.h"
+
+/* Run such a job, but for its body and deadline; of several switches one at a
+ * time is killed. Fails the test, and names the rank, if a result is wrong or a
+ * rank hangs. */
+void crash_run(const job_plan *job, double seconds, unsigned seed);
+
+#endif
