@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts the ranks of an application on hosts that are made of this machine.
+
+As root each host is a set of namespaces with a network of its own, and what crosses its cable is
+counted by the kernel. Elsewhere hosts are pretended: ranks with different WEFT_NODE share no memory
+and send each other messages, but there is no cable.
+"""
+
+import contextlib
+import os
+import pathlib
+import secrets
+import subprocess
+import sys
+
+from weft.bench.bed import Bed, missing
+
+HERE = pathlib.Path(__file__).resolve().parent
+CABLE = "STORE_EXAMPLE_CABLE"  # names the interface whose bytes a host counts
+# Hosts of one machine do not know that they share its cores, and none has a name server.
+SHARED = {
+    "OMP_NUM_THREADS": "1",
+    "WEFT_SPIN": "0us",
+    "WEFT_YIELD": "0us",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",
+}
+
+
+class Pretended:
+    """What `Bed` is, without namespaces."""
+
+    def __init__(self, hosts):
+        self.hosts = hosts
+
+    def launch(self, command, *, ranks, env, **more):
+        job = {"WEFT_JOB": secrets.token_hex(8), "WEFT_RANKS": str(self.hosts * ranks)}
+        places = [(rank, f"host{rank // ranks}") for rank in range(self.hosts * ranks)]
+        return [
+            subprocess.Popen(
+                command,
+                env={**os.environ, **env, **job, "WEFT_RANK": str(rank), "WEFT_NODE": node},
+                **more,
+            )
+            for rank, node in places
+        ]
+
+    def close(self):
+        """There is nothing to remove."""
+
+
+def kind():
+    """Of the hosts that can be made here, in words."""
+    why = missing()
+    return "namespaces" if why is None else f"pretended, since {why}"
+
+
+def make(hosts, rate):
+    """Hosts, and what their ranks have to know."""
+    if missing() is None:
+        return Bed(hosts, rate=rate, visible=[HERE]), {**SHARED, CABLE: "eth0"}
+    return Pretended(hosts), SHARED
+
+
+def run(command, hosts, ranks, rate):
+    """Run a command as `ranks` ranks on each host; the lines that rank 0 prints."""
+    bed, environment = make(hosts, rate)
+    with contextlib.closing(bed):
+        started = bed.launch(
+            [sys.executable, *command],
+            ranks=ranks,
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        yield from started[0].stdout
+        for rank in started:
+            rank.stdout.close()
+        failed = [number for number, rank in enumerate(started) if rank.wait() != 0]
+    if failed:
+        sys.exit(f"failed: rank {', '.join(map(str, failed))}")
