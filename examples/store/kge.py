@@ -28,7 +28,7 @@ from torch.nn import functional
 SIZES = {
     "small": dict(entities=500, relations=10, facts=30_000, test=500, width=16, batch=256,
                   negatives=64, lr=0.1, epochs=6),
-    "full": dict(entities=5000, relations=40, facts=400_000, test=2000, width=32, batch=1024,
+    "full": dict(entities=3000, relations=40, facts=250_000, test=2000, width=32, batch=1024,
                  negatives=256, lr=0.1, epochs=6),
 }  # fmt: skip
 AT_A_PLACE = 10

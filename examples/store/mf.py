@@ -27,7 +27,7 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorData
 SIZES = {
     "small": dict(users=500, films=200, ratings=30_000, width=8, batch=512, lr=0.3, l2=0.03,
                   epochs=6),
-    "full": dict(users=20_000, films=5000, ratings=600_000, width=16, batch=2048, lr=0.3, l2=0.05,
+    "full": dict(users=10_000, films=3000, ratings=300_000, width=16, batch=2048, lr=0.3, l2=0.05,
                  epochs=6),
 }  # fmt: skip
 RANK, NOISE = 4, 0.5  # the plant

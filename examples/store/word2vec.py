@@ -26,8 +26,8 @@ from application import draw, settle, zipf
 SIZES = {
     "small": dict(words=1000, topics=20, sentences=4000, width=16, batch=1024, negatives=32,
                   lr=0.1, epochs=4),
-    "full": dict(words=10_000, topics=100, sentences=40_000, width=32, batch=4096, negatives=64,
-                 lr=0.1, epochs=4),
+    "full": dict(words=5000, topics=50, sentences=15_000, width=32, batch=1024, negatives=64,
+                 lr=0.1, epochs=8),
 }  # fmt: skip
 SENTENCE = 12  # words
 TOPICAL = 0.5  # of the words of a sentence are of its topic
