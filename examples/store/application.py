@@ -114,6 +114,9 @@ def parse(about, sizes):
         help="make N hosts of this machine and train on them (default: this process is a rank)",
     )
     parser.add_argument("--ranks-per-host", type=_positive, default=1, metavar="N")
+    parser.add_argument(
+        "--pretend", action="store_true", help="hosts without namespaces, as where one is not root"
+    )
     parser.add_argument("--rate", help="of the hosts' cables: 1gbit (default: as fast as it goes)")
     parser.add_argument(
         "--intent",
@@ -178,8 +181,10 @@ def _run_on_hosts(options):
     arguments = sys.argv[1:] if options.json else [*sys.argv[1:], "--json"]
     # The last one counts: the ranks make no hosts of their own.
     command = [os.path.abspath(sys.argv[0]), *arguments, "--hosts", "0"]
-    for line in hosts.run(command, options.hosts, options.ranks_per_host, options.rate):
-        show({**json.loads(line), "where": hosts.kind()}, options.json)
+    many = options.hosts, options.ranks_per_host
+    where = hosts.kind(options.pretend)
+    for line in hosts.run(command, *many, options.rate, options.pretend):
+        show({**json.loads(line), "where": where}, options.json)
 
 
 def _place(options):
@@ -212,4 +217,7 @@ def described(row):
         return "plain torch"
     intent = "with intent" if row["intent"] else "without intent"
     where = f" ({row['where']})" if "where" in row else ""
-    return f"{row['hosts']} hosts{where}, {row['ranks']} ranks, {intent}"
+    counts = [
+        f"{n} {word}{'s' * (n > 1)}" for word, n in (("host", row["hosts"]), ("rank", row["ranks"]))
+    ]
+    return f"{counts[0]}{where}, {counts[1]}, {intent}"

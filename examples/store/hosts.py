@@ -48,22 +48,22 @@ class Pretended:
         """There is nothing to remove."""
 
 
-def kind():
+def kind(pretend=False):
     """Of the hosts that can be made here, in words."""
-    why = missing()
-    return "namespaces" if why is None else f"pretended, since {why}"
+    why = "that was asked for" if pretend else missing()
+    return "namespaces" if why is None else f"pretended: {why}"
 
 
-def make(hosts, rate):
+def make(hosts, rate, pretend=False):
     """Hosts, and what their ranks have to know."""
-    if missing() is None:
-        return Bed(hosts, rate=rate, visible=[HERE]), {**SHARED, CABLE: "eth0"}
-    return Pretended(hosts), SHARED
+    if pretend or missing() is not None:
+        return Pretended(hosts), SHARED
+    return Bed(hosts, rate=rate, visible=[HERE]), {**SHARED, CABLE: "eth0"}
 
 
-def run(command, hosts, ranks, rate):
+def run(command, hosts, ranks, rate, pretend=False):
     """Run a command as `ranks` ranks on each host; the lines that rank 0 prints."""
-    bed, environment = make(hosts, rate)
+    bed, environment = make(hosts, rate, pretend)
     with contextlib.closing(bed):
         started = bed.launch(
             [sys.executable, *command],
