@@ -47,7 +47,7 @@ class Meter:
     """Measures epochs: their time, how many accesses stayed on the host, the bytes that did not."""
 
     def __init__(self):
-        self.seconds, self.local, self.cable, self.messages = [], [], [], []
+        self.seconds, self.counted = [], []
 
     @contextlib.contextmanager
     def epoch(self, *stores):
@@ -67,25 +67,28 @@ class Meter:
 
     def _count(self, stores, sent):
         """Add up what all ranks have counted."""
+        names = ("pulls", "pushes", "local_pulls", "local_pushes", "bytes")
         found = [store.stats() for store in stores]
-        all_keys = sum(each["pulls"] + each["pushes"] for each in found)
-        local = sum(each["local_pulls"] + each["local_pushes"] for each in found)
-        messages = sum(each["bytes"] for each in found)
-        total = torch.tensor([all_keys, local, messages, sent], dtype=torch.float64)
+        mine = [sum(each[name] for each in found) for name in names]
+        total = torch.tensor([*mine, sent], dtype=torch.float64)
         weft.world().comm.allreduce(total)
-        self.local.append(float(total[1] / total[0]))
-        self.messages.append(int(total[2]))
-        self.cable.append(int(total[3]))
+        pulls, pushes, local_pulls, local_pushes, messages, cable = total.tolist()
+        self.counted.append(
+            {
+                "local_share": (local_pulls + local_pushes) / (pulls + pushes),
+                "local_pulls": local_pulls / pulls,
+                "store_bytes": messages,
+                "cable_bytes": cable,
+            }
+        )
 
     def row(self):
         """The median epoch, as numbers for a table."""
         found = {"seconds": statistics.median(self.seconds), "epochs": len(self.seconds)}
-        if self.local:
-            found["local_share"] = statistics.median(self.local)
-            found["store_bytes"] = statistics.median(self.messages)
-            found["cable_bytes"] = (
-                statistics.median(self.cable) if hosts.CABLE in os.environ else None
-            )
+        for name in self.counted[0] if self.counted else ():
+            found[name] = statistics.median(each[name] for each in self.counted)
+        if hosts.CABLE not in os.environ:
+            found["cable_bytes"] = None
         return found
 
 
@@ -204,7 +207,8 @@ def show(row, as_json):
     print(f"  {measures}")
     costs = [f"epoch {row['seconds']:.3f} s"]
     if row["system"] == "weft":
-        costs.append(f"{row['local_share']:.1%} of the accesses were local")
+        local = f"{row['local_share']:.1%} of the accesses were local"
+        costs.append(f"{local} ({row['local_pulls']:.1%} of the pulls)")
         costs.append(f"{row['store_bytes'] / 1e6:.2f} MB in the store's messages")
     if row.get("cable_bytes") is not None:
         costs.append(f"{row['cable_bytes'] / 1e6:.2f} MB on the cables")

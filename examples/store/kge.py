@@ -155,10 +155,12 @@ def with_torch(options, seed, meter):
 
 
 def evaluated(graph, entities, relations):
-    """Rank 0 evaluates; the others wait for it, and return nothing."""
+    """Rank 0 evaluates what all have pushed; the others return nothing. Collective."""
     settle(entities, relations)
+    if entities.rank != 0:
+        return None
     rows = [store.pull(torch.arange(store.num_keys)) for store in (entities, relations)]
-    return evaluate(graph, *rows) if entities.rank == 0 else None
+    return evaluate(graph, *rows)
 
 
 @torch.no_grad()

@@ -139,10 +139,12 @@ def with_torch(options, seed, meter):
 
 
 def evaluated(test, users, films):
-    """Rank 0 evaluates; the others wait for it, and return nothing."""
+    """Rank 0 evaluates what all have pushed; the others return nothing. Collective."""
     settle(users, films)
+    if users.rank != 0:
+        return None
     rows = [store.pull(torch.arange(store.num_keys)) for store in (users, films)]
-    return rmse(test, *rows) if users.rank == 0 else None
+    return rmse(test, *rows)
 
 
 @torch.no_grad()

@@ -150,7 +150,6 @@ def with_store(options, seed, meter):
                     lambda table, keys, more: stores[table].push(keys, more, async_=True),
                     *(pairs, drawn, data),
                 )
-    settle(inputs, outputs)
     found = report(evaluated(text, inputs), untrained)
     for store in stores.values():
         store.finalize()
@@ -181,10 +180,9 @@ def with_torch(options, seed, meter):
 
 
 def evaluated(text, inputs):
-    """Rank 0 evaluates; the others wait for it, and return nothing."""
+    """Rank 0 evaluates what all have pushed; the others return nothing. Collective."""
     settle(inputs)
-    rows = inputs.pull(torch.arange(inputs.num_keys))
-    return purity(text, rows) if inputs.rank == 0 else None
+    return purity(text, inputs.pull(torch.arange(inputs.num_keys))) if inputs.rank == 0 else None
 
 
 def purity(text, rows):
