@@ -31,21 +31,22 @@ class Pretended:
 
     def __init__(self, hosts):
         self.hosts = hosts
+        self.started = []
 
     def launch(self, command, *, ranks, env, **more):
         job = {"WEFT_JOB": secrets.token_hex(8), "WEFT_RANKS": str(self.hosts * ranks)}
         places = [(rank, f"host{rank // ranks}") for rank in range(self.hosts * ranks)]
-        return [
-            subprocess.Popen(
-                command,
-                env={**os.environ, **env, **job, "WEFT_RANK": str(rank), "WEFT_NODE": node},
-                **more,
-            )
-            for rank, node in places
-        ]
+        for rank, node in places:
+            place = {"WEFT_RANK": str(rank), "WEFT_NODE": node}
+            everything = {**os.environ, **env, **job, **place}
+            self.started.append(subprocess.Popen(command, env=everything, **more))
+        return self.started
 
     def close(self):
-        """There is nothing to remove."""
+        """End the ranks that are still there, as hosts do that are switched off."""
+        for rank in self.started:
+            rank.kill()
+            rank.wait()
 
 
 def kind(pretend=False):
