@@ -12,9 +12,12 @@ import pathlib
 import secrets
 import subprocess
 import sys
+import threading
+import time
 
 from weft.bench.bed import Bed, missing
 
+PATIENCE = 20.0  # seconds that ranks may take to end after one has failed
 HERE = pathlib.Path(__file__).resolve().parent
 CABLE = "STORE_EXAMPLE_CABLE"  # names the interface whose bytes a host counts
 # Hosts of one machine do not know that they share its cores, and none has a name server.
@@ -62,6 +65,24 @@ def make(hosts, rate, pretend=False):
     return Bed(hosts, rate=rate, visible=[HERE]), {**SHARED, CABLE: "eth0"}
 
 
+def _end_together(started):
+    """End what is left some time after a rank has failed.
+
+    Ranks that know each other are told at once, and end by themselves. Those that have not met yet
+    would wait for minutes.
+    """
+    while not any(rank.poll() for rank in started):
+        if all(rank.poll() == 0 for rank in started):
+            return
+        time.sleep(0.1)
+    end = time.monotonic() + PATIENCE
+    for rank in started:
+        try:
+            rank.wait(max(0.0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            rank.kill()
+
+
 def run(command, hosts, ranks, rate, pretend=False):
     """Run a command as `ranks` ranks on each host; the lines that rank 0 prints."""
     bed, environment = make(hosts, rate, pretend)
@@ -73,6 +94,7 @@ def run(command, hosts, ranks, rate, pretend=False):
             stdout=subprocess.PIPE,
             text=True,
         )
+        threading.Thread(target=_end_together, args=(started,), daemon=True).start()
         yield from started[0].stdout
         for rank in started:
             rank.stdout.close()
