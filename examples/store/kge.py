@@ -92,9 +92,18 @@ def with_store(options, seed, meter):
     data, comm = options.data, weft.init().comm
     graph = generate(data, seed)
     mine = graph.train[comm.rank :: comm.size]
-    how = {"optimizer": weft.optim.Adagrad(lr=data.lr), "init": begin, "seed": seed}
-    entities = weft.nn.StoreEmbedding(data.entities, 2 * data.width, **how)
-    relations = weft.nn.StoreEmbedding(data.relations, 2 * data.width, **how)
+    # A batch uses a third of all entities: there must be room for copies, two rows each, of most.
+    entities, relations = (
+        weft.nn.StoreEmbedding(
+            number,
+            2 * data.width,
+            optimizer=weft.optim.Adagrad(lr=data.lr),
+            init=begin,
+            seed=seed,
+            cache=2 * number,
+        )
+        for number in (data.entities, data.relations)
+    )
     stores = entities.worker, relations.worker
     entities.worker.enable_sampling(options.sampling, "uniform")
 

@@ -45,7 +45,6 @@ def _by_way(rows):
     return dict(sorted(found.items()))
 
 
-# What is reported of a row, each with its factor and unit.
 def _megabytes(row):
     count = row.get("cable_bytes")
     return (row["store_bytes"] if count is None else count) / 1e6
