@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""weft.nn.StoreEmbedding and IntentLoader: a weft.Store in a model."""
+"""weft.nn.StoreEmbedding: a weft.Store in a model."""
 
-import collections
 import math
 import numbers
 import os
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -187,9 +186,6 @@ class StoreEmbedding(torch.nn.Module):
         return text if self.lr is None else f"{text}, lr={self.lr}"
 
 
-_Worker = Worker | StoreEmbedding
-
-
 class _LookUp(torch.autograd.Function):
     """Rows of a store, whose gradients are pushed to it."""
 
@@ -206,83 +202,6 @@ class _LookUp(torch.autograd.Function):
     def backward(ctx: Any, grads: torch.Tensor) -> tuple[None, None, None]:
         ctx.module.push_gradients(ctx.saved_tensors[0], grads)
         return None, None, None
-
-
-class IntentLoader:
-    """The batches of `loader`, whose keys are announced to the store `ahead` batches early.
-
-    By the time a batch is used its rows are on this host. Each batch is a tick of the
-    worker's clock, which is advanced when the next batch is asked for.
-
-    worker:  a weft.Store, a worker of one, or a StoreEmbedding; or a list of them
-    keys_of: gives the keys of a batch; of a list of workers, a tuple with those for each
-    """
-
-    def __init__(
-        self,
-        loader: Iterable[Any],
-        worker: _Worker | list[_Worker] | tuple[_Worker, ...],
-        keys_of: Callable[[Any], Any],
-        ahead: int = 20,
-    ) -> None:
-        self.loader = loader
-        self.ahead = whole("ahead", ahead)
-        if self.ahead < 0:
-            raise InvalidError(f"ahead is {ahead}; it must not be negative")
-        if not callable(keys_of):
-            raise InvalidError(f"keys_of is {keys_of!r:.60}; it must be a function of a batch")
-        self._several = isinstance(worker, (list, tuple))
-        self._keys_of = keys_of
-        self._workers = [
-            each.worker if isinstance(each, StoreEmbedding) else each
-            for each in (worker if isinstance(worker, (list, tuple)) else [worker])
-        ]
-        for each in self._workers:
-            if not hasattr(each, "intent"):
-                raise InvalidError(
-                    f"worker is {each!r:.60}; it must be a weft.Store, a worker of one, or a "
-                    "StoreEmbedding"
-                )
-
-    def __len__(self) -> int:
-        if not isinstance(self.loader, Sized):
-            raise TypeError(f"a {type(self.loader).__name__} has no length")
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[Any]:
-        announced: collections.deque[Any] = collections.deque()
-        try:
-            for batch in self.loader:
-                self._announce(batch, len(announced))
-                announced.append(batch)
-                if len(announced) > self.ahead:
-                    yield announced[0]
-                    self._advance(announced)
-            while announced:
-                yield announced[0]
-                self._advance(announced)
-        finally:
-            # A loop that was left early: the clocks pass the batches that will not be used.
-            while announced:
-                self._advance(announced)
-
-    def _announce(self, batch: Any, ticks: int) -> None:
-        """The batch will be used when the clocks have been advanced `ticks` times."""
-        found = self._keys_of(batch)
-        found = tuple(found) if self._several else (found,)
-        if len(found) != len(self._workers):
-            raise InvalidError(
-                f"keys_of gave {len(found)} arrays of keys for {len(self._workers)} workers"
-            )
-        for worker, keys in zip(self._workers, found, strict=True):
-            clock = worker.current_clock + ticks
-            on_host = keys.cpu() if isinstance(keys, torch.Tensor) else keys
-            worker.intent(on_host, clock, clock + 1)
-
-    def _advance(self, announced: collections.deque[Any]) -> None:
-        announced.popleft()
-        for worker in self._workers:
-            worker.advance_clock()
 
 
 def _check_training(lr: float | None, has_optimizer: bool) -> None:

@@ -37,8 +37,9 @@ from weft import _modules
 from weft._cache import Cache
 from weft._core import Comm, InvalidError
 from weft._dealing import Dealing
+from weft._intent_loader import IntentLoader
 from weft._region import Region, whole_region
-from weft._store_embedding import IntentLoader, StoreEmbedding
+from weft._store_embedding import StoreEmbedding
 
 Init = Callable[[torch.Tensor], Any]
 

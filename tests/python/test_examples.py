@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each example runs."""
 
+import json
 import pathlib
 import re
 import secrets
@@ -137,6 +138,63 @@ def test_a_program_for_adapm_loses_no_push(size):
     pytest.importorskip("torch")
     text = on_ranks(size, "adapm.py", "--steps", 30)
     assert text.splitlines() == [f"each worker has pushed 600 rows, and sees {1200 * size}"] * 2
+
+
+def quality_of(application, *arguments):
+    """What an application of examples/store says of a small run, and its quality."""
+    text = run(sys.executable, EXAMPLES / "store" / f"{application}.py", "--json", *arguments)
+    (row,) = map(json.loads, text.splitlines())
+    return row, row["quality"]
+
+
+# The measure of a model that was not trained, and how much better each has to be than it; how far
+# runs may differ, since ranks train at their own pace.
+APPLICATIONS = {
+    "kge": ("MRR untrained", lambda found, untrained: found > 10 * untrained, 0.15),
+    "word2vec": ("purity untrained", lambda found, untrained: found > 8 * untrained, 0.2),
+    "mf": ("RMSE untrained", lambda found, untrained: found < 0.6 * untrained, 0.1),
+}
+
+
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_an_application_is_as_good_on_two_hosts_as_with_plain_torch(application):
+    pytest.importorskip("torch")
+    untrained, is_better, slack = APPLICATIONS[application]
+    _, of_torch = quality_of(application, "--torch")
+    row, found = quality_of(application, "--hosts", 2)
+    assert is_better(found, row["measures"][untrained])
+    assert abs(found - of_torch) < slack * of_torch
+    assert (row["hosts"], row["ranks"], row["intent"]) == (2, 2, True)
+    assert row["store_bytes"] > 0
+    if row["where"] == "namespaces":
+        assert row["cable_bytes"] > row["store_bytes"]
+
+
+def test_an_application_pulls_from_afar_what_it_does_not_announce():
+    pytest.importorskip("torch")
+    hosts = ("--hosts", 2, "--ranks-per-host", 2, "--pretend")
+    row, found = quality_of("mf", *hosts, "--no-intent")
+    announced, as_good = quality_of("mf", *hosts)
+    assert (row["hosts"], row["ranks"], row["cable_bytes"]) == (2, 4, None)
+    assert "pretended" in row["where"]
+    assert row["local_share"] < announced["local_share"]
+    assert abs(found - as_good) < 0.1 * found
+
+
+def test_applications_are_compared_in_a_table_and_plots(tmp_path):
+    pytest.importorskip("torch")
+    command = [sys.executable, EXAMPLES / "store" / "compare.py", "--out", tmp_path / "figures"]
+    some = ["--applications", "mf", "--hosts", 2, "--seed", 1, 2, "--epochs", 1]
+    text = run(*command, *some)
+    rows = json.loads((tmp_path / "figures.json").read_text())
+    assert [(row["system"], row["intent"], row["seed"]) for row in rows] == [
+        *(("torch", False, seed) for seed in (1, 2)),
+        *(("weft", True, seed) for seed in (1, 2)),
+        *(("weft", False, seed) for seed in (1, 2)),
+    ]
+    table = (tmp_path / "figures.md").read_text()
+    assert table in text and len(table.splitlines()) == 2 + 3
+    assert "not drawn" in text or (tmp_path / "mf.svg").stat().st_size > 1000
 
 
 def test_the_c_program_compiles_and_adds_up_its_ranks(tmp_path):

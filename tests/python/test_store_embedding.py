@@ -224,6 +224,42 @@ def test_one_loader_announces_to_several_stores():
         next(iter(weft.nn.IntentLoader(batches, [ours, theirs], lambda batch: (batch,))))
 
 
+@pytest.mark.parametrize("ahead", [0, 2, 20])
+def test_a_loader_prepares_samples_with_each_batch(alone, ahead):
+    store = weft.Store(50, 2, init=lambda keys: keys[:, None].expand(-1, 2))
+    store.enable_sampling("preloc", "uniform")
+    batches = [torch.tensor([i]) for i in range(6)]
+    seen = []
+    for batch, sample in weft.nn.IntentLoader(
+        batches, store, lambda batch: batch, ahead, samples=(store, 8)
+    ):
+        keys, rows = store.pull_sample(sample, 8)
+        assert torch.equal(rows, keys[:, None].expand(-1, 2).float())
+        seen.append(int(batch))
+        with pytest.raises(weft.InvalidError):  # all of it was used
+            store.pull_sample(sample, 1)
+    assert seen == list(range(6)) and store.current_clock == 6
+
+
+def test_samples_of_batches_that_are_not_used_are_let_go(alone):
+    store = weft.Store(50, 2)
+    store.enable_sampling("naive", "uniform")
+    batches = [torch.tensor([i]) for i in range(6)]
+    taken = iter(weft.nn.IntentLoader(batches, [store], None, 3, samples=(store, 8)))
+    _, first = next(taken)
+    store.pull_sample(first, 8)
+    taken.close()
+    assert store.current_clock == 4  # passed, though nothing was announced
+    for id in range(first, first + 4):
+        with pytest.raises(weft.InvalidError, match="sample"):
+            store.pull_sample(id, 1)
+    other = weft.Store(50, 2)
+    with pytest.raises(weft.InvalidError, match="one of the workers"):
+        weft.nn.IntentLoader(batches, store, None, samples=(other, 8))
+    with pytest.raises(weft.InvalidError, match=r"\(worker, n\)"):
+        weft.nn.IntentLoader(batches, store, None, samples=8)
+
+
 def trains_on_all_ranks():
     comm = weft.init(timeout=60).comm
     torch.manual_seed(comm.rank)
