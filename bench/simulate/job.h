@@ -27,7 +27,7 @@ typedef struct sim_member {
     /* Of the hierarchy, as in hosts_state. */
     uint32_t rail;
     bool comparing;
-    uint64_t at[HOSTS_COUNTS];
+    uint64_t at[WF_ROUNDS_STEPS];
 } sim_member;
 
 /* How many members of a node have come through a step of a round, and when the
@@ -45,7 +45,7 @@ typedef struct sim_tally {
 typedef struct sim_node {
     sim_tally call; /* members that have made a call */
     sim_tally go;   /* all nodes have */
-    sim_tally tally[HOSTS_COUNTS][SIM_TALLIES];
+    sim_tally tally[WF_ROUNDS_STEPS][SIM_TALLIES];
 } sim_node;
 
 typedef struct sim_job {

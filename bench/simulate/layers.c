@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* As src/coll/hosts does it: inside a node through memory that its members
  * share, between nodes by messages of those who drive a rail. Layout, shape and
- * plans are the library's; the order of steps is rule H3 of area.h, with the
+ * plans are the library's; the order of steps is rule R2 of rounds.h, with the
  * time that copies and folds take. */
 #include <stdlib.h>
 
@@ -84,14 +84,14 @@ static uint64_t base_of(const sim_job *job, const sim_member *m)
 }
 
 /* So many members count in a step: those who drive, or all. */
-static uint32_t needed_for(const sim_job *job, hosts_count what)
+static uint32_t needed_for(const sim_job *job, wf_rounds_step what)
 {
-    return what == HOSTS_NET ? job->shape.rails : members_of(job);
+    return what == WF_ROUNDS_NET ? job->shape.rails : members_of(job);
 }
 
 /* Have all got this far, in rounds of this call? May be negative. */
-static bool all_have(const sim_job *job, const sim_member *m, hosts_count what,
-                     int64_t rounds)
+static bool all_have(const sim_job *job, const sim_member *m,
+                     wf_rounds_step what, int64_t rounds)
 {
     int64_t all = (int64_t)base_of(job, m) + rounds;
 
@@ -100,13 +100,13 @@ static bool all_have(const sim_job *job, const sim_member *m, hosts_count what,
                     (uint64_t)all, needed_for(job, what));
 }
 
-static void count(sim_job *job, sim_member *m, hosts_count what)
+static void count(sim_job *job, sim_member *m, wf_rounds_step what)
 {
     uint64_t rounds = base_of(job, m) + ++m->at[what];
 
     tally_add(job, &node_of(job)->tally[what][rounds % SIM_TALLIES], rounds,
               needed_for(job, what));
-    if (what == HOSTS_RED && !reduces(job) && !job->shape.blocks &&
+    if (what == WF_ROUNDS_RED && !reduces(job) && !job->shape.blocks &&
         is_root(job)) {
         sim_later(&job->sim, job->sim.now, job->layout.node);
     }
@@ -218,7 +218,7 @@ size_t sim_layers_start(sim_job *job, sim_member *m)
 
     m->rail = WF_NO_RAIL;
     m->comparing = false;
-    for (unsigned i = 0; i < HOSTS_COUNTS; i++) {
+    for (unsigned i = 0; i < WF_ROUNDS_STEPS; i++) {
         m->at[i] = 0;
     }
     if (job->shape.way == WF_SHAPE_RAILS) {
@@ -330,22 +330,24 @@ static void feed(sim_job *job, sim_member *m, bool has_agreed)
     bool moved = has_agreed || brings(job);
 
     while (moved) {
-        int64_t in = (int64_t)m->at[HOSTS_IN];
-        int64_t red = (int64_t)m->at[HOSTS_RED];
+        int64_t in = (int64_t)m->at[WF_ROUNDS_IN];
+        int64_t red = (int64_t)m->at[WF_ROUNDS_RED];
         int64_t rounds = (int64_t)job->shape.rounds;
 
         moved = false;
         if (brings(job) && in < rounds &&
-            all_have(job, m, HOSTS_RED, in + 1 - (int64_t)HOSTS_SLOTS)) {
+            all_have(job, m, WF_ROUNDS_RED,
+                     in + 1 - (int64_t)WF_ROUNDS_SLOTS)) {
             bring(job, (uint64_t)in);
-            count(job, m, HOSTS_IN);
+            count(job, m, WF_ROUNDS_IN);
             moved = true;
         }
         if (red < rounds &&
-            all_have(job, m, HOSTS_OUT, red + 1 - (int64_t)HOSTS_WORKS) &&
-            (!brings(job) || all_have(job, m, HOSTS_IN, red + 1))) {
+            all_have(job, m, WF_ROUNDS_OUT,
+                     red + 1 - (int64_t)WF_ROUNDS_WORKS) &&
+            (!brings(job) || all_have(job, m, WF_ROUNDS_IN, red + 1))) {
             produce(job, (uint64_t)red);
-            count(job, m, HOSTS_RED);
+            count(job, m, WF_ROUNDS_RED);
             moved = true;
         }
     }
@@ -381,15 +383,15 @@ static bool is_fed(const sim_job *job, const sim_member *m, uint64_t round)
     uint32_t root = job->op.op.call.root;
     const wf_layout *l = &job->layout;
 
-    if (m->at[HOSTS_RED] <= round) {
+    if (m->at[WF_ROUNDS_RED] <= round) {
         return false;
     }
     if (!reduces(job) && !job->shape.blocks) {
         return l->node_of[root] != l->node ||
-               job->member[root].at[HOSTS_RED] > round;
+               job->member[root].at[WF_ROUNDS_RED] > round;
     }
     return feeds_itself(job, m, round) ||
-           all_have(job, m, HOSTS_RED, (int64_t)round + 1);
+           all_have(job, m, WF_ROUNDS_RED, (int64_t)round + 1);
 }
 
 /* As much of the rail's plan as its data is there for; false: there is more. */
@@ -405,8 +407,8 @@ static bool drive(sim_job *job, sim_member *m)
     run->open = run->open < run->length ? run->open : run->length;
     job->port.content = false;
     over = wf_run_step(run, &job->op) == WEFT_OK;
-    while (m->at[HOSTS_NET] < wf_run_ended(run) / steps) {
-        count(job, m, HOSTS_NET);
+    while (m->at[WF_ROUNDS_NET] < wf_run_ended(run) / steps) {
+        count(job, m, WF_ROUNDS_NET);
     }
     return over;
 }
@@ -438,10 +440,10 @@ bool sim_layers_move(sim_job *job, sim_member *m)
     if (m->rail != WF_NO_RAIL) {
         over = drive(job, m);
     }
-    while (m->at[HOSTS_OUT] < job->shape.rounds &&
-           all_have(job, m, HOSTS_NET, (int64_t)m->at[HOSTS_OUT] + 1)) {
-        take(job, m->at[HOSTS_OUT]);
-        count(job, m, HOSTS_OUT);
+    while (m->at[WF_ROUNDS_OUT] < job->shape.rounds &&
+           all_have(job, m, WF_ROUNDS_NET, (int64_t)m->at[WF_ROUNDS_OUT] + 1)) {
+        take(job, m->at[WF_ROUNDS_OUT]);
+        count(job, m, WF_ROUNDS_OUT);
     }
-    return job->part < 1 ? over : m->at[HOSTS_OUT] == job->shape.rounds;
+    return job->part < 1 ? over : m->at[WF_ROUNDS_OUT] == job->shape.rounds;
 }
