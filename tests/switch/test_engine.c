@@ -360,7 +360,7 @@ static void hosts_of_several_ranks_go_back_to_a_switch(void **state)
 {
     (void)state;
     job_on_nodes("aabb", no_options, "LOG=error", killed_body);
-    job_on_nodes("abb", no_options, "LOG=error CHUNK_BYTES=1K", killed_body);
+    job_on_nodes("abb", no_options, "LOG=error CHUNK_BYTES=32K", killed_body);
 }
 
 /* Rank 1 shares a host with rank 0; it averages where others add. */
