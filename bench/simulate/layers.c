@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* As src/coll/hosts does it: inside a node through memory that its members
  * share, between nodes by messages of those who drive a rail. Layout, shape and
- * plans are the library's; the order of steps is rule H3 of area.h, with the
+ * plans are the library's; the order of steps is rule R2 of rounds.h, with the
  * time that copies and folds take. */
 #include <stdlib.h>
 

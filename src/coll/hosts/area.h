@@ -76,6 +76,9 @@ static inline size_t hosts_along(uint32_t nodes)
     return room < HOSTS_PAYLOAD ? room : HOSTS_PAYLOAD;
 }
 
+/* Bytes of all. */
+size_t hosts_area_bytes(uint32_t members, size_t slot);
+
 /* Comparing calls (meet.c): put ours into its cell; `without`: there is no
  * memory for it here. Then step, until WEFT_OK: all members of all nodes have
  * made this call. */

@@ -21,11 +21,15 @@ static uint32_t *phase_of(const wf_coll_op *op)
     return (uint32_t *)(uintptr_t)op->room;
 }
 
-/* Common and cells, in whole pages. */
 static size_t cells_bytes(uint32_t members)
 {
     return wf_round_up(sizeof(hosts_common) + members * sizeof(hosts_cell),
                        PAGE);
+}
+
+size_t hosts_area_bytes(uint32_t members, size_t slot)
+{
+    return cells_bytes(members) + wf_rounds_bytes(members, slot);
 }
 
 static size_t slot_of(const weft_comm *comm)
@@ -45,8 +49,7 @@ static wf_offer hosts_offer(const weft_comm *comm, wf_call_kind kind)
 
 static size_t hosts_area(const weft_comm *comm)
 {
-    return cells_bytes(comm->mates) +
-           wf_rounds_bytes(comm->mates, slot_of(comm));
+    return hosts_area_bytes(comm->mates, slot_of(comm));
 }
 
 /* --- phases --------------------------------------------------------------- */
