@@ -1,178 +1,68 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agg/client.h"
 
-#include <netinet/in.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agg/quantise.h"
-#include "base/alloc.h"
 #include "base/num.h"
 #include "base/status.h"
 #include "base/types.h"
 
-/* --- from open to close --------------------------------------------------- */
-
-static uint16_t *port_in(wf_udp_address *a)
-{
-    return a->at.ss_family == AF_INET6
-               ? &((struct sockaddr_in6 *)&a->at)->sin6_port
-               : &((struct sockaddr_in *)&a->at)->sin_port;
-}
-
-/* Packets leave from any port, which the switch is told. */
-static weft_status open_socket(wf_agg_client *c, uint16_t *port)
-{
-    wf_udp_address own = {.length = c->at.length};
-    weft_status st;
-
-    own.at.ss_family = c->at.at.ss_family;
-    st = wf_udp_open(&own, true, &c->fd);
-    *port = st == WEFT_OK ? ntohs(*port_in(&own)) : 0;
-    return st;
-}
-
-static weft_status begin_session(wf_agg_client *c, const wf_secret *key)
-{
-    const wf_agg_options *o = &c->options;
-    wf_agg_join join = {.group = {o->group[0], o->group[1]},
-                        .rank = (uint16_t)o->rank,
-                        .ranks = (uint16_t)o->ranks,
-                        .slots = (uint16_t)o->slots,
-                        .payload = (uint16_t)o->payload,
-                        .whole = o->whole};
-    weft_status st = open_socket(c, &join.port);
-
-    return st == WEFT_OK ? wf_agg_session_open(&c->session, &c->at, key, &join)
-                         : st;
-}
-
-weft_status wf_agg_client_open(wf_agg_client *c, const wf_udp_address *at,
-                               const wf_secret *key,
-                               const wf_agg_options *options)
-{
-    weft_status st;
-
-    *c = (wf_agg_client){.options = *options,
-                         .at = *at,
-                         .fd = -1,
-                         .session = {.fd = -1},
-                         .missing = WF_AGG_ALL};
-    c->inbox = wf_alloc(sizeof(*c->inbox));
-    c->scratch = wf_zalloc_aligned(64, WF_AGG_PAYLOAD_MAX);
-    c->aligned = wf_zalloc_aligned(64, WF_AGG_PAYLOAD_MAX);
-    st = c->inbox != NULL && c->scratch != NULL && c->aligned != NULL
-             ? begin_session(c, key)
-             : wf_fail_nomem("packets of a switch");
-    if (st != WEFT_OK) {
-        wf_agg_client_close(c);
-    }
-    return st;
-}
-
-void wf_agg_client_close(wf_agg_client *c)
-{
-    wf_agg_session_close(&c->session);
-    if (c->fd >= 0) {
-        close(c->fd);
-    }
-    c->fd = -1;
-    for (uint32_t i = 0; i < WF_AGG_LANES; i++) {
-        wf_free(c->lane[i].entries);
-        wf_free(c->lane[i].batch);
-        c->lane[i] = (wf_agg_lane){.entries = NULL};
-    }
-    wf_free(c->inbox);
-    wf_free(c->scratch);
-    wf_free(c->aligned);
-    c->inbox = NULL;
-    c->scratch = NULL;
-    c->aligned = NULL;
-    c->joined = false;
-    c->under_way = false;
-}
-
-static weft_status open_lane(wf_agg_client *c, uint32_t i)
-{
-    const wf_agg_options *o = &c->options;
-    uint32_t slots = c->session.joined.slots;
-    uint32_t window = o->window == 0 ? slots : o->window;
-    const wf_agg_window_config config = {.slots = slots,
-                                         .limit =
-                                             (uint32_t)wf_least(window, slots),
-                                         .least_ns = o->least_ns,
-                                         .most_ns = o->most_ns,
-                                         .patience_ns = o->patience_ns};
-    wf_agg_lane *lane = &c->lane[i];
-
-    lane->to = c->at;
-    *port_in(&lane->to) = htons(c->session.joined.port[i]);
-    lane->entries = wf_alloc(slots * sizeof(*lane->entries));
-    lane->batch = wf_zalloc(sizeof(*lane->batch));
-    if (lane->entries == NULL || lane->batch == NULL) {
-        return wf_fail_nomem("the window of a switch");
-    }
-    wf_agg_window_init(&lane->window, &config, lane->entries);
-    return WEFT_OK;
-}
-
-static weft_status join(wf_agg_client *c)
-{
-    weft_status st = WEFT_OK;
-
-    c->key =
-        (wf_agg_key){.secret = wf_agg_derive(&c->session.key, c->options.group,
-                                             &c->session.joined),
-                     .whole = c->options.whole};
-    c->lanes = c->session.joined.shards;
-    for (uint32_t i = 0; i < c->lanes && st == WEFT_OK; i++) {
-        st = open_lane(c, i);
-    }
-    c->joined = st == WEFT_OK;
-    return st;
-}
-
 /* --- a call --------------------------------------------------------------- */
 
-/* Elements in a chunk: as many as the payload holds, and in whole blocks where
- * they are quantised, so that all packets but the last have one length. */
-static uint32_t elements(const wf_agg_client *c, const wf_agg_call *call)
+uint32_t wf_agg_each(size_t payload, weft_dtype type, bool quantised)
 {
-    size_t bytes = wf_dtype_bytes((weft_dtype)call->type);
-    size_t numbers = wf_quantised_fits(c->options.payload);
+    size_t bytes = wf_dtype_bytes(type);
+    size_t numbers = wf_quantised_fits(payload);
 
-    if (!call->quantised) {
-        return (uint32_t)(c->options.payload / bytes);
+    if (!quantised) {
+        return (uint32_t)(payload / bytes);
     }
     numbers -= numbers > WF_QUANT_BLOCK ? numbers % WF_QUANT_BLOCK : 0;
     return (uint32_t)(numbers * sizeof(float) / bytes);
+}
+
+/* How many of the first `chunks` of the call are for a lane. */
+static uint64_t lane_share(const wf_agg_client *c, uint32_t lane,
+                           uint64_t chunks)
+{
+    return chunks / c->lanes + (chunks % c->lanes > lane);
 }
 
 void wf_agg_client_begin(wf_agg_client *c, const wf_agg_call *call,
                          uint64_t now)
 {
     c->call = *call;
-    c->each = elements(c, call);
-    c->chunks = (call->count + c->each - 1) / c->each;
+    c->each = wf_agg_each(c->options.payload, (weft_dtype)call->type,
+                          call->quantised);
+    c->chunks = call->piece != NULL ? call->chunks
+                                    : (call->count + c->each - 1) / c->each;
+    c->ready = UINT64_MAX;
     c->under_way = c->chunks > 0;
     c->missing = WF_AGG_ALL;
     for (uint32_t i = 0; i < c->lanes; i++) {
-        wf_agg_window_call(&c->lane[i].window,
-                           (c->chunks + c->lanes - 1 - i) / c->lanes, now);
+        wf_agg_window_call(&c->lane[i].window, lane_share(c, i, c->chunks),
+                           now);
     }
 }
 
-/* The elements of a lane's chunk: where they begin, and how many. */
-static uint64_t first_of(const wf_agg_client *c, uint32_t lane, uint64_t chunk)
+/* A chunk of a lane among those of the call, and its elements. */
+static uint64_t index_of(const wf_agg_client *c, uint32_t lane, uint64_t chunk)
 {
-    uint64_t i = chunk - c->lane[lane].window.begin;
-
-    return (i * c->lanes + lane) * c->each;
+    return (chunk - c->lane[lane].window.begin) * c->lanes + lane;
 }
 
-static uint32_t count_of(const wf_agg_client *c, uint64_t first)
+static wf_agg_piece piece_of(const wf_agg_client *c, uint64_t index)
 {
-    return (uint32_t)wf_least(c->each, c->call.count - first);
+    const wf_agg_call *call = &c->call;
+    uint64_t first = index * c->each;
+    size_t at = first * wf_dtype_bytes((weft_dtype)call->type);
+
+    if (call->piece != NULL) {
+        return call->piece(call->ctx, index);
+    }
+    return (wf_agg_piece){(const char *)call->src + at, (char *)call->dst + at,
+                          (uint32_t)wf_least(c->each, call->count - first)};
 }
 
 uint64_t wf_agg_client_first(const wf_agg_client *c)
@@ -191,10 +81,16 @@ uint64_t wf_agg_client_first(const wf_agg_client *c)
 
 /* --- out ------------------------------------------------------------------ */
 
+static const wf_agg_link *link_of(const wf_agg_client *c, uint32_t lane)
+{
+    return &c->link[c->lane[lane].link];
+}
+
 static wf_agg_head head_of(const wf_agg_client *c, uint32_t lane,
-                           uint64_t chunk, bool again)
+                           uint64_t chunk, uint32_t count, bool again)
 {
     const wf_agg_window *w = &c->lane[lane].window;
+    const wf_agg_joined *joined = &link_of(c, lane)->session.joined;
     uint32_t slots = w->config.slots;
 
     return (wf_agg_head){
@@ -202,25 +98,25 @@ static wf_agg_head head_of(const wf_agg_client *c, uint32_t lane,
         .flags = (uint8_t)((again ? WF_AGG_RESENT : 0) |
                            (c->call.quantised ? WF_AGG_QUANTISED : 0)),
         .version = (uint8_t)wf_agg_version_of(chunk, slots),
-        .job = c->session.joined.job,
-        .epoch = c->session.joined.epoch,
+        .job = joined->job,
+        .epoch = joined->epoch,
         .chunk = chunk,
         .total = c->call.count,
         .hash = c->call.hash,
         .slot = (uint16_t)wf_agg_slot_of(chunk, slots),
         .rank = (uint16_t)c->options.rank,
         .ranks = (uint16_t)c->options.ranks,
-        .count = (uint16_t)count_of(c, first_of(c, lane, chunk)),
+        .count = (uint16_t)count,
         .call = c->call.kind,
         .type = c->call.type,
         .op = c->call.op,
-        .lane = (uint8_t)lane,
+        .lane = c->lane[lane].shard,
         .rtt = (uint32_t)wf_least(w->mean_ns / 1000, UINT32_MAX)};
 }
 
 static void flush(const wf_agg_client *c, wf_agg_lane *lane)
 {
-    (void)wf_udp_send(c->fd, lane->batch, &lane->to);
+    (void)wf_udp_send(c->link[lane->link].fd, lane->batch, &lane->to);
     wf_udp_clear(lane->batch);
 }
 
@@ -233,11 +129,10 @@ static void send_chunk(wf_agg_client *c, uint32_t number, uint64_t chunk,
                        bool again)
 {
     wf_agg_lane *lane = &c->lane[number];
-    wf_agg_head head = head_of(c, number, chunk, again);
+    wf_agg_piece piece = piece_of(c, index_of(c, number, chunk));
+    wf_agg_head head = head_of(c, number, chunk, piece.count, again);
     size_t bytes = wf_agg_payload(&head);
-    const void *payload =
-        (const char *)c->call.src +
-        first_of(c, number, chunk) * wf_dtype_bytes((weft_dtype)c->call.type);
+    const void *payload = piece.src;
 
     if (c->call.quantised) {
         size_t numbers = wf_agg_numbers(&head);
@@ -249,7 +144,7 @@ static void send_chunk(wf_agg_client *c, uint32_t number, uint64_t chunk,
         wf_quantise(payload, numbers, c->options.ranks, c->scratch);
         payload = c->scratch;
     }
-    wf_agg_seal(&c->key, &head, payload);
+    wf_agg_seal(&link_of(c, number)->key, &head, payload);
     if (!wf_udp_fits(lane->batch, sizeof(head) + bytes)) {
         flush(c, lane);
     }
@@ -271,6 +166,7 @@ static void send_lane(wf_agg_client *c, uint32_t number, uint64_t now)
 
 typedef struct arrival {
     wf_agg_client *client;
+    const wf_agg_link *link;
     uint64_t now;
 } arrival;
 
@@ -289,20 +185,18 @@ static void write_numbers(wf_agg_client *c, const wf_agg_head *head,
 }
 
 static void write_result(wf_agg_client *c, const wf_agg_head *head,
-                         const void *payload)
+                         uint64_t index, const void *payload)
 {
-    size_t element = wf_dtype_bytes((weft_dtype)head->type);
-    uint64_t first = first_of(c, head->lane, head->chunk);
-    char *dst = (char *)c->call.dst + first * element;
+    size_t bytes = head->count * wf_dtype_bytes((weft_dtype)head->type);
+    void *dst = piece_of(c, index).dst;
 
     if (c->call.before != NULL) {
-        c->call.before(c->call.ctx, first / c->each, dst,
-                       head->count * element);
+        c->call.before(c->call.ctx, index, dst, bytes);
     }
     if (c->call.quantised) {
         write_numbers(c, head, payload, dst);
     } else {
-        memcpy(dst, payload, head->count * element);
+        memcpy(dst, payload, bytes);
     }
     c->results++;
     c->missing = WF_AGG_ALL;
@@ -317,27 +211,28 @@ static bool is_ours(const wf_agg_client *c, const wf_agg_head *head)
 }
 
 static void take_result(wf_agg_client *c, const wf_agg_head *head,
-                        const void *payload, uint64_t now)
+                        uint32_t lane, const void *payload, uint64_t now)
 {
-    wf_agg_window *w = &c->lane[head->lane].window;
+    wf_agg_window *w = &c->lane[lane].window;
+    uint64_t index = index_of(c, lane, head->chunk);
 
     if (head->chunk >= w->begin &&
         (head->chunk >= w->end || !is_ours(c, head) ||
-         head->count != count_of(c, first_of(c, head->lane, head->chunk)))) {
+         head->count != piece_of(c, index).count)) {
         c->refused++;
         return;
     }
     if (wf_agg_window_result(w, head->chunk, now) == WF_AGG_WINDOW_NEW) {
-        write_result(c, head, payload);
+        write_result(c, head, index, payload);
     }
 }
 
 /* One of a call that others have begun, and this rank has not, comes again when
  * it is asked for. */
 static void take_mismatch(wf_agg_client *c, const wf_agg_head *head,
-                          const void *payload)
+                          uint32_t lane, const void *payload)
 {
-    const wf_agg_window *w = &c->lane[head->lane].window;
+    const wf_agg_window *w = &c->lane[lane].window;
 
     if (head->chunk >= w->begin && head->chunk < w->end) {
         c->disagrees = true;
@@ -349,26 +244,28 @@ static void take_packet(void *ctx, const void *packet, size_t bytes)
 {
     const arrival *a = ctx;
     wf_agg_client *c = a->client;
+    const wf_agg_joined *joined = &a->link->session.joined;
     const char *payload = (const char *)packet + sizeof(wf_agg_head);
     wf_agg_head head;
+    uint32_t lane;
 
-    if (wf_agg_open(&c->key, packet, bytes, &head) != WF_AGG_GOOD ||
-        head.job != c->session.joined.job ||
-        head.epoch != c->session.joined.epoch || head.lane >= c->lanes ||
-        head.ranks != c->options.ranks) {
+    if (wf_agg_open(&a->link->key, packet, bytes, &head) != WF_AGG_GOOD ||
+        head.job != joined->job || head.epoch != joined->epoch ||
+        head.lane >= joined->shards || head.ranks != c->options.ranks) {
         c->refused++;
         return;
     }
+    lane = a->link->first + head.lane;
     switch (head.kind) {
     case WF_AGG_RESULT:
-        take_result(c, &head, payload, a->now);
+        take_result(c, &head, lane, payload, a->now);
         break;
     case WF_AGG_WAIT:
         c->missing = head.rank;
-        wf_agg_window_held(&c->lane[head.lane].window, head.chunk, a->now);
+        wf_agg_window_held(&c->lane[lane].window, head.chunk, a->now);
         break;
     case WF_AGG_MISMATCH:
-        take_mismatch(c, &head, payload);
+        take_mismatch(c, &head, lane, payload);
         break;
     default:
         c->refused++;
@@ -385,7 +282,9 @@ static weft_status lanes_over(wf_agg_client *c, uint64_t now)
     for (uint32_t i = 0; i < c->lanes; i++) {
         over = over && wf_agg_window_is_over(&c->lane[i].window);
         if (wf_agg_window_gives_up(&c->lane[i].window, now)) {
-            return wf_fail(WEFT_ERR_TIMEOUT, "the switch does not answer");
+            return wf_agg_link_fail(
+                link_of(c, i),
+                wf_fail(WEFT_ERR_TIMEOUT, "the switch does not answer"));
         }
     }
     c->under_way = c->under_way && !over;
@@ -415,7 +314,8 @@ static void send_lanes(wf_agg_client *c, uint64_t now)
         wf_agg_window *w = &c->lane[i].window;
 
         if (!wf_agg_window_is_over(w)) {
-            w->stop = w->begin + past + w->config.slots;
+            w->stop = w->begin + wf_least(past + w->config.slots,
+                                          lane_share(c, i, c->ready));
             /* One that another lane keeps waiting has asked for nothing. */
             w->heard_ns = w->under_way > 0 ? w->heard_ns : now;
             send_lane(c, i, now);
@@ -423,12 +323,26 @@ static void send_lanes(wf_agg_client *c, uint64_t now)
     }
 }
 
-static weft_status call_step(wf_agg_client *c, uint64_t now)
+/* Read what there is; a bit for each switch that something came from. */
+static uint32_t receive(wf_agg_client *c, uint64_t now)
 {
-    arrival a = {c, now};
-    int came = wf_udp_recv(c->fd, c->inbox, take_packet, &a);
+    uint32_t heard = 0;
 
-    c->moved += came > 0 ? (uint64_t)came : 0;
+    for (uint32_t i = 0; i < c->links; i++) {
+        arrival a = {c, &c->link[i], now};
+        int came = wf_udp_recv(c->link[i].fd, c->inbox, take_packet, &a);
+
+        if (came > 0) {
+            c->moved += (uint64_t)came;
+            heard |= 1u << i;
+        }
+    }
+    return heard;
+}
+
+static weft_status call_step(wf_agg_client *c, uint64_t now, uint32_t *heard)
+{
+    *heard = receive(c, now);
     if (c->disagrees) {
         return wf_fail(WEFT_ERR_MISMATCH, "ranks %u and %u called differently",
                        c->called[0].rank, c->called[1].rank);
@@ -439,22 +353,12 @@ static weft_status call_step(wf_agg_client *c, uint64_t now)
 
 weft_status wf_agg_client_step(wf_agg_client *c, uint64_t now)
 {
-    uint64_t moved = c->moved;
-    weft_status st;
+    uint32_t heard = 0;
+    weft_status st =
+        c->joined && c->under_way ? call_step(c, now, &heard) : WEFT_OK;
 
-    if (c->joined && c->under_way) {
-        st = call_step(c, now);
-        if (st != WEFT_OK || c->moved != moved) {
-            return st;
-        }
-    }
     /* A switch from which packets come lives. */
-    st = wf_agg_session_step(&c->session);
-    if (st == WEFT_OK && !c->joined &&
-        c->session.state == WF_AGG_SESSION_JOINED) {
-        st = join(c);
-    }
-    return st;
+    return st == WEFT_OK ? wf_agg_client_meet(c, heard) : st;
 }
 
 uint64_t wf_agg_client_due(const wf_agg_client *c)

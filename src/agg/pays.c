@@ -1,21 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "agg/pays.h"
 
-double wf_agg_pays_ratio(const wf_agg_site *site)
+/* What a host's busier direction carries without a switch. */
+static double without(double hosts, wf_call_kind kind)
 {
-    double hosts = site->hosts;
-    /* The most that any host has, if they are as even as can be. */
-    double each = (site->ranks + site->hosts - 1) / site->hosts;
-    double without = 2 * (hosts - 1) / hosts;
-    double with = each;
+    double share = (hosts - 1) / hosts;
 
-    if (site->hosts < 2) {
+    return kind == WF_CALL_ALLREDUCE ? 2 * share : share;
+}
+
+double wf_agg_pays_ratio(const wf_agg_site *site, wf_call_kind kind)
+{
+    double with = 1;
+
+    if (site->hosts < 2 ||
+        (kind != WF_CALL_ALLREDUCE && kind != WF_CALL_REDUCE_SCATTER)) {
         return 1;
     }
     if (site->switch_rate > 0) {
-        double shared = site->ranks * site->host_rate / site->switch_rate;
+        double shared = site->hosts * site->host_rate / site->switch_rate;
 
         with = shared > with ? shared : with;
     }
-    return with / without;
+    return with / without(site->hosts, kind);
 }

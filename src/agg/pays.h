@@ -1,39 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a switch pays. Pure.
  *
- * Counted is what the busiest link carries, each way, for each byte of an
- * allreduce among h hosts with m ranks each:
+ * Counted is what the busiest link carries, each way, for each byte of the
+ * tensor, among h hosts with any number of ranks each, which are added up in
+ * shared memory before anything is sent:
  *
- *   ring, one rank a host       2 (h - 1) / h
- *   shared memory inside hosts
- *   and rails between them      2 (h - 1) / h
- *   a switch                    m: every rank sends by itself
+ *                        allreduce              reduce_scatter
+ *                        out and in             out            in
+ *   between hosts        2 (h - 1) / h          (h - 1) / h    (h - 1) / h
+ *   through a switch     1                      1              1 / h
  *
- * if the links of the switch together carry what those of all hosts do; one of
- * fewer links is what bounds it: m h / links. So a switch pays with one rank a
- * host, from three hosts on: at most half of the time, for many hosts. Where
- * two ranks share a host it is a loss, or no gain. */
+ * The tensor of a reduce_scatter is its input, of which each rank keeps a part.
+ * A link takes as long as the busier of its two directions. So an allreduce
+ * through a switch takes h / (2 (h - 1)) of the time without: it pays from
+ * three hosts on, up to half of the time. A reduce_scatter takes h / (h - 1):
+ * it never pays, since without a switch a host sends all but what it keeps
+ * itself, and to a switch it has to send all.
+ *
+ * That is if the links of the switches together carry what those of all hosts
+ * do; with fewer, each way through them is h / links instead of 1. */
 #ifndef WF_AGG_PAYS_H
 #define WF_AGG_PAYS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "comm/call.h"
+
 typedef struct wf_agg_site {
-    uint32_t ranks;
     uint32_t hosts;
     double host_rate;   /* of each host's link, in any unit */
-    double switch_rate; /* of all links of the switch together; 0: as many as
+    double switch_rate; /* of all links of the switches together; 0: as many as
                          * there are hosts */
 } wf_agg_site;
 
-/* The time of an allreduce of much data through a switch, by that of the best
- * way without: below 1 it pays. 1 for a single host. */
-double wf_agg_pays_ratio(const wf_agg_site *site);
+/* The time of such a call with much data through a switch, by that of the best
+ * way without: below 1 it pays. 1 for a single host, and for calls that no
+ * switch could serve. */
+double wf_agg_pays_ratio(const wf_agg_site *site, wf_call_kind kind);
 
-static inline bool wf_agg_pays(uint32_t ranks, uint32_t hosts)
+static inline bool wf_agg_pays(uint32_t hosts, wf_call_kind kind)
 {
-    return wf_agg_pays_ratio(&(wf_agg_site){ranks, hosts, 1, 0}) < 1;
+    return wf_agg_pays_ratio(&(wf_agg_site){hosts, 1, 0}, kind) < 1;
 }
 
 #endif

@@ -2,6 +2,8 @@
 /* Inside the engine "switch": what it keeps with a communicator.
  *
  *   switch_engine.c   the engine, and an operation while the switch serves
+ *   switch_client.c   its client of the switches
+ *   switch_hosts.c    what it does where ranks share hosts
  *   switch_settle.c   what ranks do when it is of no more use
  *   switch_return.c   how they agree to try it again
  *   switch_words.c    what comes from other ranks
@@ -10,14 +12,16 @@
  * on each communicator, the same on all members. An epoch is a registration
  * with the switch: it begins with a call that all agree on, the first of all
  * with call 0, and ends with the call that all do again on the host path
- * (settle.h). Without one, calls are handed on to the engine that serves them
- * else. */
+ * (settle.h). Where a job has several switches, one that is of no use ends the
+ * epoch, and the next one begins when all of them are there. Without one, calls
+ * are handed on to the engine that serves them else. */
 #ifndef WF_AGG_SWITCH_H
 #define WF_AGG_SWITCH_H
 
 #include "agg/client.h"
 #include "agg/engine.h"
 #include "agg/settle.h"
+#include "coll/hosts/rounds.h"
 
 typedef enum switch_phase {
     SWITCH_START,
@@ -41,10 +45,16 @@ typedef enum switch_said {
 } switch_said;
 
 #define SWITCH_NEVER UINT64_MAX
+/* How long a switch may be silent before it is given up, also while it is being
+ * joined. */
+#define SWITCH_PATIENCE_NS (2 * WF_SEC)
+
+typedef struct switch_cell switch_cell;
 
 typedef struct switch_state {
     weft_comm *comm;
-    wf_udp_address at;
+    wf_udp_address at[WF_AGG_SWITCHES];
+    uint32_t switches;
     wf_secret key;
 
     uint64_t calls; /* that have begun */
@@ -56,7 +66,8 @@ typedef struct switch_state {
 
     wf_agg_client client;
     bool has_client;
-    int watched[2]; /* its descriptors */
+    int watched[2 * WF_AGG_SWITCHES]; /* its descriptors */
+    uint32_t watches;
 
     /* The operation, while it is in a phase between START and OVER. */
     wf_coll_op *op;
@@ -71,9 +82,23 @@ typedef struct switch_state {
     uint32_t other;
     wf_call theirs;
 
-    /* Rings of `ring` chunks: what was at the place of the last results, where
-     * source and destination are one, and which chunk it is, plus 1; and the
-     * last results of the operation `kept_op`, from byte `kept_from` on. */
+    /* Where ranks share hosts, see switch_hosts.c. */
+    bool shares;
+    bool owns_cells;
+    switch_cell *cells; /* by number on the host */
+    wf_layout layout;
+    wf_rounds_state rounds;
+    uint32_t rails;
+    uint32_t rail;    /* that this rank drives, or WF_NO_RAIL */
+    uint32_t *driver; /* of that rail, by host */
+    uint32_t seen;    /* cells that are compared */
+    uint32_t deep;    /* chunks of a rail in a whole round */
+    uint64_t fed;     /* rounds that our rail can send */
+
+    /* Rings of `ring` chunks, or rounds: what was at the place of the last
+     * results, where source and destination are one, and which chunk it is,
+     * plus 1; and the last results of the operation `kept_op`, from byte
+     * `kept_from` on. */
     uint64_t ring;
     size_t payload; /* bytes that each has room for */
     unsigned char *inputs;
@@ -84,8 +109,8 @@ typedef struct switch_state {
     uint64_t kept_bytes;
 
     /* Without an epoch. */
-    bool reached;      /* the switch is there */
-    int probe;         /* a connection that is being made, or -1 */
+    uint32_t reached;  /* switches, in their order, that are there */
+    int probe;         /* a connection to the next one, being made, or -1 */
     uint64_t probe_ns; /* when it began, or the next one is to */
     uint32_t refusals; /* by the switch, one after the other */
     bool *back;        /* by member; of member 0 only */
@@ -95,8 +120,45 @@ typedef struct switch_state {
 void switch_say(switch_state *s, uint32_t to, switch_said kind, uint64_t number,
                 uint64_t value);
 
+/* --- switch_client.c ------------------------------------------------------ */
+
+weft_status switch_open_client(switch_state *s);
 /* The client goes; epochs and operations stay as they are. */
 void switch_close_client(switch_state *s);
+/* Do its descriptors wake who sleeps? Between operations duplicates may come,
+ * and the switch may go, and nobody reads that. */
+void switch_heed(const switch_state *s, bool heeded);
+/* Get the rings, once it is known how far ranks can be apart. */
+weft_status switch_get_rings(switch_state *s);
+
+/* --- switch_engine.c ------------------------------------------------------ */
+
+/* The operation is in no phase any more. */
+void switch_end(switch_state *s);
+
+/* A step of the client in an operation. WEFT_OK, or an error of the call; what
+ * else fails makes this rank give up. */
+weft_status switch_client_step(switch_state *s, wf_coll_op *op, uint64_t now);
+
+/* --- switch_hosts.c ------------------------------------------------------- */
+
+/* Do ranks share hosts, of which there are several? */
+bool switch_shares_hosts(const weft_comm *comm);
+
+size_t switch_hosts_area(const weft_comm *comm);
+/* What there is after a failure is for detach, which takes zeroes, too. */
+weft_status switch_hosts_attach(switch_state *s, unsigned char *area);
+void switch_hosts_detach(switch_state *s);
+/* An epoch begins. */
+void switch_hosts_epoch(switch_state *s);
+/* Begin an operation, for which `call` is filled in as for one rank a host.
+ * False: there is no memory for it here. Then step until it is over. */
+bool switch_hosts_begin(switch_state *s, wf_coll_op *op, wf_agg_call *call,
+                        uint64_t now);
+weft_status switch_hosts_step(switch_state *s, wf_coll_op *op, uint64_t now);
+/* The first round without a result on this rank. */
+uint64_t switch_hosts_first(const switch_state *s);
+bool switch_hosts_awaits(const switch_state *s, uint32_t member);
 
 /* --- switch_settle.c ------------------------------------------------------ */
 
@@ -133,5 +195,7 @@ void switch_hear(weft_comm *comm, void *state, uint32_t from,
                  const wf_coll_word *word, const void *payload, size_t n);
 /* Ask those who are late what they have called. */
 void switch_ask(switch_state *s, const wf_coll_op *op);
+/* Does the operation wait for this member? */
+bool switch_waits_for(const switch_state *s, uint32_t member);
 
 #endif

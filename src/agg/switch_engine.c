@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The engine that lets a switch in the network add (docs/design/0017). It
- * serves allreduce where every member has a host of its own; what the switch
- * cannot do, and everything while there is none, it hands on. */
+ * serves allreduce; what the switch cannot do, and everything while there is
+ * none, it hands on. */
 #include "agg/address.h"
 #include "agg/key.h"
 #include "agg/pays.h"
@@ -12,97 +12,9 @@
 #include "base/time.h"
 #include "comm/serve.h"
 
-/* Bounds of the timeout of a packet; how long a switch may be silent before it
- * is given up, also while it is being joined. */
-#define LEAST_NS (WF_MS / 2)
-#define MOST_NS (50 * WF_MS)
-#define PATIENCE_NS (2 * WF_SEC)
 /* When an operation in which nothing happens looks at the others, and asks. */
 #define QUIET_NS (100 * WF_MS)
 #define ASK_NS (500 * WF_MS)
-
-/* --- the client ----------------------------------------------------------- */
-
-void switch_close_client(switch_state *s)
-{
-    if (!s->has_client) {
-        return;
-    }
-    for (int i = 0; i < 2; i++) {
-        wf_ports_unwatch(s->comm->world, s->watched[i]);
-    }
-    wf_agg_client_close(&s->client);
-    s->has_client = false;
-}
-
-/* The same on all members, and new for every epoch. */
-static void group_of(const switch_state *s, uint64_t group[2])
-{
-    group[0] = s->comm->world->host->job;
-    group[1] = (uint64_t)s->comm->id << 32 | s->epoch;
-}
-
-static weft_status watch_client(switch_state *s)
-{
-    weft_world *world = s->comm->world;
-    weft_status st;
-
-    s->watched[0] = s->client.fd;
-    s->watched[1] = s->client.session.fd;
-    st = wf_ports_watch(world, s->watched[0]);
-    return st == WEFT_OK ? wf_ports_watch(world, s->watched[1]) : st;
-}
-
-/* Duplicates may come, and the switch may go, when there is no operation. */
-static void heed_client(const switch_state *s, bool heeded)
-{
-    for (int i = 0; s->has_client && i < 2; i++) {
-        wf_ports_heed(s->comm->world, s->watched[i], heeded);
-    }
-}
-
-static weft_status open_client(switch_state *s)
-{
-    const wf_settings *set = &s->comm->world->settings;
-    wf_agg_options o = {.rank = s->comm->rank,
-                        .ranks = s->comm->size,
-                        .slots = set->switch_slots,
-                        .payload = (uint32_t)set->switch_payload,
-                        .least_ns = LEAST_NS,
-                        .most_ns = MOST_NS,
-                        .patience_ns = PATIENCE_NS};
-    weft_status st;
-
-    group_of(s, o.group);
-    st = wf_agg_client_open(&s->client, &s->at, &s->key, &o);
-    s->has_client = st == WEFT_OK;
-    return st == WEFT_OK ? watch_client(s) : st;
-}
-
-/* The rings, once it is known how many slots there are. */
-static weft_status get_rings(switch_state *s)
-{
-    uint64_t ring = (uint64_t)s->client.lanes * s->client.session.joined.slots;
-    size_t bytes = ring * s->client.options.payload;
-
-    if (ring <= s->ring) {
-        return WEFT_OK;
-    }
-    wf_free(s->inputs);
-    wf_free(s->input_of);
-    wf_free(s->kept);
-    s->inputs = wf_alloc(bytes);
-    s->input_of = wf_alloc(ring * sizeof(*s->input_of));
-    s->kept = wf_alloc(bytes);
-    s->kept_op = SWITCH_NEVER;
-    s->ring = ring;
-    s->payload = s->client.options.payload;
-    if (s->inputs == NULL || s->input_of == NULL || s->kept == NULL) {
-        s->ring = 0;
-        return wf_fail_nomem("the last packets to a switch");
-    }
-    return WEFT_OK;
-}
 
 /* --- an operation --------------------------------------------------------- */
 
@@ -111,43 +23,66 @@ static switch_phase *phase_of(const wf_coll_op *op)
     return (switch_phase *)(uintptr_t)op->room;
 }
 
+void switch_end(switch_state *s)
+{
+    if (s->phase != SWITCH_OVER) {
+        s->phase = SWITCH_OVER;
+        switch_heed(s, false);
+        atomic_fetch_sub(&s->comm->world->ports.awaited, 1);
+    }
+}
+
 static bool is_served(const wf_call *call)
 {
     return call->count > 0 &&
            wf_agg_reduces((weft_dtype)call->type, (weft_op_kind)call->op);
 }
 
-/* What the switch does not compare by itself. */
-static uint64_t hash_of(const wf_coll_op *op)
+/* What the switch does not compare by itself; an average of ranks that share
+ * hosts is a sum to it. */
+static uint64_t hash_of(const wf_coll_op *op, uint8_t kind)
 {
     const wf_secret key = {{op->op.comm->id, 0}};
-    const uint64_t rest[2] = {op->op.sequence, op->op.call.mark};
+    const uint64_t rest[3] = {op->op.sequence, op->op.call.mark, kind};
 
     return wf_keyed_hash(&key, rest, sizeof(rest));
 }
 
-static void begin_call(switch_state *s, const wf_coll_op *op, uint64_t now)
+static void begin_call(switch_state *s, wf_coll_op *op, uint64_t now)
 {
     const wf_call *call = &op->op.call;
+    bool average = s->shares && call->op == WEFT_OP_AVG;
     wf_agg_call c = {.src = op->src,
                      .dst = op->dst,
                      .count = call->count,
-                     .hash = hash_of(op),
+                     .hash = hash_of(op, call->op),
                      .kind = call->kind,
                      .type = call->type,
-                     .op = call->op,
+                     .op = average ? WEFT_OP_SUM : call->op,
                      .quantised = wf_quantises((weft_dtype)call->type,
                                                (weft_op_kind)call->op),
-                     .before = op->src == op->dst ? switch_keep_input : NULL,
                      .ctx = s};
 
-    if (c.before != NULL) {
-        memset(s->input_of, 0, s->ring * sizeof(*s->input_of));
+    memset(s->input_of, 0, s->ring * sizeof(*s->input_of));
+    if (s->shares) {
+        if (!switch_hosts_begin(s, op, &c, now)) {
+            switch_give_up(s, "there is no memory for it");
+            return;
+        }
+    } else {
+        c.before = op->src == op->dst ? switch_keep_input : NULL;
+        wf_agg_client_begin(&s->client, &c, now);
+        s->chunk_bytes =
+            s->client.each * wf_dtype_bytes((weft_dtype)call->type);
     }
-    wf_agg_client_begin(&s->client, &c, now);
-    s->chunk_bytes = s->client.each * wf_dtype_bytes((weft_dtype)call->type);
     s->results = s->client.results;
     s->phase = SWITCH_CALL;
+}
+
+/* Does this rank send packets? */
+static bool sends(const switch_state *s)
+{
+    return !s->shares || s->rail != WF_NO_RAIL;
 }
 
 /* Is there to be a switch for this call? Then begin with it. */
@@ -162,19 +97,20 @@ static bool enter(switch_state *s, wf_coll_op *op, uint64_t now)
     }
     s->op = op;
     s->phase = SWITCH_JOIN;
+    atomic_fetch_add(&s->comm->world->ports.awaited, 1);
     s->moved_ns = now;
     s->said_ns = now;
     s->differs = false;
     if (!s->open) {
         switch_epoch_begin(s);
-        st = open_client(s);
+        st = sends(s) ? switch_open_client(s) : switch_get_rings(s);
     }
-    heed_client(s, true);
+    switch_heed(s, true);
     if (wf_settle_begin(&s->settle) == WF_SETTLE_SAY) {
         switch_give_up(s, "other ranks have");
     } else if (st != WEFT_OK) {
         switch_give_up(s, weft_error_detail());
-    } else if (s->client.joined) {
+    } else if (!sends(s) || s->client.joined) {
         begin_call(s, op, now);
     }
     return true;
@@ -189,24 +125,31 @@ static weft_status mismatch(const switch_state *s, const wf_coll_op *op)
                  c[0].type == own->type && c[0].op == own->op;
     const wf_agg_called *other = &c[alike ? 1 : 0];
     wf_call theirs = op->op.call;
+    uint32_t rank = other->rank;
 
     theirs.kind = other->call < WF_CALL_KINDS ? other->call : WF_CALL_NONE;
     theirs.type = other->type;
     theirs.op = other->op;
     theirs.count = other->total;
-    return wf_coll_mismatch(op, other->rank, &theirs);
+    if (s->shares) {
+        rank = s->driver[other->rank % s->layout.nodes];
+        if (other->hash == hash_of(op, WEFT_OP_AVG)) {
+            theirs.op = WEFT_OP_AVG;
+        }
+    }
+    return wf_coll_mismatch(op, rank, &theirs);
 }
 
 static void join_step(switch_state *s, wf_coll_op *op, uint64_t now)
 {
     weft_status st = wf_agg_client_step(&s->client, now);
-    bool answers = s->client.session.state >= WF_AGG_SESSION_JOINING;
 
-    if (st == WEFT_OK && !answers && now - s->moved_ns > PATIENCE_NS) {
+    if (st == WEFT_OK && !wf_agg_client_answered(&s->client) &&
+        now - s->moved_ns > SWITCH_PATIENCE_NS) {
         st = wf_fail(WEFT_ERR_TIMEOUT, "the switch does not answer");
     }
     if (st == WEFT_OK && s->client.joined) {
-        st = get_rings(s);
+        st = switch_get_rings(s);
     }
     if (st != WEFT_OK) {
         s->refusals += st == WEFT_ERR_DENIED;
@@ -219,7 +162,7 @@ static void join_step(switch_state *s, wf_coll_op *op, uint64_t now)
     }
 }
 
-static weft_status call_step(switch_state *s, wf_coll_op *op, uint64_t now)
+weft_status switch_client_step(switch_state *s, wf_coll_op *op, uint64_t now)
 {
     weft_status st = wf_agg_client_step(&s->client, now);
 
@@ -233,23 +176,35 @@ static weft_status call_step(switch_state *s, wf_coll_op *op, uint64_t now)
     }
     if (st != WEFT_OK) {
         switch_give_up(s, weft_error_detail());
+    }
+    return WEFT_OK;
+}
+
+static weft_status call_step(switch_state *s, wf_coll_op *op, uint64_t now)
+{
+    weft_status st = s->shares ? switch_hosts_step(s, op, now)
+                               : switch_client_step(s, op, now);
+
+    if (st == WEFT_OK && !s->shares &&
+        (s->phase != SWITCH_CALL || s->client.under_way)) {
         return WF_PENDING;
     }
-    if (s->client.under_way) {
-        return WF_PENDING;
+    if (st != WEFT_OK) {
+        return st;
     }
     switch_keep_results(s, op);
     wf_settle_end(&s->settle, WF_SETTLE_DONE);
     return WEFT_OK;
 }
 
-static bool awaits(const switch_state *s, uint32_t member)
+bool switch_waits_for(const switch_state *s, uint32_t member)
 {
     switch (s->phase) {
     case SWITCH_JOIN:
         return true;
     case SWITCH_CALL:
-        return s->client.missing == member;
+        return s->shares ? switch_hosts_awaits(s, member)
+                         : s->client.missing == member;
     case SWITCH_SETTLE:
         return !wf_settle_has_said(&s->settle, member);
     case SWITCH_FETCH:
@@ -266,7 +221,7 @@ static weft_status look_around(switch_state *s, const wf_coll_op *op,
     const weft_comm *comm = s->comm;
 
     for (uint32_t m = 0; m < comm->size; m++) {
-        weft_status st = m != comm->rank && awaits(s, m)
+        weft_status st = m != comm->rank && switch_waits_for(s, m)
                              ? wf_host_check(comm->world->host, comm->member[m])
                              : WEFT_OK;
 
@@ -320,8 +275,7 @@ static weft_status switch_step(wf_op *base)
         st = look_around(s, op, now);
     }
     if (st != WF_PENDING || s->phase == SWITCH_OVER) {
-        s->phase = SWITCH_OVER;
-        heed_client(s, false);
+        switch_end(s);
         return st;
     }
     due = s->has_client ? wf_agg_client_due(&s->client) : UINT64_MAX;
@@ -336,7 +290,7 @@ static void switch_drop(wf_op *base)
 
     /* An operation that never started owns nothing; the state is another's. */
     if (*phase_of(op) != SWITCH_START) {
-        s->phase = SWITCH_OVER;
+        switch_end(s);
         switch_close_client(s);
     }
 }
@@ -345,7 +299,7 @@ static bool switch_awaits(const wf_op *base, uint32_t member)
 {
     const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
 
-    return *phase_of(op) != SWITCH_START && awaits(op->state, member);
+    return *phase_of(op) != SWITCH_START && switch_waits_for(op->state, member);
 }
 
 static void switch_begin(wf_coll_op *op)
@@ -355,15 +309,13 @@ static void switch_begin(wf_coll_op *op)
     op->op.drop = switch_drop;
     op->op.awaits = switch_awaits;
     op->op.driven = true;
+    op->op.shares = ((switch_state *)op->state)->shares;
 }
 
 /* --- the engine ----------------------------------------------------------- */
 
 static weft_status switch_check(const wf_settings *set)
 {
-    char host[256];
-    char port[256];
-
     if (set->switch_at[0] == '\0') {
         return WEFT_OK;
     }
@@ -385,7 +337,7 @@ static weft_status switch_check(const wf_settings *set)
                        "setting WEFT_SWITCH_SLOTS: %u is not in 1 to %u",
                        set->switch_slots, WF_AGG_SLOTS);
     }
-    return wf_agg_address_cut(set->switch_at, host, port, sizeof(host));
+    return wf_agg_addresses_check(set->switch_at, WF_AGG_SWITCHES);
 }
 
 /* Where it does not pay it serves only those who ask for it by name. */
@@ -393,10 +345,10 @@ static wf_offer switch_offer(const weft_comm *comm, wf_call_kind kind)
 {
     if (comm->world->settings.switch_at[0] == '\0' ||
         kind != WF_CALL_ALLREDUCE || comm->size < 2 ||
-        comm->size > WF_AGG_RANKS) {
+        (switch_shares_hosts(comm) ? comm->nodes : comm->size) > WF_AGG_RANKS) {
         return wf_offer_all(0);
     }
-    return wf_offer_all(wf_agg_pays(comm->size, comm->nodes) ? 50 : 1);
+    return wf_offer_all(wf_agg_pays(comm->nodes, kind) ? 50 : 1);
 }
 
 static void switch_detach(weft_comm *comm, void *state)
@@ -408,6 +360,9 @@ static void switch_detach(weft_comm *comm, void *state)
     switch_close_client(s);
     switch_stop_looking(s);
     pthread_mutex_unlock(&world->drive);
+    if (s->shares) {
+        switch_hosts_detach(s);
+    }
     wf_free(s->words);
     wf_free(s->back);
     wf_free(s->inputs);
@@ -418,7 +373,8 @@ static void switch_detach(weft_comm *comm, void *state)
 
 static weft_status find_switch(switch_state *s, const wf_settings *set)
 {
-    weft_status st = wf_agg_address_find(set->switch_at, &s->at);
+    weft_status st = wf_agg_addresses_find(set->switch_at, WF_AGG_SWITCHES,
+                                           s->at, &s->switches);
 
     return st == WEFT_OK ? wf_agg_key_read(set->switch_key, &s->key) : st;
 }
@@ -439,11 +395,11 @@ static weft_status switch_attach(weft_comm *comm, void *area, void **out)
     switch_state *s = wf_zalloc(sizeof(*s));
     weft_status st;
 
-    (void)area;
     if (s == NULL) {
         return wf_fail_nomem("the engine of a switch");
     }
     s->comm = comm;
+    s->shares = switch_shares_hosts(comm);
     s->probe = -1;
     s->kept_op = SWITCH_NEVER;
     s->phase = SWITCH_OVER;
@@ -452,6 +408,9 @@ static weft_status switch_attach(weft_comm *comm, void *area, void **out)
     st = s->words != NULL && s->back != NULL
              ? find_switch(s, &comm->world->settings)
              : wf_fail_nomem("the engine of a switch");
+    if (st == WEFT_OK && s->shares) {
+        st = switch_hosts_attach(s, area);
+    }
     if (st == WEFT_OK) {
         st = be_asked(comm->world);
     }
@@ -469,6 +428,7 @@ const wf_engine wf_engine_switch = {
     .hands_on = true,
     .check = switch_check,
     .offer = switch_offer,
+    .area = switch_hosts_area,
     .attach = switch_attach,
     .detach = switch_detach,
     .begin = switch_begin,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Back to the switch. While there is no epoch each rank looks, in its calls,
- * whether the switch can be reached, and tells member 0 when it can. When all
+ * whether the switch can be reached, or each of several, one after the other,
+ * and tells member 0 when it can. When all
  * can, member 0 says with which call the next epoch begins: the one after the
  * next. A call cannot end before all have begun it, so nobody is that far; who
  * begins that call all the same before it hears of it has given up in it, with
@@ -24,6 +25,9 @@ void switch_epoch_begin(switch_state *s)
     s->kept_op = SWITCH_NEVER;
     switch_stop_looking(s);
     wf_settle_init(&s->settle, s->comm->rank, s->comm->size, s->words);
+    if (s->shares) {
+        switch_hosts_epoch(s);
+    }
     if (s->epoch > 1) {
         wf_log(s->refusals > 0 ? WEFT_LOG_INFO : WEFT_LOG_WARN,
                "rank %u: communicator %u goes back to its switch",
@@ -35,7 +39,7 @@ void switch_epoch_end(switch_state *s)
 {
     s->open = false;
     s->go_at = SWITCH_NEVER;
-    s->reached = false;
+    s->reached = 0;
     s->probe_ns =
         wf_now_ns() + (PROBE_PAUSE_NS << wf_least(s->refusals, REFUSALS_MOST));
     memset(s->back, 0, s->comm->size * sizeof(*s->back));
@@ -61,7 +65,7 @@ static void probe_again_later(switch_state *s, uint64_t now)
 static void probe_begin(switch_state *s, uint64_t now)
 {
     s->probe_ns = now;
-    if (wf_agg_connect(&s->at, &s->probe) != WEFT_OK) {
+    if (wf_agg_connect(&s->at[s->reached], &s->probe) != WEFT_OK) {
         probe_again_later(s, now);
     }
 }
@@ -71,8 +75,12 @@ static void probe_step(switch_state *s, uint64_t now)
     bool done;
     weft_status st = wf_agg_connected(s->probe, &done);
 
-    s->reached = st == WEFT_OK && done;
-    if (done || now - s->probe_ns > PROBE_PATIENCE_NS) {
+    if (st == WEFT_OK && done) {
+        switch_stop_looking(s);
+        s->reached++;
+        s->probe_ns = now;
+    } else if (done || now - s->probe_ns > PROBE_PATIENCE_NS) {
+        s->reached = 0;
         probe_again_later(s, now);
     }
 }
@@ -94,16 +102,17 @@ void switch_on_back(switch_state *s, uint32_t from)
 
 void switch_look_for(switch_state *s, uint64_t number, uint64_t now)
 {
-    bool before = s->reached;
+    bool before = s->reached == s->switches;
 
-    if (!s->reached && s->probe >= 0) {
+    if (!before && s->probe >= 0) {
         probe_step(s, now);
-    } else if (!s->reached && now >= s->probe_ns) {
+    }
+    if (s->reached < s->switches && s->probe < 0 && now >= s->probe_ns) {
         probe_begin(s, now);
     }
-    if (s->reached && !before && s->comm->rank == 0) {
+    if (s->reached == s->switches && !before && s->comm->rank == 0) {
         switch_on_back(s, 0);
-    } else if (s->reached && !before) {
+    } else if (s->reached == s->switches && !before) {
         switch_say(s, 0, SWITCH_BACK, 0, 0);
     }
     if (s->comm->rank != 0 || s->go_at != SWITCH_NEVER || !all_are_back(s)) {

@@ -24,7 +24,7 @@ void switch_keep_input(void *ctx, uint64_t chunk, const void *at, size_t bytes)
 
 void switch_keep_results(switch_state *s, const wf_coll_op *op)
 {
-    uint64_t chunks = s->client.chunks;
+    uint64_t chunks = (op->bytes + s->chunk_bytes - 1) / s->chunk_bytes;
     uint64_t first = chunks > s->ring ? chunks - s->ring : 0;
 
     s->kept_op = s->settle.op;
@@ -68,8 +68,13 @@ void switch_say_word(switch_state *s, const wf_settle_word *word)
 void switch_give_up(switch_state *s, const char *why)
 {
     bool began = s->phase == SWITCH_CALL;
-    uint64_t first = began ? wf_agg_client_first(&s->client) : 0;
+    uint64_t first = 0;
     wf_settle_word word;
+
+    if (began) {
+        first =
+            s->shares ? switch_hosts_first(s) : wf_agg_client_first(&s->client);
+    }
 
     /* One that refuses will most likely do so again. */
     wf_log(s->refusals > 1 ? WEFT_LOG_INFO : WEFT_LOG_WARN,
@@ -96,7 +101,7 @@ static weft_status do_again(switch_state *s, wf_coll_op *op, uint64_t first)
     }
     wf_settle_end(&s->settle, WF_SETTLE_REDO);
     switch_epoch_end(s);
-    s->phase = SWITCH_OVER;
+    switch_end(s);
     op->src = (const char *)op->src + from;
     op->dst = (char *)op->dst + from;
     op->bytes -= from;

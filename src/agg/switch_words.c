@@ -96,8 +96,7 @@ void switch_ask(switch_state *s, const wf_coll_op *op)
         .kind = SWITCH_CALLS, .epoch = s->epoch, .number = op->op.sequence};
 
     for (uint32_t m = 0; m < s->comm->size; m++) {
-        if (m != s->comm->rank &&
-            (s->phase == SWITCH_JOIN || s->client.missing == m)) {
+        if (m != s->comm->rank && switch_waits_for(s, m)) {
             (void)wf_coll_say(s->comm, &wf_engine_switch, m, &word,
                               &op->op.call, sizeof(op->op.call));
         }

@@ -18,6 +18,7 @@ void wf_agg_window_init(wf_agg_window *w, const wf_agg_window_config *config,
     *w = (wf_agg_window){.config = *config,
                          .entry = entries,
                          .stop = UINT64_MAX,
+                         .floor_ns = config->least_ns,
                          .cwnd = config->limit};
 }
 
@@ -66,7 +67,7 @@ uint64_t wf_agg_window_timeout(const wf_agg_window *w)
     uint64_t ns = w->mean_ns == 0 ? FIRST_TIMEOUT * w->config.least_ns
                                   : w->mean_ns + 4 * w->deviation_ns;
 
-    ns = ns < w->config.least_ns ? w->config.least_ns : ns;
+    ns = ns < w->floor_ns ? w->floor_ns : ns;
     return wf_least(wf_least(ns, w->config.most_ns) << w->backoff,
                     w->config.most_ns);
 }
@@ -88,8 +89,15 @@ static void halve(wf_agg_window *w)
     w->lost = 0;
 }
 
+/* A round was good: the lower bound comes down. */
+static void calm_down(wf_agg_window *w)
+{
+    w->floor_ns -= (w->floor_ns - w->config.least_ns) / 32;
+}
+
 static void grow(wf_agg_window *w)
 {
+    calm_down(w);
     w->cwnd = (uint32_t)wf_least(w->cwnd + w->cwnd / 4 + 1, w->config.limit);
     w->round = 0;
     w->lost = 0;
@@ -128,6 +136,7 @@ static void want_again(wf_agg_window *w, wf_agg_window_chunk *c)
 static void timed_out(wf_agg_window *w, uint32_t lost)
 {
     w->timeouts++;
+    w->doubtful = lost > 1;
     w->backoff = (uint32_t)wf_least(w->backoff + 1, BACKOFF_MAX);
     w->quiet = true;
     if (lost > 0) {
@@ -223,6 +232,19 @@ static void show_gaps(wf_agg_window *w, uint64_t chunk, uint64_t order)
     }
 }
 
+/* The last timeout has sent again what was not lost. */
+static void was_wrong(wf_agg_window *w)
+{
+    uint64_t most =
+        wf_least(WF_AGG_WINDOW_CALM * w->config.least_ns, w->config.most_ns);
+
+    if (w->doubtful) {
+        w->doubtful = false;
+        w->wrong++;
+        w->floor_ns = wf_least(2 * w->floor_ns, most);
+    }
+}
+
 static bool is_under_way(const wf_agg_window *w, uint64_t chunk)
 {
     return (chunk >= w->first || WF_AGG_MISTAKE(WF_AGG_RESULT_BY_SLOT)) &&
@@ -250,6 +272,7 @@ wf_agg_window_event wf_agg_window_result(wf_agg_window *w, uint64_t chunk,
     }
     w->heard_ns = now;
     if (!is_under_way(w, chunk)) {
+        was_wrong(w);
         return WF_AGG_WINDOW_OLD;
     }
     if (c->sends == 1) {
@@ -277,6 +300,7 @@ void wf_agg_window_held(wf_agg_window *w, uint64_t chunk, uint64_t now)
     if (c->sends == 2 && !c->held) {
         measured(w, now - c->sent_ns);
     }
+    was_wrong(w);
     w->cwnd = w->undo > w->cwnd ? w->undo : w->cwnd;
     w->undo = 0;
     w->lost -= w->lost > 0 && !c->held;
@@ -290,6 +314,12 @@ void wf_agg_window_held(wf_agg_window *w, uint64_t chunk, uint64_t now)
 
 /* --- time ----------------------------------------------------------------- */
 
+/* Rule 7: may it give up at all? */
+static bool has_asked(const wf_agg_window *w)
+{
+    return w->config.patience_ns != 0 && w->backoff >= WF_AGG_WINDOW_ASKS;
+}
+
 uint64_t wf_agg_window_due(const wf_agg_window *w)
 {
     if (wf_agg_window_is_over(w) || w->given_up) {
@@ -298,14 +328,14 @@ uint64_t wf_agg_window_due(const wf_agg_window *w)
     if (w->overdue > 0 || may_send_next(w)) {
         return 0;
     }
-    return w->config.patience_ns != 0
+    return has_asked(w)
                ? wf_least(w->check_ns, w->heard_ns + w->config.patience_ns)
                : w->check_ns;
 }
 
 bool wf_agg_window_gives_up(wf_agg_window *w, uint64_t now)
 {
-    if (w->config.patience_ns != 0 && !wf_agg_window_is_over(w) &&
+    if (has_asked(w) && !wf_agg_window_is_over(w) &&
         now >= w->heard_ns + w->config.patience_ns) {
         w->given_up = true;
     }

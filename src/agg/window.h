@@ -16,6 +16,11 @@
  *      that were sent once, and on answers WAIT. Where there was no result
  * since the call began or the timeout expired last, only the first chunk is
  * sent again: most often another rank is late, and one question is enough.
+ *      A timeout that sent several chunks again was wrong if one of them turns
+ *      out to be held, or has a second result: then a process waited for a core
+ *      and nothing was lost, and the lower bound of the timeout doubles, up to
+ *      WF_AGG_WINDOW_CALM times. It comes down again slowly, with each round
+ *      of results.
  *   4. A gap: when the results of WF_AGG_WINDOW_GAP chunks have come that were
  * sent after chunk c was last sent, c is sent again at once, without waiting
  *      for the timeout.
@@ -27,8 +32,10 @@
  *      window is halved, else it grows by a quarter and one. A timeout of a
  *      chunk that is not held halves it at once. So random loss of a few per
  *      cent, which is not congestion, costs little.
- *   7. When no packet has come for the patience, the window has given up: the
- *      switch is dead or out of reach. It stays so.
+ *   7. When no packet has come for the patience, though the timeout has expired
+ *      WF_AGG_WINDOW_ASKS times, the window has given up: the switch is dead or
+ *      out of reach. It stays so. A rank that waited for a core itself has not
+ *      asked so often.
  *
  * Of the last chunks of a call no gap can tell, so that its end depends on the
  * timeout: the lower bound must not be much above a round trip. */
@@ -40,6 +47,8 @@
 #include <stdint.h>
 
 #define WF_AGG_WINDOW_GAP 3u
+#define WF_AGG_WINDOW_CALM 16u
+#define WF_AGG_WINDOW_ASKS 5u
 
 typedef struct wf_agg_window_config {
     uint32_t slots; /* of the pool: 1 to WF_AGG_SLOTS */
@@ -75,6 +84,8 @@ typedef struct wf_agg_window {
     uint64_t check_ns;    /* no timeout expires before */
     uint64_t mean_ns;     /* of round trips; 0: none was measured */
     uint64_t deviation_ns;
+    uint64_t
+        floor_ns; /* lower bound of the timeout, at least config.least_ns */
     uint32_t under_way;
     uint32_t overdue; /* of these, to be sent again now */
     uint32_t backoff; /* the timeout is doubled so often */
@@ -83,10 +94,12 @@ typedef struct wf_agg_window {
     uint32_t round;   /* results in this round, */
     uint32_t lost;    /* and chunks that were sent again in it */
     bool quiet;       /* no result since the call began, or since a timeout */
+    bool doubtful;    /* a timeout sent several again; was it wrong? */
     bool given_up;
     /* Statistics. */
     uint64_t resent;
     uint64_t timeouts;
+    uint64_t wrong; /* of these, as far as is known */
 } wf_agg_window;
 
 typedef enum wf_agg_window_event {

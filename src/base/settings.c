@@ -226,13 +226,14 @@ static const setting table[] = {
      "Algorithms of the message engine, as allreduce=ring,broadcast=binomial; "
      "auto, and for all others: by size and ranks"},
     {"SWITCH", "", TEXT(switch_at),
-     "A weft-switch, as host:port, through which allreduce may go where every "
-     "rank has a host of its own; the same on all ranks"},
+     "A weft-switch, as host:port, or several with commas between, through "
+     "which allreduce goes where that pays; the same on all ranks"},
     {"SWITCH_KEY", "", TEXT(switch_key),
      "The file with the switch's key, which weft-switch key writes"},
     {"SWITCH_PAYLOAD", "1088", FIELD(parse_bytes, switch_payload),
      "Bytes of data in a packet to the switch: what the links carry, less 112, "
-     "in whole lines of 64 (8832 where they carry 9000); the same on all ranks"},
+     "in whole lines of 64 (8832 where they carry 9000); the same on all "
+     "ranks"},
     {"SWITCH_SLOTS", "256", FIELD(parse_u32, switch_slots),
      "Packets of a rank that may be under way in each shard of the switch; the "
      "same on all ranks"},
@@ -250,7 +251,7 @@ static const setting table[] = {
      "Read large messages and scatters straight from the sender's memory, "
      "where the kernel allows it: 1, 0, or auto: messages when ranks outnumber "
      "cores, scatters among three ranks and more"},
-    {"UCX_EAGER", "32K", FIELD(parse_bytes, ucx_eager_bytes),
+    {"UCX_EAGER", "64K", FIELD(parse_bytes, ucx_eager_bytes),
      "Messages up to this size are sent over UCX before there is a receive"},
     {"MESH_RANKS", "64", FIELD(parse_u32, mesh_ranks),
      "Up to so many ranks a host, each watches every other one"},
@@ -371,6 +372,74 @@ weft_status wf_settings_load(const char *overrides, wf_settings *out)
         p += n + strspn(p + n, " ");
     }
     *out = s;
+    return WEFT_OK;
+}
+
+/* --- what ranks must share ------------------------------------------------ */
+
+static const char *const shared[] = {
+    "ENGINE",       "ALGORITHM",  "SWITCH",     "SWITCH_PAYLOAD",
+    "SWITCH_SLOTS", "FLAT_BYTES", "CHUNK_BYTES"};
+
+static int setting_line(const setting *s, const wf_settings *from, char *text,
+                        size_t room)
+{
+    const void *field = (const char *)from + s->offset;
+    uint64_t number = 0;
+
+    if (s->room > 0) {
+        return snprintf(text, room, "%s=%s\n", s->name, (const char *)field);
+    }
+    if (s->parse == parse_u32) {
+        uint32_t small;
+
+        memcpy(&small, field, sizeof(small));
+        number = small;
+    } else {
+        memcpy(&number, field, sizeof(number));
+    }
+    return number == UINT64_MAX ? snprintf(text, room, "%s=auto\n", s->name)
+                                : snprintf(text, room, "%s=%llu\n", s->name,
+                                           (unsigned long long)number);
+}
+
+void wf_settings_shared(const wf_settings *s, char *text, size_t room)
+{
+    size_t n = 0;
+
+    text[0] = '\0';
+    for (size_t i = 0; i < sizeof(shared) / sizeof(shared[0]) && n < room;
+         i++) {
+        const setting *row = setting_find(shared[i], strlen(shared[i]));
+
+        n += (size_t)setting_line(row, s, text + n, room - n);
+    }
+}
+
+weft_status wf_settings_compare(const wf_settings *own, uint32_t rank,
+                                const char *theirs, uint32_t other)
+{
+    char text[WF_SETTINGS_SHARED_MAX];
+    const char *ours = text;
+
+    wf_settings_shared(own, text, sizeof(text));
+    while (*ours != '\0') {
+        size_t n = strcspn(ours, "\n");
+        size_t m = strcspn(theirs, "\n");
+        size_t name = strcspn(ours, "=") + 1;
+
+        if (n != m || memcmp(ours, theirs, n) != 0) {
+            return wf_fail(WEFT_ERR_MISMATCH,
+                           "the setting WEFT_%.*s must be the same on all "
+                           "ranks: it is '%.*s' on rank %u, but '%.*s' on rank "
+                           "%u",
+                           (int)(name - 1), ours, (int)(n - name), ours + name,
+                           rank, m > name ? (int)(m - name) : 0, theirs + name,
+                           other);
+        }
+        ours += n + (ours[n] == '\n');
+        theirs += m + (theirs[m] == '\n');
+    }
     return WEFT_OK;
 }
 

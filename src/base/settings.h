@@ -59,6 +59,15 @@ weft_status wf_settings_load(const char *overrides, wf_settings *out);
 /* Warn about unknown WEFT_ names in the environment. */
 void wf_settings_warn_unknown(void);
 
+/* The settings that members of a communicator must share, since what they
+ * choose alike without asking depends on them: a line "NAME=value" for each. */
+#define WF_SETTINGS_SHARED_MAX 900u
+void wf_settings_shared(const wf_settings *s, char *text, size_t room);
+
+/* WEFT_ERR_MISMATCH names the first one in which two ranks differ. */
+weft_status wf_settings_compare(const wf_settings *own, uint32_t rank,
+                                const char *theirs, uint32_t other);
+
 /* Parsers, exported for their tests and the fuzzer. */
 weft_status wf_parse_bytes(const char *text, uint64_t *out);
 weft_status wf_parse_duration(const char *text, uint64_t *ns);

@@ -6,7 +6,8 @@
  * and mails it to them in the same way: one ticket does both for the leader's
  * own node. Each replies; when all are ready the first says so. Thus either all
  * have it or none has, and all get the reason: in a ticket if a first one has
- * failed, in the verdict if another has. */
+ * failed, in the verdict if another has. A ticket also tells the settings that
+ * all members must share, and each compares its own. */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -22,7 +23,8 @@
 #define EXPLAIN_NS (WF_SEC / 2)
 
 typedef struct ticket {
-    int32_t status; /* of whoever sent it; with a text if it failed */
+    int32_t status; /* of whoever sent it; with a reason if it failed, else
+                     * with its wf_settings_shared */
     uint32_t id;
     uint64_t bytes; /* of the segment; 0: none */
     char text[WF_DETAIL_MAX];
@@ -162,6 +164,8 @@ static weft_status send_tickets(build *b, uint64_t key, bool mates_only,
 
     snprintf(t.text, sizeof(t.text), "%s", own->text);
     if (own->status == WEFT_OK) {
+        wf_settings_shared(&b->group.world->settings, t.text,
+                           WF_SETTINGS_SHARED_MAX);
         t.id = b->comm->id;
         t.bytes = b->comm->segment.bytes;
         fd = b->comm->segment.fd;
@@ -396,6 +400,11 @@ static weft_status follow(build *b, weft_status own)
     }
     if (own != WEFT_OK) {
         st = wf_failure_again(&why);
+    } else if (st == WEFT_OK) {
+        const wf_host *host = b->group.world->host;
+
+        st = wf_settings_compare(&b->group.world->settings, host->rank, t.text,
+                                 b->group.member[0]);
     }
     return reply(b, follow_make(b, &t, fd, st));
 }

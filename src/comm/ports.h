@@ -39,6 +39,11 @@ typedef struct wf_ports {
     uint32_t gone; /* of the board, at the last report to the ports */
     wf_also *also;
     uint32_t alsos;
+    /* Operations that wait for what comes by `also`: another process, which is
+     * not one of the ranks, has work to do. Where ranks outnumber cores whoever
+     * waits meanwhile sleeps at once, so that it gets a core. Theirs to count.
+     */
+    _Atomic uint32_t awaited;
     _Atomic uint64_t due_ns; /* who sleeps for the ports wakes then; 0: never */
 } wf_ports;
 

@@ -276,10 +276,13 @@ static weft_status wait_ask(wf_wait *w, uint64_t now)
 static void wait_rest(wf_wait *w, uint64_t quiet_ns)
 {
     const wf_pace *pace = w->pace;
+    bool far = atomic_load_explicit(&w->goal.world->ports.awaited,
+                                    memory_order_relaxed) != 0;
+    uint64_t yield_ns = far ? pace->yield_far_ns : pace->yield_ns;
 
     if (quiet_ns < pace->spin_ns) {
         wf_cpu_relax();
-    } else if (quiet_ns < pace->spin_ns + pace->yield_ns) {
+    } else if (quiet_ns < pace->spin_ns + yield_ns) {
         sched_yield();
     } else {
         wait_drowse(w);

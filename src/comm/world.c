@@ -20,7 +20,8 @@
  * costs some 25 us, so it pays to poll about as long before sleeping. Where
  * ranks outnumber cores polling only keeps the others from running: hand the
  * core over at once, and for longer before sleeping, since a turn of all the
- * others takes a while; but if yielding does not reach the others, sleep. */
+ * others takes a while; but if yielding does not reach the others, sleep. What
+ * a rank waits for beyond the ranks is never one of those to whom it yields. */
 #define SPIN_NS 20000u
 #define YIELD_NS 50000u
 #define CROWDED_YIELD_NS (2 * WF_MS)
@@ -39,6 +40,8 @@ static void choose_waiting(weft_world *world)
                      : crowded && world->host->yields ? CROWDED_YIELD_NS
                      : crowded                        ? 0
                                                       : YIELD_NS;
+    pace->yield_far_ns =
+        crowded && s->yield_ns == UINT64_MAX ? 0 : pace->yield_ns;
     pace->nap_ns = WF_SLICE_NS;
     pace->poll_mask = pace->spin_ns == 0 ? 0 : POLL_MASK;
     if (world->host->rank == 0) {

@@ -35,6 +35,7 @@ typedef struct wf_parts {
 typedef struct wf_pace {
     uint64_t spin_ns;
     uint64_t yield_ns;
+    uint64_t yield_far_ns; /* while ports.awaited says so */
     uint64_t nap_ns;
     uint32_t poll_mask; /* look at the clock once in so many polls, less 1 */
 } wf_pace;

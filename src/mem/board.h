@@ -23,9 +23,10 @@
  * no such barrier, `unfenced` is set and sleepers wake up by themselves every
  * millisecond.
  *
- * Where ranks outnumber cores they sleep often, and a fence costs little
- * compared with a context switch: there the poster fences (`fence`), and the
- * sleeper does not need the kernel's barrier.
+ * Where ranks outnumber cores, or wait for other hosts, they sleep often, and a
+ * fence costs little compared with a context switch or a network: there the
+ * poster fences (`fence`), and the sleeper does not need the kernel's barrier,
+ * which interrupts all other cores.
  *
  * Active messages have a second bell, for the thread that answers them while
  * its rank computes (comm/serve.h): that thread sleeps nearly always, and must

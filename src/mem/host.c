@@ -199,7 +199,9 @@ static void board_enter(wf_host *h)
 {
     wf_board_rank *own = wf_host_own(h);
 
-    own->fence = h->count > h->cpus;
+    /* Who waits for other hosts sleeps often, as where ranks outnumber cores:
+     * see board.h. */
+    own->fence = h->count > h->cpus || h->count < h->ranks;
     if (!wf_board_register_barrier()) {
         for (uint32_t i = 0; i < h->count; i++) {
             atomic_store(&board_of(h, i)->unfenced, 1);

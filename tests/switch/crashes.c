@@ -7,7 +7,8 @@
 #include <unistd.h>
 #include <weft/coll.h>
 
-static crash_plan plan; /* of the run */
+static double seconds;
+static unsigned first_seed;
 
 static unsigned next(unsigned *seed)
 {
@@ -18,6 +19,7 @@ static unsigned next(unsigned *seed)
 /* --- the killer ----------------------------------------------------------- */
 
 static atomic_bool over;
+static unsigned switches;
 
 static void nap_ms(unsigned ms)
 {
@@ -28,15 +30,17 @@ static void nap_ms(unsigned ms)
 
 static void *kill_and_restart(void *arg)
 {
-    unsigned seed = plan.seed + 77;
+    unsigned seed = first_seed + 77;
 
     (void)arg;
     wt_speak_for(0);
     while (!atomic_load(&over)) {
+        unsigned which = next(&seed) % switches;
+
         nap_ms(next(&seed) % 4 == 0 ? 700 : next(&seed) % 60);
-        (void)rig_stop(&job_switch, SIGKILL);
+        (void)rig_stop(&job_switches[which], SIGKILL);
         nap_ms(next(&seed) % 4 == 0 ? 0 : next(&seed) % 200);
-        job_restart();
+        job_restart(which);
     }
     return NULL;
 }
@@ -93,8 +97,8 @@ static void crashes_body(weft_world *world)
     weft_comm *comm = weft_world_comm(world);
     float *x = malloc(MOST * sizeof(*x));
     float *y = malloc(MOST * sizeof(*y));
-    double end = wt_now() + plan.seconds;
-    unsigned seed = plan.seed + 5;
+    double end = wt_now() + seconds;
+    unsigned seed = first_seed + 5;
     int32_t goes_on = 1;
     pthread_t killer;
 
@@ -117,13 +121,15 @@ static void crashes_body(weft_world *world)
     free(y);
 }
 
-void crash_run(const crash_plan *p)
+void crash_run(const job_plan *like, double how_long, unsigned seed)
 {
-    plan = *p;
+    job_plan plan = *like;
+
+    plan.body = crashes_body;
+    plan.deadline = how_long + 120;
+    seconds = how_long;
+    first_seed = seed;
+    switches = plan.switches == 0 ? 1 : plan.switches;
     atomic_store(&over, false);
-    job_run_as(&(job_plan){.ranks = p->ranks,
-                           .options = p->options,
-                           .settings = p->settings,
-                           .body = crashes_body,
-                           .deadline = p->seconds + 120});
+    job_run_as(&plan);
 }

@@ -6,15 +6,8 @@
 
 #include "job.h"
 
-typedef struct crash_plan {
-    unsigned ranks;
-    const char *const *options; /* of the switch */
-    const char *settings;       /* of the ranks */
-    double seconds;
-    unsigned seed;
-} crash_plan;
-
-/* Fails the test, and names the rank, if a result is wrong or a rank hangs. */
-void crash_run(const crash_plan *plan);
+/* Run such a job for so many seconds; the same seed draws the same calls. Fails
+ * the test, and names the rank, if a result is wrong or a rank hangs. */
+void crash_run(const job_plan *like, double seconds, unsigned seed);
 
 #endif

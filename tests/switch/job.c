@@ -4,29 +4,46 @@
 #include <signal.h>
 #include <stdio.h>
 
-rig job_switch;
+rig job_switches[JOB_SWITCHES];
 
 static job_plan plan; /* of the run */
 
-enum { WORD_PORT = WT_WORDS - 1 };
+enum { WORD_PORT = WT_WORDS - JOB_SWITCHES };
 
-void job_restart(void)
+void job_restart(unsigned which)
 {
-    rig_start(&job_switch, plan.options);
-    wt_word_set(WORD_PORT, job_switch.port);
+    rig_start(&job_switches[which], plan.options);
+    wt_word_set(WORD_PORT + which, job_switches[which].port);
 }
 
-/* Of the switch; nobody is at port 1. */
-static unsigned find_port(void)
+/* Of a switch; nobody is at port 1. */
+static unsigned find_port(unsigned which)
 {
     if (plan.options == NULL) {
         return 1;
     }
     if (wt_rank() == 0) {
-        job_restart();
+        job_restart(which);
     }
-    wt_word_await(WORD_PORT, 1);
-    return atomic_load(wt_word(WORD_PORT));
+    wt_word_await(WORD_PORT + which, 1);
+    return atomic_load(wt_word(WORD_PORT + which));
+}
+
+static void write_settings(char *text, size_t room)
+{
+    size_t n = (size_t)snprintf(text, room, "SWITCH=");
+
+    for (unsigned i = 0; i < plan.switches; i++) {
+        n += (size_t)snprintf(text + n, room - n, "%s127.0.0.1:%u",
+                              i > 0 ? "," : "", find_port(i));
+    }
+    if (plan.nodes != NULL) {
+        n += (size_t)snprintf(text + n, room - n, " NODE=%c",
+                              plan.nodes[wt_rank()]);
+    }
+    (void)snprintf(text + n, room - n,
+                   " ENGINE=switch SWITCH_KEY=%s TIMEOUT=60s %s", plan.key_file,
+                   plan.settings != NULL ? plan.settings : "");
 }
 
 static void run_rank(void)
@@ -34,19 +51,17 @@ static void run_rank(void)
     char settings[400];
     weft_world *world = NULL;
 
-    (void)snprintf(settings, sizeof(settings),
-                   "ENGINE=switch SWITCH=127.0.0.1:%u SWITCH_KEY=%s "
-                   "TIMEOUT=60s %s",
-                   find_port(), plan.key_file,
-                   plan.settings != NULL ? plan.settings : "");
+    write_settings(settings, sizeof(settings));
     WT_OK(wt_join(settings, 0, &world));
     plan.body(world);
     weft_world_destroy(world);
     if (plan.doomed == 0) {
         wt_meet(); /* others may still ask for their last results */
     }
-    if (wt_rank() == 0 && job_switch.pid != 0) {
-        (void)rig_stop(&job_switch, SIGKILL);
+    for (unsigned i = 0; wt_rank() == 0 && i < plan.switches; i++) {
+        if (job_switches[i].pid != 0) {
+            (void)rig_stop(&job_switches[i], SIGKILL);
+        }
     }
 }
 
@@ -55,7 +70,11 @@ void job_run_as(const job_plan *p)
     wt_job job;
 
     plan = *p;
+    plan.switches = plan.switches == 0 ? 1 : plan.switches;
     rig_init(&job_switch);
+    for (unsigned i = 1; i < plan.switches; i++) {
+        rig_init_beside(&job_switches[i], &job_switch);
+    }
     if (plan.key_file == NULL) {
         plan.key_file = job_switch.key_file;
     }
@@ -80,7 +99,17 @@ void job_run(unsigned ranks, const char *const *options, const char *settings,
                            .body = body});
 }
 
+double job_chunks_of(unsigned which)
+{
+    return rig_metric(&job_switches[which], "weft_switch_job_results_total");
+}
+
 double job_chunks(void)
 {
-    return rig_metric(&job_switch, "weft_switch_job_results_total");
+    double sum = 0;
+
+    for (unsigned i = 0; i < plan.switches; i++) {
+        sum += job_chunks_of(i);
+    }
+    return sum;
 }

@@ -29,13 +29,23 @@ void rig_init(rig *r)
     assert_int_equal(wf_agg_key_read(r->key_file, &r->key), WEFT_OK);
 }
 
+void rig_init_beside(rig *r, const rig *other)
+{
+    *r = *other;
+    r->folder[0] = '\0';
+    r->pid = 0;
+    r->port = 0;
+}
+
 void rig_fini(rig *r)
 {
     if (r->pid != 0) {
         (void)rig_stop(r, SIGKILL);
     }
-    unlink(r->key_file);
-    rmdir(r->folder);
+    if (r->folder[0] != '\0') {
+        unlink(r->key_file);
+        rmdir(r->folder);
+    }
 }
 
 static void exec_switch(const rig *r, int out, const char *const *options)
@@ -186,8 +196,8 @@ wf_agg_options worker_options(uint32_t rank, uint32_t ranks, uint64_t group)
 /* Sleep until something comes or is due, 5 ms at most. */
 static void nap(const wf_agg_client *c, uint64_t now)
 {
-    struct pollfd p[2] = {{.fd = c->fd, .events = POLLIN},
-                          {.fd = c->session.fd, .events = POLLIN}};
+    struct pollfd p[2] = {{.fd = c->link[0].fd, .events = POLLIN},
+                          {.fd = c->link[0].session.fd, .events = POLLIN}};
     uint64_t due = wf_agg_client_due(c);
     uint64_t ns = due < now ? 0 : due - now;
     struct timespec t = {.tv_nsec = (long)(ns < 5 * WF_MS ? ns : 5 * WF_MS)};
@@ -264,8 +274,6 @@ void run_workers(const rig *r, const wf_agg_options *like, worker_body *body,
     for (uint32_t i = 0; i < like->ranks; i++) {
         out[i] = (worker){.rig = r, .options = *like, .seed = i, .ctx = ctx};
         out[i].options.rank = i;
-        out[i].client.fd = -1;
-        out[i].client.session.fd = -1;
         runs[i] = (run){&out[i], body};
         assert_int_equal(pthread_create(&thread[i], NULL, run_main, &runs[i]),
                          0);

@@ -18,8 +18,9 @@ typedef struct rig {
     wf_secret key;
 } rig;
 
-/* A folder with a key in it; no switch yet. */
+/* A folder with a key in it; no switch yet. Or the same key as another's. */
 void rig_init(rig *r);
+void rig_init_beside(rig *r, const rig *other);
 void rig_fini(rig *r);
 
 /* Start a switch with these options, up to a NULL, beside key, addresses and

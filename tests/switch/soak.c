@@ -41,7 +41,11 @@ static void one_job(unsigned *state)
                    slots[draw(state, 4)], 64 * (1 + draw(state, 22)));
     print_message("%u ranks, %s shards, %s, %s\n", ranks, shards, faults,
                   settings);
-    crash_run(&(crash_plan){ranks, options, settings, JOB_SECONDS, seed});
+    crash_run(&(job_plan){.ranks = ranks,
+                          .switches = 1 + draw(state, 2),
+                          .options = options,
+                          .settings = settings},
+              JOB_SECONDS, seed);
 }
 
 static void random_jobs_survive_crashes_and_loss(void **state)

@@ -10,10 +10,9 @@ static double seconds(void)
     return (wt_full() ? 60 : 4) * (WT_ASAN ? 1.5 : 1);
 }
 
-static void crash(unsigned ranks, const char *const *options,
-                  const char *settings)
+static void crash(const job_plan *like)
 {
-    crash_run(&(crash_plan){ranks, options, settings, seconds(), 0});
+    crash_run(like, seconds(), 0);
 }
 
 static void a_switch_dies_at_any_moment(void **state)
@@ -24,15 +23,35 @@ static void a_switch_dies_at_any_moment(void **state)
                                         "--shards", "2", NULL};
 
     (void)state;
-    crash(3, plain, "LOG=error");
-    crash(2, shards, "LOG=error SWITCH_SLOTS=4");
-    crash(4, lossy, "LOG=error SWITCH_SLOTS=32");
+    crash(&(job_plan){.ranks = 3, .options = plain, .settings = "LOG=error"});
+    crash(&(job_plan){
+        .ranks = 2, .options = shards, .settings = "LOG=error SWITCH_SLOTS=4"});
+    crash(&(job_plan){
+        .ranks = 4, .options = lossy, .settings = "LOG=error SWITCH_SLOTS=32"});
+}
+
+/* Of one switch, or of two. */
+static void a_switch_dies_at_any_moment_where_ranks_share_hosts(void **state)
+{
+    static const char *const lossy[] = {"--inject", "loss=0.05,seed=3", NULL};
+
+    (void)state;
+    crash(&(job_plan){.ranks = 4,
+                      .nodes = "aabb",
+                      .options = lossy,
+                      .settings = "LOG=error CHUNK_BYTES=8K"});
+    crash(&(job_plan){.ranks = 3,
+                      .nodes = "abb",
+                      .switches = 2,
+                      .options = lossy,
+                      .settings = "LOG=error"});
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_switch_dies_at_any_moment),
+        cmocka_unit_test(a_switch_dies_at_any_moment_where_ranks_share_hosts),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

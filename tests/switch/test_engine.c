@@ -3,6 +3,7 @@
  * beside it; when it loses packets, dies and comes back; when ranks call
  * different things, or die. */
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 
 #include "base/time.h"
 #include "base/types.h"
+#include "coll/choose.h"
 #include "job.h"
 #include "wt.h"
 #include "wt_cmocka.h"
@@ -170,8 +172,10 @@ static void a_switch_with_another_key_is_not_used(void **state)
     rig_fini(&other);
 }
 
-/* Calls go on while the switch is killed and started again, and are back on it
- * within five seconds of its return; no result is wrong. */
+static unsigned last_switch;
+
+/* Calls go on while the last switch is killed and started again, and are back
+ * on it within five seconds of its return; no result is wrong. */
 static void killed_body(weft_world *world)
 {
     enum { COUNT = 60000 };
@@ -188,10 +192,10 @@ static void killed_body(weft_world *world)
             x[k] = (float)((unsigned)k % 1000 + i % 7 + wt_rank());
         }
         if (wt_rank() == 0 && i == 20) {
-            (void)rig_stop(&job_switch, SIGKILL);
+            (void)rig_stop(&job_switches[last_switch], SIGKILL);
             state = 1;
         } else if (wt_rank() == 0 && state == 1 && i == 60) {
-            job_restart();
+            job_restart(last_switch);
             since = wf_now_ns();
             state = 2;
         }
@@ -205,7 +209,7 @@ static void killed_body(weft_world *world)
         if (wt_rank() == 0 && state == 2) {
             WT_CHECK(wf_now_ns() - since <
                      (uint64_t)(5 * WT_SLOWDOWN) * WF_SEC);
-            state = job_chunks() > 0 ? 3 : 2;
+            state = job_chunks_of(last_switch) > 0 ? 3 : 2;
         }
         WT_OK(weft_broadcast(comm, &state, 1, WEFT_I32, 0));
     }
@@ -260,6 +264,45 @@ static void a_rank_between_calls_uses_no_processor(void **state)
 
     (void)state;
     job_run(2, twice, "LOG=error", idle_body);
+}
+
+/* --- several switches ----------------------------------------------------- */
+
+/* Each has its share of the chunks. */
+static void shares_body(weft_world *world)
+{
+    chunks_body(world);
+    for (unsigned i = 0; wt_rank() == 0 && i <= last_switch; i++) {
+        WT_CHECK(job_chunks_of(i) > job_chunks() / (last_switch + 2));
+    }
+    values_body(world);
+}
+
+static void job_on(unsigned switches, unsigned ranks,
+                   const char *const *options, const char *settings,
+                   wt_body *body)
+{
+    last_switch = switches - 1;
+    job_run_as(&(job_plan){.ranks = ranks,
+                           .switches = switches,
+                           .options = options,
+                           .settings = settings,
+                           .body = body});
+    last_switch = 0;
+}
+
+static void chunks_are_shared_by_all_switches_of_a_job(void **state)
+{
+    (void)state;
+    job_on(2, 3, no_options, "", shares_body);
+    job_on(3, 2, lossy, "", shares_body);
+}
+
+static void one_of_several_switches_is_killed_and_comes_back(void **state)
+{
+    (void)state;
+    job_on(2, 3, no_options, "LOG=error", killed_body);
+    job_on(3, 2, lossy, "LOG=error SWITCH_SLOTS=16", killed_body);
 }
 
 /* --- ranks ---------------------------------------------------------------- */
@@ -323,6 +366,127 @@ static void the_death_of_a_rank_is_named(void **state)
                            .doomed = 1u << 1});
 }
 
+/* --- ranks that share hosts ----------------------------------------------- */
+
+static void job_on_nodes(const char *nodes, const char *const *options,
+                         const char *settings, wt_body *body)
+{
+    job_run_as(&(job_plan){.ranks = (unsigned)strlen(nodes),
+                           .nodes = nodes,
+                           .options = options,
+                           .settings = settings,
+                           .body = body});
+}
+
+static void ranks_of_a_host_are_added_up_before_they_send(void **state)
+{
+    static const char *const layouts[] = {"aab", "aabb", "abcabcab",
+                                          "aaaaabbbbb"};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        job_on_nodes(layouts[i], no_options, "", chunks_body);
+    }
+}
+
+/* Rounds are made small, so that little data has many of them. */
+static void
+every_type_and_operation_is_right_where_ranks_share_hosts(void **state)
+{
+    (void)state;
+    job_on_nodes("aabb", no_options, "CHUNK_BYTES=1K", values_body);
+    job_on_nodes("aabab", no_options, "", values_body);
+    job_on_nodes("abbcc", lossy, "CHUNK_BYTES=1K SWITCH_SLOTS=2", values_body);
+    job_on_nodes("aabb", lossy, "SWITCH_PAYLOAD=64", values_body);
+    job_on_nodes("aabb", no_options, "", requests_body);
+}
+
+static void hosts_of_several_ranks_go_back_to_a_switch(void **state)
+{
+    (void)state;
+    job_on_nodes("aabb", no_options, "LOG=error", killed_body);
+    job_on_nodes("abb", no_options, "LOG=error CHUNK_BYTES=1K", killed_body);
+}
+
+/* Rank 1 shares a host with rank 0; it averages where others add. */
+static void other_operation_body(weft_world *world)
+{
+    static _Thread_local float x[5000];
+    weft_comm *comm = weft_world_comm(world);
+
+    WT_OK(weft_allreduce(comm, x, x, 5000, WEFT_F32, WEFT_SUM));
+    WT_OK(weft_barrier(comm));
+    WT_STATUS(weft_allreduce(comm, x, x, 5000, WEFT_F32,
+                             wt_rank() < 2 ? WEFT_AVG : WEFT_SUM),
+              WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "avg") != NULL &&
+             strstr(weft_error_detail(), "sum") != NULL);
+}
+
+static void calls_that_differ_are_errors_where_ranks_share_hosts(void **state)
+{
+    (void)state;
+    job_on_nodes("aabb", no_options, "", other_count_body);
+    job_on_nodes("aabb", no_options, "", other_call_body);
+    job_on_nodes("abab", no_options, "", other_call_body);
+    job_on_nodes("aabb", no_options, "", other_operation_body);
+}
+
+static void the_death_of_a_rank_that_shares_a_host_is_named(void **state)
+{
+    static const char *const layouts[] = {"aabb", "abb"};
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        job_run_as(&(job_plan){.ranks = (unsigned)strlen(layouts[i]),
+                               .nodes = layouts[i],
+                               .options = no_options,
+                               .body = death_body,
+                               .doomed = 1u << 1});
+    }
+}
+
+/* --- the choice ----------------------------------------------------------- */
+
+static bool by_switch(const weft_comm *comm, wf_call_kind kind)
+{
+    const wf_coll_row *row = wf_coll_of(comm)->row[kind];
+
+    return strcmp(row->seat->engine->name, "switch") == 0;
+}
+
+static void chosen_body(weft_world *world)
+{
+    const weft_comm *comm = weft_world_comm(world);
+    bool three = comm->nodes >= 3;
+
+    WT_CHECK(by_switch(comm, WF_CALL_ALLREDUCE) == three);
+    for (int kind = 0; kind < WF_CALL_KINDS; kind++) {
+        WT_CHECK(kind == WF_CALL_ALLREDUCE ||
+                 !by_switch(comm, (wf_call_kind)kind));
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        one_call(world, &(wt_coll){.kind = WT_REDUCE_SCATTER,
+                                   .type = WEFT_F32,
+                                   .op = WEFT_SUM,
+                                   .n = 1 + 1000 * i,
+                                   .seed = i});
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    WT_CHECK(wt_rank() != 0 || job_chunks() == 0);
+}
+
+static void
+it_is_chosen_for_allreduce_from_three_hosts_on_and_for_no_other(void **state)
+{
+    static const char *const layouts[] = {"ab", "aabb", "abc", "aabbc"};
+
+    (void)state;
+    for (unsigned i = 0; i < 4; i++) {
+        job_on_nodes(layouts[i], no_options, "ENGINE=auto", chosen_body);
+    }
+}
+
 /* --- settings ------------------------------------------------------------- */
 
 static void bad_setting(const char *text, const char *says)
@@ -336,6 +500,39 @@ static void bad_setting(const char *text, const char *says)
     }
 }
 
+static const char *differing;
+
+/* Of rank 1, and of the others. */
+static void differ_bare(void)
+{
+    char settings[200];
+    weft_world *world = NULL;
+
+    (void)snprintf(settings, sizeof(settings), "SWITCH_KEY=k TIMEOUT=60s %s%s",
+                   wt_rank() == 1 ? "" : "SWITCH=127.0.0.1:1 ",
+                   wt_rank() == 1 ? differing : "");
+    WT_STATUS(wt_join(settings, 0, &world), WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "WEFT_") != NULL);
+    WT_CHECK(wt_names_rank(weft_error_detail(), 0));
+    WT_CHECK(wt_names_rank(weft_error_detail(), 1));
+}
+
+static void settings_in_which_ranks_differ_are_named_on_all(void **state)
+{
+    static const char *const some[] = {"",
+                                       "SWITCH=127.0.0.1:2",
+                                       "SWITCH=127.0.0.1:1,127.0.0.1:2",
+                                       "SWITCH=127.0.0.1:1 SWITCH_SLOTS=8",
+                                       "SWITCH=127.0.0.1:1 SWITCH_PAYLOAD=64",
+                                       "SWITCH=127.0.0.1:1 ENGINE=switch"};
+
+    (void)state;
+    for (unsigned i = 0; i < 6; i++) {
+        differing = some[i];
+        wt_run_job(&(wt_job){.ranks = 3, .bare = differ_bare});
+    }
+}
+
 static void wrong_settings_are_named(void **state)
 {
     (void)state;
@@ -343,6 +540,9 @@ static void wrong_settings_are_named(void **state)
     bad_setting("SWITCH=a:b SWITCH_KEY=k", "'a:b' is not the address");
     bad_setting("SWITCH=::1 SWITCH_KEY=k", "'::1' is not the address");
     bad_setting("SWITCH=:5 SWITCH_KEY=k", "':5' is not the address");
+    bad_setting("SWITCH=a:1,b:x SWITCH_KEY=k", "'b:x' is not the address");
+    bad_setting("SWITCH=a:1, SWITCH_KEY=k", "'' is not the address");
+    bad_setting("SWITCH=a,b,c,d,e,f,g,h,i SWITCH_KEY=k", "at most 8 switches");
     bad_setting("SWITCH=a:1 SWITCH_KEY=k SWITCH_PAYLOAD=100", "multiple of 64");
     bad_setting("SWITCH=a:1 SWITCH_KEY=k SWITCH_SLOTS=0", "1 to 4096");
 }
@@ -358,8 +558,19 @@ int main(void)
         cmocka_unit_test(no_switch_is_no_failure),
         cmocka_unit_test(a_switch_with_another_key_is_not_used),
         cmocka_unit_test(a_switch_is_killed_and_comes_back),
+        cmocka_unit_test(chunks_are_shared_by_all_switches_of_a_job),
+        cmocka_unit_test(one_of_several_switches_is_killed_and_comes_back),
         cmocka_unit_test(calls_that_differ_are_errors_on_all_ranks),
         cmocka_unit_test(the_death_of_a_rank_is_named),
+        cmocka_unit_test(ranks_of_a_host_are_added_up_before_they_send),
+        cmocka_unit_test(
+            every_type_and_operation_is_right_where_ranks_share_hosts),
+        cmocka_unit_test(hosts_of_several_ranks_go_back_to_a_switch),
+        cmocka_unit_test(calls_that_differ_are_errors_where_ranks_share_hosts),
+        cmocka_unit_test(the_death_of_a_rank_that_shares_a_host_is_named),
+        cmocka_unit_test(
+            it_is_chosen_for_allreduce_from_three_hosts_on_and_for_no_other),
+        cmocka_unit_test(settings_in_which_ranks_differ_are_named_on_all),
         cmocka_unit_test(wrong_settings_are_named),
     };
 

@@ -63,8 +63,8 @@ static weft_status reduce_until_over(worker *me)
     int32_t end[1] = {0};
 
     if (st == WEFT_OK && me->options.rank == 0) {
-        told = me->client.session.joined;
-        told_key = me->client.key;
+        told = me->client.link[0].session.joined;
+        told_key = me->client.link[0].key;
         atomic_store(&is_told, true);
     }
     for (unsigned turn = 0; st == WEFT_OK && end[0] == 0; turn++) {
@@ -196,13 +196,13 @@ static void impostor_sends(attack *a)
 static void mad_rank_sends(attack *a)
 {
     static const unsigned char zeros[WF_AGG_PAYLOAD_MAX];
-    wf_agg_head head = head_for(a, &a->mad.client.session.joined, 1);
+    wf_agg_head head = head_for(a, &a->mad.client.link[0].session.joined, 1);
 
     if (next(&a->random) % 2 == 0) {
         change(a, &head, sizeof(head));
-        head.job = a->mad.client.session.joined.job;
+        head.job = a->mad.client.link[0].session.joined.job;
     }
-    wf_agg_seal(&a->mad.client.key, &head, zeros);
+    wf_agg_seal(&a->mad.client.link[0].key, &head, zeros);
     send_packet(a, &head, whole_length(&head));
 }
 
@@ -271,7 +271,7 @@ static void begin(attack *a, const rig *r)
     a->mad.rig = r;
     a->mad.options = worker_options(0, 1, 2);
     assert_int_equal(worker_join(&a->mad), WEFT_OK);
-    a->port = a->mad.client.session.joined.port[0];
+    a->port = a->mad.client.link[0].session.joined.port[0];
 }
 
 static void go_on(attack *a)

@@ -153,17 +153,18 @@ static weft_status replay(worker *me)
     int32_t x = 1;
     int fd = udp_socket();
 
-    packet.head = (wf_agg_head){.kind = WF_AGG_DATA,
-                                .job = me->client.session.joined.job,
-                                .epoch = me->client.session.joined.epoch,
-                                .total = 1,
-                                .hash = 1,
-                                .ranks = 2,
-                                .count = 1,
-                                .call = WF_CALL_ALLREDUCE,
-                                .type = WEFT_I32,
-                                .op = WEFT_OP_SUM};
-    wf_agg_seal(&me->client.key, &packet.head, &packet.value);
+    packet.head =
+        (wf_agg_head){.kind = WF_AGG_DATA,
+                      .job = me->client.link[0].session.joined.job,
+                      .epoch = me->client.link[0].session.joined.epoch,
+                      .total = 1,
+                      .hash = 1,
+                      .ranks = 2,
+                      .count = 1,
+                      .call = WF_CALL_ALLREDUCE,
+                      .type = WEFT_I32,
+                      .op = WEFT_OP_SUM};
+    wf_agg_seal(&me->client.link[0].key, &packet.head, &packet.value);
     for (unsigned call = 0; call < 300 && st == WEFT_OK; call++) {
         x = 1;
         st = worker_allreduce(me, &x, &x, 1, WEFT_I32, WEFT_OP_SUM, false);
@@ -373,7 +374,7 @@ static weft_status join_and_hold(worker *me)
     if (st == WEFT_OK) {
         second.options.group[0]++;
         st = worker_join(&second);
-        me->seed = second.client.session.joined.status;
+        me->seed = second.client.link[0].session.joined.status;
         wf_agg_client_close(&second.client);
     }
     return st;
@@ -398,7 +399,7 @@ static weft_status slots_granted(worker *me)
 {
     weft_status st = worker_join(me);
 
-    me->seed = me->client.session.joined.slots;
+    me->seed = me->client.link[0].session.joined.slots;
     return st;
 }
 

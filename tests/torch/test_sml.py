@@ -103,8 +103,8 @@ def test_operations_give_what_gloo_gives(switch):
         torch.testing.assert_close(mine, peer, equal_nan=True)
 
 
-def options_body(port, key):
-    options = weft.torch.Options(switch=f"127.0.0.1:{port}", switch_key=key, engine="switch")
+def options_body(places, key):
+    options = weft.torch.Options(switch=places, switch_key=key, engine="switch")
     group = dist.new_group(backend="weft", pg_options=options)
     x = torch.ones(1000)
     dist.all_reduce(x, group=group)
@@ -112,8 +112,31 @@ def options_body(port, key):
 
 
 def test_a_switch_can_be_an_option_of_a_group(switch):
-    for x in groups.run(2, options_body, switch.port, switch.key):
+    for x in groups.run(2, options_body, f"127.0.0.1:{switch.port}", switch.key):
         assert x.eq(2).all()
+
+
+def two_body(pages):
+    x = torch.ones(10_000)
+    dist.all_reduce(x)
+    dist.barrier()
+    assert dist.get_rank() != 0 or min(map(switches.chunks_at, pages)) > 10
+    dist.barrier()
+    return x
+
+
+def test_a_group_can_have_several_switches(switch):
+    second = Switch(switch.key)
+    try:
+        places = f"127.0.0.1:{switch.port},127.0.0.1:{second.port}"
+        for x in groups.run(2, options_body, places, switch.key):
+            assert x.eq(2).all()
+        environment = {**switch.environment(), "WEFT_SWITCH": places}
+        pages = [switch.page, second.page]
+        for x in groups.run(3, two_body, pages, backend="sml", environment=environment):
+            assert x.eq(3).all()
+    finally:
+        second.kill()
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -239,6 +262,12 @@ def test_a_configuration_is_read(tmp_path):
     )
     found = torch_switchml.read_config(file)
     assert found[1:] == (1, 4, 256, 256, "10.0.0.9", 50099)
+
+
+def test_several_controllers_are_several_switches(tmp_path, monkeypatch):
+    config(tmp_path, "[general]\ncontroller_ip = 10.0.0.9, fe80::1\ncontroller_port = 5000\n")
+    monkeypatch.chdir(tmp_path)
+    assert torch_switchml.settings(0, 2)["switch"] == "10.0.0.9:5000,[fe80::1]:5000"
 
 
 def test_keys_without_a_meaning_are_warned_about_and_unknown_ones_refused(tmp_path):

@@ -180,6 +180,17 @@ static void a_silent_switch_is_given_up(void **state)
     assert_true(wf_agg_window_gives_up(&w, now));
 }
 
+static void a_rank_that_has_not_asked_does_not_give_up(void **state)
+{
+    (void)state;
+    start(1, 1);
+    send_new(0, 0, 1);
+    assert_false(wf_agg_window_gives_up(&w, 500 * MS));
+    assert_sends(500 * MS, 0, true);
+    assert_true(wf_agg_window_due(&w) > 500 * MS);
+    assert_int_equal(wf_agg_window_result(&w, 0, 501 * MS), WF_AGG_WINDOW_NEW);
+}
+
 static void a_late_rank_is_not_taken_for_a_dead_switch(void **state)
 {
     uint64_t now = 0;
@@ -269,6 +280,38 @@ static void a_timeout_without_any_result_asks_with_one_chunk(void **state)
 }
 
 /* A window of one chunk gets through whatever is lost. */
+/* Chunk 0 has a result, which teaches the timeout; those after it come late.
+ */
+static void a_wrong_timeout_raises_its_lower_bound(void **state)
+{
+    uint64_t before;
+
+    (void)state;
+    start(SLOTS, 100);
+    send_new(0, 0, SLOTS);
+    assert_int_equal(wf_agg_window_result(&w, 0, 10 * US), WF_AGG_WINDOW_NEW);
+    assert_sends(10 * US, SLOTS, false);
+    before = wf_agg_window_timeout(&w);
+    for (uint64_t c = 1; c <= SLOTS; c++) {
+        assert_sends(MS, c, true);
+    }
+    /* Both results of chunk 1: it was not lost. One timeout counts once. */
+    assert_int_equal(wf_agg_window_result(&w, 1, MS), WF_AGG_WINDOW_NEW);
+    assert_int_equal(w.wrong, 0);
+    assert_int_equal(wf_agg_window_result(&w, 1, MS), WF_AGG_WINDOW_OLD);
+    assert_int_equal(wf_agg_window_result(&w, 1, MS), WF_AGG_WINDOW_OLD);
+    assert_int_equal(w.wrong, 1);
+    assert_int_equal(wf_agg_window_timeout(&w), 2 * before);
+    /* It comes down again while results come once. */
+    for (uint64_t c = 2; c < 100; c++) {
+        while (w.next <= c) {
+            assert_sends(MS, w.next, false);
+        }
+        assert_int_equal(wf_agg_window_result(&w, c, MS), WF_AGG_WINDOW_NEW);
+    }
+    assert_true(w.floor_ns < 2 * before && w.floor_ns > before);
+}
+
 static void one_chunk_at_a_time_goes_on_for_ever(void **state)
 {
     uint64_t now = 0;
@@ -296,10 +339,12 @@ int main(void)
         cmocka_unit_test(the_timeout_follows_the_round_trips),
         cmocka_unit_test(timeouts_double_until_there_is_a_new_result),
         cmocka_unit_test(a_silent_switch_is_given_up),
+        cmocka_unit_test(a_rank_that_has_not_asked_does_not_give_up),
         cmocka_unit_test(a_late_rank_is_not_taken_for_a_dead_switch),
         cmocka_unit_test(heavy_loss_halves_and_little_loss_does_not),
         cmocka_unit_test(a_timeout_halves_the_window_once),
         cmocka_unit_test(a_timeout_without_any_result_asks_with_one_chunk),
+        cmocka_unit_test(a_wrong_timeout_raises_its_lower_bound),
         cmocka_unit_test(one_chunk_at_a_time_goes_on_for_ever),
     };
 

@@ -7,6 +7,7 @@
 #include <weft/log.h>
 #include <weft/weft.h>
 
+#include "agg/address.h"
 #include "agg/key.h"
 #include "base/settings.h"
 #include "base/time.h"
@@ -22,7 +23,7 @@ static const char help[] =
     "\n"
     "  --key FILE          the key\n"
     "  --host ADDRESS      listen here only (default: all interfaces)\n"
-    "  --port N            TCP and UDP port (default: 4747; 0: any)\n"
+    "  --port N            TCP and UDP port (default: %d; 0: any)\n"
     "  --http [ADDR:]PORT  counters and a page (default: 127.0.0.1, port + "
     "1);\n"
     "                      \"off\": none\n"
@@ -36,6 +37,11 @@ static const char help[] =
     "loss=0.01,repeat=0.01,reorder=0.01,seed=1\n"
     "  --verbose           log jobs as they begin and end\n"
     "  --version, --help\n";
+
+static void print_help(FILE *out)
+{
+    fprintf(out, help, WF_AGG_PORT);
+}
 
 static const struct option long_options[] = {
     {"key", required_argument, NULL, 'k'},
@@ -143,7 +149,7 @@ static int parse(int argc, char **argv, sw_options *o)
 
     while ((letter = getopt_long(argc, argv, "", long_options, &which)) != -1) {
         if (letter == 'h') {
-            fputs(help, stdout);
+            print_help(stdout);
             return 0;
         }
         if (letter == 'V') {
@@ -162,7 +168,7 @@ static int parse(int argc, char **argv, sw_options *o)
         }
     }
     if (optind < argc || o->key_file == NULL) {
-        fputs(help, stderr);
+        print_help(stderr);
         return 2;
     }
     return -1;
@@ -185,7 +191,7 @@ static int make_key(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    sw_options o = {.port = 4747,
+    sw_options o = {.port = WF_AGG_PORT,
                     .http = true,
                     .http_host = "127.0.0.1",
                     .shards = 1,

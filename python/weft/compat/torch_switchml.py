@@ -149,10 +149,10 @@ def settings(rank: int, size: int) -> dict[str, object]:
                 f"{config.file}: general.{what} is {theirs}, but torch says {ours}; correct the "
                 "file, or leave the line out"
             )
-    host = config.controller_ip
-    place = f"[{host}]" if ":" in host else host
     port = "" if config.controller_port is None else f":{config.controller_port}"
-    given: dict[str, object] = {"switch": place + port}
+    hosts = (host.strip() for host in config.controller_ip.split(","))
+    places = (f"[{host}]{port}" if ":" in host else host + port for host in hosts)
+    given: dict[str, object] = {"switch": ",".join(places)}
     if config.max_outstanding_packets is not None:
         given["switch_slots"] = config.max_outstanding_packets
     if config.packet_numel is not None:

@@ -21,16 +21,11 @@ static uint32_t *phase_of(const wf_coll_op *op)
     return (uint32_t *)(uintptr_t)op->room;
 }
 
-size_t hosts_slots_at(uint32_t members)
+/* Common and cells, in whole pages. */
+static size_t cells_bytes(uint32_t members)
 {
-    return wf_round_up(sizeof(hosts_common) + members * sizeof(hosts_block),
+    return wf_round_up(sizeof(hosts_common) + members * sizeof(hosts_cell),
                        PAGE);
-}
-
-size_t hosts_area_bytes(uint32_t members, size_t slot)
-{
-    return hosts_slots_at(members) +
-           (members * HOSTS_SLOTS + HOSTS_WORKS) * slot;
 }
 
 static size_t slot_of(const weft_comm *comm)
@@ -50,27 +45,17 @@ static wf_offer hosts_offer(const weft_comm *comm, wf_call_kind kind)
 
 static size_t hosts_area(const weft_comm *comm)
 {
-    return hosts_area_bytes(comm->mates, slot_of(comm));
+    return cells_bytes(comm->mates) +
+           wf_rounds_bytes(comm->mates, slot_of(comm));
 }
 
 /* --- phases --------------------------------------------------------------- */
-
-static void set_inner(wf_coll_op *op, hosts_state *s)
-{
-    const wf_call *call = &op->op.call;
-    weft_op how = {(weft_op_kind)call->op, call->factor};
-
-    if (how.kind == WEFT_OP_AVG) {
-        how.kind = WEFT_OP_SUM;
-    }
-    (void)wf_reducer_init(&s->inner, (weft_dtype)call->type, how, 1);
-}
 
 static void find_shape(wf_coll_op *op, hosts_state *s)
 {
     bool moves = wf_coll_moves(op);
     wf_shape_limits limits = {
-        .slot = s->slot,
+        .slot = s->rounds.slot,
         .along = hosts_along(s->layout.nodes),
         .fixed = op->op.comm->world->settings.chunk_bytes != UINT64_MAX};
     wf_choice forced;
@@ -80,7 +65,7 @@ static void find_shape(wf_coll_op *op, hosts_state *s)
         limits.has_forced = true;
         limits.forced = forced.how;
     }
-    wf_shape_init(&s->shape, &s->layout, &op->op.call, moves, &limits);
+    wf_shape_init(&s->rounds.shape, &s->layout, &op->op.call, moves, &limits);
 }
 
 /* False: there is no memory for it here. */
@@ -88,18 +73,18 @@ static bool get_ready(wf_coll_op *op, hosts_state *s)
 {
     wf_choice choice;
 
-    switch (s->shape.way) {
+    switch (s->rounds.shape.way) {
     case WF_SHAPE_RAILS:
-        wf_moves_tell(&s->moves, op, &s->shape.choice, "nodes",
+        wf_moves_tell(&s->moves, op, &s->rounds.shape.choice, "nodes",
                       s->layout.nodes);
         return hosts_rounds_start(op);
     case WF_SHAPE_ALONG:
-        wf_moves_tell(&s->moves, op, &s->shape.choice, "nodes",
+        wf_moves_tell(&s->moves, op, &s->rounds.shape.choice, "nodes",
                       s->layout.nodes);
         return true;
     case WF_SHAPE_PLAIN:
         if (!wf_moves_choose(&s->moves, op, &choice)) {
-            s->shape.way = WF_SHAPE_MEET;
+            s->rounds.shape.way = WF_SHAPE_MEET;
             return true;
         }
         wf_moves_tell(&s->moves, op, &choice, "ranks", s->layout.size);
@@ -117,7 +102,7 @@ static void start(wf_coll_op *op)
     s->rail = WF_NO_RAIL;
     find_shape(op, s);
     if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
-        set_inner(op, s);
+        wf_rounds_set_inner(&s->rounds, &op->op.call);
     }
     hosts_post(op, !get_ready(op, s));
 }
@@ -127,17 +112,18 @@ static weft_status meet(wf_coll_op *op)
     hosts_state *s = op->state;
     weft_status st;
 
-    if (s->shape.way == WF_SHAPE_RAILS) {
-        hosts_rounds_feed(op, false);
+    if (s->rounds.shape.way == WF_SHAPE_RAILS) {
+        wf_rounds_feed(&s->rounds, op, false);
     }
     st = hosts_meet(op);
-    if (st == WEFT_OK && s->shape.way == WF_SHAPE_RAILS) {
+    if (st == WEFT_OK && s->rounds.shape.way == WF_SHAPE_RAILS) {
         hosts_rounds_agreed(op);
-    } else if (st == WEFT_OK && s->shape.way == WF_SHAPE_PLAIN) {
+    } else if (st == WEFT_OK && s->rounds.shape.way == WF_SHAPE_PLAIN) {
         wf_moves_begin(&s->moves, op);
     } else if (st == WEFT_ERR_NOMEM && op->op.private_failure &&
-               s->shape.way == WF_SHAPE_RAILS) {
-        hosts_rounds_end(op); /* the next operation begins behind them */
+               s->rounds.shape.way == WF_SHAPE_RAILS) {
+        wf_rounds_end(&s->rounds,
+                      op); /* the next operation begins behind them */
     }
     return st;
 }
@@ -146,9 +132,9 @@ static weft_status move(wf_coll_op *op)
 {
     hosts_state *s = op->state;
 
-    switch (s->shape.way) {
+    switch (s->rounds.shape.way) {
     case WF_SHAPE_RAILS:
-        hosts_rounds_feed(op, true);
+        wf_rounds_feed(&s->rounds, op, true);
         return hosts_rounds_step(op);
     case WF_SHAPE_PLAIN:
         return wf_moves_step(&s->moves, op);
@@ -203,7 +189,7 @@ static bool hosts_awaits(const wf_op *base, uint32_t member)
     case PHASE_MEET:
         return hosts_meet_awaits(op, member);
     default:
-        return s->shape.way == WF_SHAPE_RAILS
+        return s->rounds.shape.way == WF_SHAPE_RAILS
                    ? hosts_rounds_awaits(op, member)
                    : wf_run_awaits(&s->moves.run, member);
     }
@@ -219,43 +205,30 @@ static void hosts_begin(wf_coll_op *op)
     op->op.shares = true;
 }
 
-/* Who is on which node. */
-static weft_status lay_out(const weft_comm *comm, wf_layout *out)
-{
-    uint32_t *node = wf_alloc(comm->size * sizeof(*node));
-    weft_status st;
-
-    if (node == NULL) {
-        return wf_fail_nomem("the layout of %u ranks", comm->size);
-    }
-    for (uint32_t r = 0; r < comm->size; r++) {
-        node[r] = comm->world->host->peer[comm->member[r]].node;
-    }
-    st = wf_layout_init(out, node, comm->size, comm->rank);
-    wf_free(node);
-    return st;
-}
-
 /* Cells and counters have pages from the start. */
 static weft_status get_area(const weft_comm *comm, void *area, hosts_state *s)
 {
     const unsigned char *base = comm->segment.base;
+    size_t cells = cells_bytes(comm->mates);
 
-    s->slot = slot_of(comm);
-    s->members = comm->mates;
     s->owns_area = area == NULL;
-    s->area = area;
-    if (area != NULL) {
-        return s->layout.local == 0
-                   ? wf_segment_populate(&comm->segment,
-                                         (size_t)(s->area - base),
-                                         hosts_slots_at(s->members))
-                   : WEFT_OK;
+    s->area = area != NULL ? area : wf_zalloc_aligned(128, cells);
+    if (s->area == NULL) {
+        return wf_fail_nomem("the cells of rank %u", comm->rank);
     }
-    s->area = wf_zalloc_aligned(128, hosts_area_bytes(1, s->slot));
-    return s->area != NULL
-               ? WEFT_OK
-               : wf_fail_nomem("the work area of rank %u", comm->rank);
+    if (area != NULL && s->layout.local == 0) {
+        return wf_segment_populate(&comm->segment, (size_t)(s->area - base),
+                                   cells + wf_rounds_counters(comm->mates));
+    }
+    return WEFT_OK;
+}
+
+static weft_status get_rounds(const weft_comm *comm, hosts_state *s)
+{
+    return wf_rounds_init(&s->rounds, &s->layout, &comm->segment,
+                          s->owns_area ? NULL
+                                       : s->area + cells_bytes(comm->mates),
+                          slot_of(comm));
 }
 
 static void hosts_detach(weft_comm *comm, void *state)
@@ -266,6 +239,7 @@ static void hosts_detach(weft_comm *comm, void *state)
     if (s->owns_area) {
         wf_free(s->area);
     }
+    wf_rounds_fini(&s->rounds);
     wf_moves_fini(&s->moves);
     wf_layout_fini(&s->layout);
     wf_free(s);
@@ -274,20 +248,21 @@ static void hosts_detach(weft_comm *comm, void *state)
 static weft_status hosts_attach(weft_comm *comm, void *area, void **out)
 {
     hosts_state *s =
-        wf_zalloc_aligned(64, sizeof(*s) + comm->mates * sizeof(void *) +
-                                  2 * comm->nodes * sizeof(uint32_t));
+        wf_zalloc_aligned(64, sizeof(*s) + 2 * comm->nodes * sizeof(uint32_t));
     weft_status st;
 
     if (s == NULL) {
         return wf_fail_nomem("the engine of %u nodes", comm->nodes);
     }
-    s->src = (const void **)(s + 1);
-    s->speaker = (uint32_t *)(void *)(s->src + comm->mates);
+    s->speaker = (uint32_t *)(void *)(s + 1);
     s->driver = s->speaker + comm->nodes;
-    st = lay_out(comm, &s->layout);
+    st = wf_rounds_layout(comm, &s->layout);
     if (st == WEFT_OK) {
         wf_layout_drivers(&s->layout, 0, 1, s->speaker);
         st = get_area(comm, area, s);
+    }
+    if (st == WEFT_OK) {
+        st = get_rounds(comm, s);
     }
     if (st == WEFT_OK) {
         st = wf_moves_init(&s->moves, &comm->world->settings);

@@ -7,17 +7,6 @@
 #include "coll/hosts/area.h"
 #include "transport/msg.h"
 
-void hosts_finish(const wf_coll_op *op, void *dst, const void *src,
-                  size_t bytes)
-{
-    if (op->op.call.op == WEFT_OP_AVG &&
-        wf_call_is(op->op.call.kind, WF_REDUCES)) {
-        wf_data_fold_one(&op->reducer, dst, src, bytes);
-    } else if (dst != src) {
-        wf_copy(dst, src, bytes);
-    }
-}
-
 /* --- what goes along ------------------------------------------------------ */
 
 /* Bytes that a member brings, and a node. */
@@ -37,7 +26,7 @@ static size_t node_bytes(const wf_coll_op *op, const hosts_state *s)
 
 static bool is_along(const hosts_state *s)
 {
-    return s->shape.way == WF_SHAPE_ALONG;
+    return s->rounds.shape.way == WF_SHAPE_ALONG;
 }
 
 /* What this node brings, in `room` if it has to be made; NULL: nothing. */
@@ -50,20 +39,20 @@ static const void *node_data(const wf_coll_op *op, hosts_state *s,
 
     if (wf_call_is(call->kind, WF_ROOT_SENDS)) {
         return l->node_of[call->root] == l->node
-                   ? hosts_block_of(s, op->op.comm->local[call->root])
-                         ->cell.payload
+                   ? hosts_cell_of(s, op->op.comm->local[call->root])->payload
                    : NULL;
     }
-    for (uint32_t m = 0; m < s->members; m++) {
-        s->src[m] = hosts_block_of(s, m)->cell.payload;
+    for (uint32_t m = 0; m < s->rounds.members; m++) {
+        s->rounds.src[m] = hosts_cell_of(s, m)->payload;
     }
     if (wf_call_is(call->kind, WF_REDUCES)) {
-        s->inner.fold(&s->inner, &dst, 1, s->src, s->members,
-                      brought(op, s) / s->inner.elem);
+        s->rounds.inner.fold(&s->rounds.inner, &dst, 1, s->rounds.src,
+                             s->rounds.members,
+                             brought(op, s) / s->rounds.inner.elem);
         return room;
     }
-    for (uint32_t m = 0; m < s->members; m++) {
-        wf_copy(room + m * op->bytes, s->src[m], op->bytes);
+    for (uint32_t m = 0; m < s->rounds.members; m++) {
+        wf_copy(room + m * op->bytes, s->rounds.src[m], op->bytes);
     }
     return room;
 }
@@ -107,9 +96,9 @@ static void take_result(const wf_coll_op *op, const hosts_state *s)
     if (wf_call_is(call->kind, WF_DST_BLOCKS)) {
         wf_copy(op->dst, result, op->bytes * s->layout.size);
     } else if (wf_call_is(call->kind, WF_SRC_BLOCKS)) {
-        hosts_finish(op, op->dst, result + rank * op->bytes, op->bytes);
+        wf_rounds_finish(op, op->dst, result + rank * op->bytes, op->bytes);
     } else if (wf_call_gives(call, rank)) {
-        hosts_finish(op, op->dst, result, op->bytes);
+        wf_rounds_finish(op, op->dst, result, op->bytes);
     }
 }
 
@@ -118,7 +107,7 @@ static void take_result(const wf_coll_op *op, const hosts_state *s)
 void hosts_post(wf_coll_op *op, bool without)
 {
     hosts_state *s = op->state;
-    hosts_cell *cell = &hosts_block_of(s, s->layout.local)->cell;
+    hosts_cell *cell = hosts_cell_of(s, s->layout.local);
 
     cell->call = op->op.call;
     cell->without = without;
@@ -131,7 +120,7 @@ void hosts_post(wf_coll_op *op, bool without)
     /* Publishes call and data; pairs with the acquire in node_compare. */
     atomic_store_explicit(&cell->sequence, op->op.sequence + 1,
                           memory_order_release);
-    hosts_ring(op, s);
+    wf_rounds_ring(op, &s->rounds);
 }
 
 /* By member 0: have all members of this node made this call? */
@@ -139,8 +128,8 @@ static weft_status node_compare(wf_coll_op *op, hosts_state *s)
 {
     const wf_layout *l = &s->layout;
 
-    for (; s->cells_seen < s->members; s->cells_seen++) {
-        const hosts_cell *cell = &hosts_block_of(s, s->cells_seen)->cell;
+    for (; s->cells_seen < s->rounds.members; s->cells_seen++) {
+        const hosts_cell *cell = hosts_cell_of(s, s->cells_seen);
 
         if (atomic_load_explicit(&cell->sequence, memory_order_acquire) !=
             op->op.sequence + 1) {
@@ -163,8 +152,8 @@ static void begin_comparing(const wf_coll_op *op, hosts_state *s)
     alignas(64) unsigned char room[WF_CHECK_BYTES];
     uint32_t without = 0;
 
-    for (uint32_t m = s->members; m-- > 0;) {
-        if (hosts_block_of(s, m)->cell.without != 0) {
+    for (uint32_t m = s->rounds.members; m-- > 0;) {
+        if (hosts_cell_of(s, m)->without != 0) {
             without = wf_layout_member(l, l->node, m) + 1;
         }
     }
@@ -196,7 +185,7 @@ static weft_status lead(wf_coll_op *op, hosts_state *s)
     /* Publishes the result; pairs with the acquire in hosts_meet. */
     atomic_store_explicit(&common->go, op->op.sequence + 1,
                           memory_order_release);
-    hosts_ring(op, s);
+    wf_rounds_ring(op, &s->rounds);
     return st;
 }
 
@@ -233,9 +222,9 @@ bool hosts_meet_awaits(const wf_coll_op *op, uint32_t member)
     if (s->layout.local == 0 && s->comparing) {
         return wf_check_awaits(&s->check, member);
     }
-    for (uint32_t m = 0; m < s->members; m++) {
-        bool here = atomic_load(&hosts_block_of(s, m)->cell.sequence) ==
-                    op->op.sequence + 1;
+    for (uint32_t m = 0; m < s->rounds.members; m++) {
+        bool here =
+            atomic_load(&hosts_cell_of(s, m)->sequence) == op->op.sequence + 1;
 
         if (m == local && !here) {
             return true;

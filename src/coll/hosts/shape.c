@@ -205,7 +205,8 @@ void wf_shape_init(wf_shape *shape, const wf_layout *l, const wf_call *call,
     *shape = (wf_shape){.way = WF_SHAPE_MEET,
                         .blocks = blocks,
                         .elem = elem,
-                        .bytes = call->count * elem};
+                        .bytes = call->count * elem,
+                        .grain = LINE};
     if (!has_data ||
         (call->count == 0 && !wf_call_is(call->kind, WF_OWN_LENGTHS))) {
         return;
@@ -251,13 +252,13 @@ size_t wf_shape_work(const wf_shape *shape, const wf_layout *l, uint64_t round)
     return wf_shape_length(shape, round) * (shape->blocks ? l->size : 1);
 }
 
-/* Share `i` of `of` of some bytes: whole lines. */
-static wf_range lines(size_t bytes, uint64_t i, uint64_t of)
+/* Share `i` of `of` of some bytes: whole grains. */
+static wf_range grains(size_t bytes, size_t grain, uint64_t i, uint64_t of)
 {
-    size_t n = (bytes + LINE - 1) / LINE;
+    size_t n = (bytes + grain - 1) / grain;
 
-    return (wf_range){at_most(n * i / of * LINE, bytes),
-                      at_most(n * (i + 1) / of * LINE, bytes)};
+    return (wf_range){at_most(n * i / of * grain, bytes),
+                      at_most(n * (i + 1) / of * grain, bytes)};
 }
 
 /* The same of a range, by whole elements. */
@@ -282,7 +283,7 @@ wf_range wf_shape_share(const wf_shape *shape, const wf_layout *l,
                         uint64_t round, uint32_t local, uint32_t members)
 {
     if (!shape->blocks) {
-        return lines(wf_shape_length(shape, round), local, members);
+        return grains(wf_shape_length(shape, round), LINE, local, members);
     }
     return places(shape, round, (uint64_t)l->size * local / members,
                   (uint64_t)l->size * (local + 1) / members);
@@ -292,7 +293,8 @@ wf_range wf_shape_rail(const wf_shape *shape, const wf_layout *l,
                        uint64_t round, uint32_t rail)
 {
     if (!shape->blocks) {
-        return lines(wf_shape_length(shape, round), rail, shape->rails);
+        return grains(wf_shape_length(shape, round), shape->grain, rail,
+                      shape->rails);
     }
     return places(shape, round, l->run[rail * l->nodes],
                   l->run[(rail + 1) * l->nodes]);

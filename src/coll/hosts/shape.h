@@ -10,8 +10,8 @@
  * is a plan of coll/message over the nodes; a round is a group of that plan.
  *
  * One buffer is cut into rounds of `chunk` bytes, and the work area of a round
- * into rails, by whole lines. Where each rank has a block, a round has `chunk`
- * bytes of every block, one behind the other in the order of places. */
+ * into rails, by whole grains (lines). Where each rank has a block, a round has
+ * `chunk` bytes of every block, one behind the other in the order of places. */
 #ifndef WF_COLL_HOSTS_SHAPE_H
 #define WF_COLL_HOSTS_SHAPE_H
 
@@ -36,6 +36,7 @@ typedef struct wf_shape {
     uint64_t rounds;
     uint32_t width; /* chunks that a piece of a round is sent in */
     uint32_t rails;
+    size_t grain;    /* rails of one buffer are cut by so many bytes */
     uint32_t pieces; /* of double trees, see wf_plan_make */
 } wf_shape;
 

@@ -76,6 +76,22 @@ static bool listed(const char *list, const char *name)
     return false;
 }
 
+/* Is there an adapter for RDMA? A kernel that could drive one has the folder
+ * without any. */
+static bool has_rdma(void)
+{
+    DIR *folder = opendir("/sys/class/infiniband");
+    const struct dirent *entry = NULL;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL &&
+           entry->d_name[0] == '.') {
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+    return entry != NULL;
+}
+
 /* Interfaces for TCP, with commas; "lo" when there is no other. Nothing is
  * chosen where there are adapters for RDMA: UCX prefers those. */
 static bool choose_devices(char *list, size_t room)
@@ -84,7 +100,7 @@ static bool choose_devices(char *list, size_t room)
     size_t n = 0;
 
     list[0] = '\0';
-    if (access("/sys/class/infiniband", F_OK) == 0 || getifaddrs(&all) != 0) {
+    if (has_rdma() || getifaddrs(&all) != 0) {
         return false;
     }
     for (const struct ifaddrs *a = all; a != NULL; a = a->ifa_next) {
@@ -153,13 +169,15 @@ static void keep_alive(ucp_config_t *config, uint64_t patience_ns)
     prefer_tcp(config, "KEEPCNT", "3");
 }
 
-static void configure(ucp_config_t *config, const wf_settings *settings)
+static void configure(wf_port *port, ucp_config_t *config,
+                      const wf_settings *settings)
 {
     char devices[512];
 
     /* Ranks of one host have the shm transport. */
     prefer(config, "TLS", "^sm,self");
-    if (choose_devices(devices, sizeof(devices))) {
+    port->tcp = choose_devices(devices, sizeof(devices));
+    if (port->tcp) {
         prefer(config, "NET_DEVICES", devices);
     }
     keep_alive(config, settings->host_timeout_ns);
@@ -193,7 +211,7 @@ static weft_status open_context(wf_port *port, const wf_settings *settings)
     if (st != UCS_OK) {
         return failed("reading its settings", st);
     }
-    configure(config, settings);
+    configure(port, config, settings);
     st = ucp_init(&params, config, &port->context);
     ucp_config_release(config);
     return st == UCS_OK ? WEFT_OK : failed("starting", st);

@@ -55,7 +55,8 @@ static ucx_large *large_next(const ucx_peer *peer)
 static bool large_give(ucx_peer *peer, ucx_large *large)
 {
     size_t left = large->want - large->given;
-    size_t n = left < UCX_PIECE ? left : UCX_PIECE;
+    size_t most = peer->port->tcp ? UCX_PIECE_TCP : UCX_PIECE;
+    size_t n = left < most ? left : most;
     ucx_out *out = ucx_out_alloc(peer, UCX_DATA, 0);
 
     if (out == NULL) {

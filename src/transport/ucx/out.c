@@ -62,13 +62,21 @@ static void on_sent(void *request, ucs_status_t status, void *ctx)
     out_over(ctx, status);
 }
 
+/* A piece of a large message has its place already. Over TCP UCX can only copy
+ * it there, so that its rendezvous would be another round trip for nothing. */
+static uint32_t send_flags(const ucx_out *out)
+{
+    return out->large == NULL || out->peer->port->tcp ? UCP_AM_SEND_FLAG_EAGER
+                                                      : 0;
+}
+
 void ucx_out_send(ucx_out *out, const void *body, size_t n)
 {
     ucx_peer *peer = out->peer;
     const ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK |
                         UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS,
-        .flags = out->large == NULL ? UCP_AM_SEND_FLAG_EAGER : 0,
+        .flags = send_flags(out),
         .cb.send = on_sent,
         .user_data = out};
     ucs_status_ptr_t sent;

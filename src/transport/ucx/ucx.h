@@ -31,9 +31,12 @@
 #define UCX_HANDLER 1
 /* Eager messages up to this size are copied, so that they can be dropped. */
 #define UCX_COPIED ((size_t)8 << 10)
-/* A piece of a large message, and bytes of them under way to one peer. */
+/* A piece of a large message that UCX moves straight to its place, by its own
+ * rendezvous; one that it sends at once over TCP, in one segment with its head;
+ * and bytes of either under way to one peer. */
 #define UCX_PIECE ((size_t)512 << 10)
-#define UCX_WINDOW (4 * UCX_PIECE)
+#define UCX_PIECE_TCP ((size_t)127 << 10)
+#define UCX_WINDOW ((size_t)2 << 20)
 /* How often progress() asks UCX for more as long as there is. */
 #define UCX_TURNS 8
 /* How long the end of a message waits for the network to let go of its buffer,
@@ -148,6 +151,7 @@ struct wf_port {
     bool dirty;     /* sent since the last flush began */
     void *flush;    /* a flush is under way */
     size_t eager;   /* bytes */
+    bool tcp;       /* nothing but TCP leads to other hosts */
     uint32_t count; /* peers */
     uint32_t *slot; /* rank -> index of its peer, or UINT32_MAX */
     ucx_peer *peer;

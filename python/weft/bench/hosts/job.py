@@ -30,7 +30,9 @@ def mpi_command(bed: Bed, tools: Tools, ranks: Sequence[int]) -> list[str]:
         "btl_tcp_if_include": "eth0",
     }
     words = [word for name, value in settings.items() for word in ("--mca", name, value)]
-    words += ["--allow-run-as-root", "--bind-to", "none", "--host", hosts, "-n", str(sum(ranks))]
+    # Some versions take namespaces of one machine for one host.
+    words += ["--allow-run-as-root", "--bind-to", "none", "--oversubscribe"]
+    words += ["--host", hosts, "-n", str(sum(ranks))]
     return [tools.launcher, *words]
 
 
