@@ -204,6 +204,8 @@ struct wf_store_hosts {
     uint32_t ops;
     uint32_t next_op; /* the first one that is free */
 
+    uint64_t heard_ns; /* when the parcel came that is being read */
+
     wf_ask *asks;         /* questions of this rank that are under way */
     uint64_t asked_names; /* how many there were */
 
