@@ -395,3 +395,38 @@ def test_a_host_that_is_ten_times_slower_does_not_slow_the_local_accesses_of_oth
         line = next(line.split() for line in text.splitlines() if line.startswith("rates"))
         before, slowed = map(float, line[1:3])
         assert slowed > before / 3, text
+
+
+def fetch_beside_a_stopped_host(folder):
+    """A round waits for a key of a host that is stopped: keys of other hosts come all the same."""
+    comm = weft.init().comm
+    store = weft.Store(KEYS, LENGTH, init=1)
+    store.barrier()
+    print("started", flush=True)
+    stopped = pathlib.Path(folder) / "stopped"
+    while comm.rank == 0 and not stopped.exists():
+        time.sleep(0.01)
+    if comm.rank == 0:
+        rounds = store.stats()["rounds"]
+        store.intent([2], 0, sys.maxsize)  # of host 2, since key k begins on host k % 3
+        while store.stats()["rounds"] == rounds:
+            time.sleep(0.001)
+        store.intent([1], 0, sys.maxsize)
+        while store.pull_if_local([1]) is None:
+            time.sleep(0.001)
+        assert store.pull_if_local([2]) is None
+        print("came", flush=True)
+    store.finalize()
+
+
+@pytest.mark.bed(hosts=3)
+def test_keys_of_other_hosts_come_while_one_host_is_stopped(bed, transport):
+    work = (fetch_beside_a_stopped_host, transport, str(bed.shared))
+    with test_jobs.started(bed, *work) as job:
+        slow = job[2].process
+        slow.send_signal(signal.SIGSTOP)
+        waiting.until(lambda: test_jobs.state(slow.pid) == "T", "the rank is stopped")
+        (bed.shared / "stopped").touch()
+        job[0].line("came", seconds=60)
+        slow.send_signal(signal.SIGCONT)
+        job.finish()
