@@ -10,7 +10,7 @@ import functools
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..bed import Bed
 from ..piped import Rank
@@ -52,10 +52,11 @@ class Plan:
 
 @dataclass
 class Found:
-    """What is no time: shares, and bytes that a host sent through its cable."""
+    """Where blocks go; and what is no time: shares, and bytes through the cable of a host."""
 
-    local: list[float]
-    bytes: dict[str, float]
+    add: Add
+    local: list[float] = field(default_factory=list)
+    bytes: dict[str, float] = field(default_factory=dict)
 
 
 @contextmanager
@@ -80,17 +81,17 @@ def measure(path: str, plan: Plan, crowded: bool, add: Add) -> Found:
     more = _SHARED_CORES if crowded else {}
     # The driver is a file of the cache folder, which may lie where hosts have their own.
     with Bed(2, visible=[path.rpartition("/")[0]]) as bed:
-        found = Found([], {})
+        found = Found(add)
         with _job(bed, path, (0, 1), **more) as both:
             for row in plan.rows:
-                _pulls(bed, both, plan, row, add, found)
+                _pulls(bed, both, plan, row, found)
             _quiet(bed, both, plan, found)
             with _job(bed, path, (0,), **more) as alone:
-                _streams(bed, both, alone, plan, add, found)
+                _streams(bed, both, alone, plan, found)
         return found
 
 
-def _pulls(bed: Bed, both: Pair, plan: Plan, row: int, add: Add, found: Found) -> None:
+def _pulls(bed: Bed, both: Pair, plan: Plan, row: int, found: Found) -> None:
     """Pulls of one key and of many, and as many bytes by messages and by TCP."""
     both.all("make", number=_KEYS, row=row)
     both.all("begin")
@@ -99,7 +100,7 @@ def _pulls(bed: Bed, both: Pair, plan: Plan, row: int, add: Add, found: Found) -
     for turn in range(plan.rounds):
 
         def block(op: str, system: str, us: float, turn: int = turn) -> None:
-            add(Block(case_of(op, row), system, turn, "any", us))
+            found.add(Block(case_of(op, row), system, turn, "any", us))
 
         def network(what: str, *words: int) -> float:
             return both.all("network", what=what, words=words)[0]["us"]
@@ -136,7 +137,7 @@ def _quiet(bed: Bed, both: Pair, plan: Plan, found: Found) -> None:
     rate(f"a second, with {_STEADY * BATCH} keys that both hosts want and nobody changes")
 
 
-def _streams(bed: Bed, both: Pair, alone: Pair, plan: Plan, add: Add, found: Found) -> None:
+def _streams(bed: Bed, both: Pair, alone: Pair, plan: Plan, found: Found) -> None:
     """Training steps on two hosts, and on one."""
     for job in (both, alone):
         job.all("make", number=ZIPF_KEYS, row=ZIPF_ROW)
@@ -148,8 +149,8 @@ def _streams(bed: Bed, both: Pair, alone: Pair, plan: Plan, add: Add, found: Fou
         answers = both.all("train", **words)
         found.bytes["a step"] = (sum(bed.bytes(0)) - before) / plan.steps
         found.local.append(min(answer["local"] for answer in answers))
-        add(Block(case, "weft", turn, "any", max(answer["us"] for answer in answers)))
-        add(Block(case, "one-host", turn, "any", alone.all("train", **words)[0]["us"]))
+        found.add(Block(case, "weft", turn, "any", max(answer["us"] for answer in answers)))
+        found.add(Block(case, "one-host", turn, "any", alone.all("train", **words)[0]["us"]))
 
 
 def notes(found: Found) -> list[str]:
