@@ -166,6 +166,19 @@ static inline void ask_key(const wf_slots *slots, uint64_t key)
     }
 }
 
+void wf_slots_ask_word(const wf_slots *slots, uint64_t key)
+{
+    __builtin_prefetch(&slots->directory[key]);
+    if (slots->class_of != NULL) {
+        __builtin_prefetch(&slots->class_of[key]);
+    }
+}
+
+void wf_slots_ask_row(const wf_slots *slots, uint64_t key)
+{
+    ask_key(slots, key);
+}
+
 /* Keys of a block; those of the first length stand for all. */
 static uint64_t block_keys(const wf_slots *slots)
 {
@@ -183,12 +196,7 @@ static void ask_block(const wf_slots *slots, const weft_ids *keys, uint64_t at,
 
     for (uint64_t i = end; !slots->direct && i < keys->n && i < end + block;
          i++) {
-        uint64_t key = (uint64_t)wf_id_at(keys, i);
-
-        __builtin_prefetch(&slots->directory[key]);
-        if (slots->class_of != NULL) {
-            __builtin_prefetch(&slots->class_of[key]);
-        }
+        wf_slots_ask_word(slots, (uint64_t)wf_id_at(keys, i));
     }
     for (uint64_t i = at; i < end; i++) {
         ask_key(slots, (uint64_t)wf_id_at(keys, i));

@@ -112,6 +112,11 @@ void wf_directory_put(wf_slots *slots, uint64_t key, uint32_t word);
 void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
                         uint32_t word);
 
+/* A key is needed soon: ask memory for its word in the directory; for its row,
+ * if it is here, when the word has come. Not of a direct store. */
+void wf_slots_ask_word(const wf_slots *slots, uint64_t key);
+void wf_slots_ask_row(const wf_slots *slots, uint64_t key);
+
 /* A free slot for a row of this key, zeroed; UINT32_MAX if there is none (or if
  * a stopped rank, that had come for the row of another key, holds it).
  * wf_slot_begin is for keys that begin here, which have been promised one. */

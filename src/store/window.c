@@ -9,14 +9,14 @@
 #define NORMAL_QUANTILE 3.7190164854556804 /* of 0.9999 */
 #define NORMAL_FROM 1e6
 #define PI 3.14159265358979323846
-#define ROUNDS 2.0 /* until the next chance to act, and for the action */
+#define NEXT_LOOK 1.0 /* until the next chance to act */
 
 void wf_window_init(wf_window *window, int64_t clock)
 {
     *window = (wf_window){.estimate = FIRST_ESTIMATE, .clock = clock};
 }
 
-int64_t wf_window_round(wf_window *window, int64_t clock)
+int64_t wf_window_look(wf_window *window, int64_t clock, double action)
 {
     /* As doubles: a clock may have been set to the end of time. */
     double ticks = (double)clock - (double)window->clock;
@@ -26,8 +26,14 @@ int64_t wf_window_round(wf_window *window, int64_t clock)
     if (ticks > 0) {
         window->estimate += SMOOTHING * (ticks - window->estimate);
     }
-    quantile = wf_window_quantile(ROUNDS * fmax(window->estimate, ticks));
+    quantile = wf_window_quantile((NEXT_LOOK + action) *
+                                  fmax(window->estimate, ticks));
     return quantile > 1 ? quantile : 1;
+}
+
+double wf_window_learn(double action, double looks)
+{
+    return fmax(1, fmax(looks, action + SMOOTHING * (looks - action)));
 }
 
 /* By Stirling's series; lgamma is not safe to use from several threads. */

@@ -46,7 +46,7 @@ def mpi(request, bed):
     if shutil.which(launcher) is None or not library.exists():
         pytest.skip(f"no {launcher}, or {library.name} was not built")
 
-    def run(program, each):
+    def run(program, each, timeout=60.0):
         ranks = str(each * len(bed))
         hosts = ",".join(f"{bed.name(host)}:{each}" for host in range(len(bed)))
         # Hosts that are namespaces have the machine's memory in common, which is no network.
@@ -60,7 +60,8 @@ def mpi(request, bed):
             launch += ["-n", ranks, "-genv", "UCX_TLS", "tcp,self"]
             launch += ["-genv", "MPIR_CVAR_NOLOCAL", "1"]
         settings = ["env", "WEFT_TRANSPORTS=self,shm,mpi"]
-        return bed.run(0, [launcher, *launch, *settings, sys.executable, "-c", program])
+        words = [*settings, sys.executable, "-c", program]
+        return bed.run(0, [launcher, *launch, *words], timeout=timeout)
 
     return run
 

@@ -52,6 +52,11 @@ def test_the_marks_ask_for_what_the_table_says():
         **{("P1", "pull-one-python", row): (False, 1.0) for row in (64, 256)},
         **{("P2", "push", row): (True, 0.5) for row in (64, 256, 1024, 2048)},
         ("P3", "hot", 256): (True, 0.5),
+        **{("P4", "net-1", row): (False, 3.0) for row in (64, 512)},
+        **{("P4", "net-1000-8", row): (True, 0.7) for row in (64, 512)},
+        ("P5", "net-stream", 256): (True, 0.5),
+        **{("P6b", "net-1", row): (False, 2.0) for row in (64, 512)},
+        **{("P6b", "net-1000", row): (False, 2.5) for row in (64, 512)},
         ("P6a", "pull-million", 64): (True, 0.6),
         ("P6a", "pull-million", 256): (True, 0.7),
         **{("P6a", "pull-million", row): (True, 0.8) for row in (512, 2048)},
@@ -111,6 +116,12 @@ def test_memory_and_idling_have_limits(change, case):
     assert row["met"] is (case is None)
     if case is not None:
         assert row["case"] == case
+
+
+def test_the_round_with_the_fewest_local_accesses_counts():
+    assert marks.local_row([0.99, 0.94])["met"] is False
+    assert marks.local_row([0.99, 0.96])["met"] is True
+    assert marks.local_row([])["met"] is None
 
 
 def test_memory_that_was_not_measured_is_not_judged():
@@ -174,5 +185,5 @@ def test_a_tiny_run_of_two_ranks_and_of_two_hosts(monkeypatch):
     measured = {(block.case.op, block.system) for block in outcome.blocks}
     hot = {("hot", name) for name in cases.HOT_SYSTEMS}
     assert measured == {*hot, *((op, "weft") for op in few)}
-    assert [row["mark"] for row in outcome.ready if "mark" in row] == ["P6c"]
+    assert [row["mark"] for row in outcome.ready if "mark" in row] == ["P5 local", "P6c"]
     assert sum("value" in row for row in outcome.ready) == 6

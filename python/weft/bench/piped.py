@@ -27,9 +27,15 @@ class RankError(Exception):
 class Rank:
     """One process that measures. Whoever makes it calls `stop`."""
 
-    def __init__(self, command: Sequence[str], env: dict[str, str] | None = None):
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: dict[str, str] | None = None,
+        start: Callable[..., subprocess.Popen] = subprocess.Popen,
+    ):
+        """`start` is subprocess.Popen, or what starts a process elsewhere."""
         self._unread = b""
-        self._process = subprocess.Popen(
+        self._process = start(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

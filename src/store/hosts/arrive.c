@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "base/time.h"
 #include "store/hosts/hosts.h"
 
 /* Does the data that an entry carries have the right length? */
@@ -85,13 +86,47 @@ void wf_entry_arrived(wf_store_hosts *h, uint32_t from, const wf_entry *e)
     }
 }
 
+/* A place in the body of a parcel. */
+typedef struct reader {
+    const unsigned char *at;
+    size_t left;
+} reader;
+
+/* Keys of a parcel are anywhere in memory: their words and rows are asked for
+ * so many entries before they are needed. */
+enum { WORDS_AHEAD = 16, ROWS_AHEAD = 8 };
+
+static void ask_ahead(const wf_store_hosts *h, reader *r, bool row)
+{
+    const wf_entry *e = wf_entry_next(&r->at, &r->left);
+
+    if (e == NULL || e->m.key >= h->store->ids) {
+        return;
+    }
+    if (!row) {
+        wf_slots_ask_word(h->store->slots, e->m.key);
+    } else if (e->m.kind != WF_MSG_ANSWER) {
+        wf_slots_ask_row(h->store->slots, e->m.key);
+    }
+}
+
 static void read_entries(wf_store_hosts *h, uint32_t from,
                          const wf_parcel *parcel, const unsigned char *at)
 {
-    size_t left = parcel->bytes;
+    reader now = {at, parcel->bytes};
+    reader rows = now;
+    reader words = now;
     const wf_entry *e;
 
-    while ((e = wf_entry_next(&at, &left)) != NULL) {
+    for (int i = 0; i < WORDS_AHEAD; i++) {
+        ask_ahead(h, &words, false);
+    }
+    for (int i = 0; i < ROWS_AHEAD; i++) {
+        ask_ahead(h, &rows, true);
+    }
+    while ((e = wf_entry_next(&now.at, &now.left)) != NULL) {
+        ask_ahead(h, &words, false);
+        ask_ahead(h, &rows, true);
         wf_entry_arrived(h, from, e);
     }
 }
@@ -120,6 +155,7 @@ void wf_parcel_arrived(weft_store *store, uint32_t from,
         return; /* not a rank of this store */
     }
     wf_hosts_look(h);
+    h->heard_ns = wf_now_ns();
     if (parcel->kind == WF_PARCEL_ENTRIES) {
         read_entries(h, from, parcel, body);
     } else if (parcel->kind == WF_PARCEL_INTENT) {

@@ -204,6 +204,8 @@ struct wf_store_hosts {
     uint32_t ops;
     uint32_t next_op; /* the first one that is free */
 
+    uint64_t heard_ns; /* when the parcel came that is being read */
+
     wf_ask *asks;         /* questions of this rank that are under way */
     uint64_t asked_names; /* how many there were */
 
@@ -235,6 +237,9 @@ struct wf_store_hosts {
     wf_scratch ops_packed;
     bool rounding;     /* a round is begun and not over */
     uint64_t round_ns; /* when it was begun */
+    uint64_t look_ns;  /* when clocks were last looked at */
+    uint32_t looks;    /* since the round began, that of its beginning too */
+    double action;     /* looks that a round takes, see window.h */
     bool paused;       /* slots are resized: messages of the protocol wait */
     bool resizing;     /* others will forget keys that are gone, too */
     uint64_t idle;     /* rounds since something happened */

@@ -319,7 +319,7 @@ static void look_at_worker(wf_store_hosts *h, uint32_t worker)
         wf_window_init(&v->window, 0);
     }
     if (h->serves) {
-        int64_t ahead = wf_window_round(&v->window, clock - v->first);
+        int64_t ahead = wf_window_look(&v->window, clock - v->first, h->action);
         bool all =
             h->store->options.eager != 0 || ahead > WEFT_CLOCK_MAX - clock;
 

@@ -11,6 +11,7 @@
 #include "store/hosts/hosts.h"
 
 #define NOBODY UINT32_MAX
+#define WORDS_AHEAD 16u /* that are asked for before they are needed */
 
 static const char *kind_name(wf_op_kind kind)
 {
@@ -69,6 +70,9 @@ static void send_all(wf_store_hosts *h, wf_remote *r)
     r->agains = h->agains;
     r->since = wf_now_ns();
     for (uint64_t i = 0; i < r->n; i++) {
+        if (i + WORDS_AHEAD < r->n) {
+            wf_slots_ask_word(h->store->slots, r->key[i + WORDS_AHEAD]);
+        }
         if (!r->answered[i]) {
             send_key(h, r, i, r->kind);
         }
@@ -133,7 +137,7 @@ void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
         r->answered[e->position] || e->m.owner >= h->store->hosts) {
         return; /* of an operation that is over */
     }
-    r->since = wf_now_ns();
+    r->since = h->heard_ns;
     r->op.moved++;
     learn(h, r, e);
     if (e->status != WEFT_OK) {

@@ -5,8 +5,8 @@
  * the others it looks now and then whether the server is alive. A round acts on
  * the intents that are due, ends those that are over, and goes through the keys
  * that were written to. It is over when everything has come that was asked for
- * by it or before it. While nothing happens rounds become rare, and without
- * intents and copies there are none. */
+ * by it or before it; meanwhile intents are acted on. While nothing happens
+ * rounds become rare, and without intents and copies there are none. */
 #include <errno.h>
 #include <time.h>
 
@@ -99,7 +99,8 @@ static void retry(wf_store_hosts *h)
 static void round_begin(wf_store_hosts *h, bool force)
 {
     h->rounding = true;
-    h->round_ns = wf_now_ns();
+    h->round_ns = h->look_ns = wf_now_ns();
+    h->looks = 1;
     h->idle++;
     atomic_fetch_add(&h->book.head->begun, 1);
     wf_count(&h->store->counts.rounds, 1);
@@ -114,10 +115,26 @@ static void round_begin(wf_store_hosts *h, bool force)
     wf_out_flush(h);
 }
 
+/* A round may have to wait for a host that is far or slow. Keys of others that
+ * workers will use are asked for meanwhile. */
+static void look_on(wf_store_hosts *h, uint64_t pause)
+{
+    uint64_t now = wf_now_ns();
+
+    if (now - h->look_ns < (pause > WF_MS ? pause : WF_MS)) {
+        return; /* the thread was woken early */
+    }
+    h->look_ns = now;
+    h->looks++;
+    wf_intents_look(h);
+    wf_out_flush(h);
+}
+
 /* Whoever waits for rounds sleeps on the bell of its rank. */
 static void round_end(wf_store_hosts *h)
 {
     h->rounding = false;
+    h->action = wf_window_learn(h->action, h->looks);
     atomic_fetch_add(&h->book.head->over, 1);
     if (atomic_load(&h->book.head->wanted) > 0) {
         for (uint32_t r = 0; r < h->store->host->size; r++) {
@@ -162,6 +179,8 @@ static uint64_t step(wf_store_hosts *h)
     retry(h);
     if (h->rounding && h->asked == 0 && !h->forced) {
         round_end(h);
+    } else if (h->rounding) {
+        look_on(h, pause);
     }
     if (!h->rounding &&
         (is_wanted(h) || h->active.count > 0 || h->intents > 0)) {
@@ -207,9 +226,11 @@ void wf_rounds_wake(wf_store_hosts *h)
 
 weft_status wf_rounds_start(wf_store_hosts *h)
 {
-    weft_status st = wf_thread_start("the thread of a store's rounds",
-                                     rounds_main, h, &h->thread);
+    weft_status st;
 
+    h->action = 1;
+    st = wf_thread_start("the thread of a store's rounds", rounds_main, h,
+                         &h->thread);
     h->has_thread = st == WEFT_OK;
     return st;
 }

@@ -296,7 +296,13 @@ static int order(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static const int64_t *next_keys(bench_store *b, uint64_t n)
+double bench_median(double *sample, size_t n)
+{
+    qsort(sample, n, sizeof(sample[0]), order);
+    return sample[n / 2];
+}
+
+const int64_t *bench_next_keys(bench_store *b, uint64_t n)
 {
     if (b->next + n > b->count) {
         b->next = 0;
@@ -312,19 +318,18 @@ double bench_time(bench_store *b, int kind, uint64_t n, double ms)
     uint64_t end = bench_now() + (uint64_t)(ms * 1e6);
     size_t samples = 0;
 
-    if (!calls[kind](b, next_keys(b, n), n)) {
+    if (!calls[kind](b, bench_next_keys(b, n), n)) {
         return -1;
     }
     while (samples < MAX_SAMPLES && (samples < 3 || bench_now() < end)) {
         uint64_t begin = bench_now();
 
         for (uint64_t i = 0; i < group; i++) {
-            if (!calls[kind](b, next_keys(b, n), n)) {
+            if (!calls[kind](b, bench_next_keys(b, n), n)) {
                 return -1;
             }
         }
         sample[samples++] = (double)(bench_now() - begin) / (double)group;
     }
-    qsort(sample, samples, sizeof(sample[0]), order);
-    return sample[samples / 2];
+    return bench_median(sample, samples);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The functions of store.c and store_hosts.c, which store/library.py calls.
- * Those that return bool say on stderr what failed. */
+/* The functions of store.c, store_hosts.c and store_net.c, which
+ * store/library.py calls. Those that return bool say on stderr what failed. */
 #ifndef BENCH_STORE_H
 #define BENCH_STORE_H
 
@@ -23,6 +23,7 @@ typedef struct bench_store {
     uint64_t count;     /* in the list */
     uint64_t next;      /* of the list */
     float *values;      /* for BENCH_BATCH rows */
+    int tcp;            /* to the other rank, while it is open */
 } bench_store;
 
 /* What is timed. The ways to read come first. */
@@ -45,6 +46,9 @@ bool bench_done(weft_status status, const char *call);
 weft_pairs bench_pairs(const bench_store *b, const int64_t *keys, uint64_t n,
                        float *values);
 uint64_t bench_now(void); /* ns */
+double bench_median(double *sample, size_t n);
+/* The next `n` of the list of keys. */
+const int64_t *bench_next_keys(bench_store *b, uint64_t n);
 
 /* --- store.c: rows of this host ------------------------------------------- */
 
@@ -91,10 +95,28 @@ uint64_t bench_copies(bench_store *b); /* that this host has now */
  * failed. The intent is then over. */
 double bench_until_local(bench_store *b, const int64_t *keys, uint64_t n);
 
-/* `steps` steps, each of which pulls and pushes the next `n` keys; with intents
- * given `ahead` steps before, if that is not 0. The time in ns, and how many of
- * the pulled keys were here. Negative: it failed. */
+/* `steps` steps, each of which pulls the next `n` keys, computes for
+ * `compute_ns` and pushes them; with intents given `ahead` steps before, if
+ * that is not 0. The time in ns, and how many of the pulled keys were here.
+ * Negative: it failed. */
 double bench_stream(bench_store *b, const int64_t *keys, uint64_t steps,
-                    uint64_t n, uint64_t ahead, uint64_t *local);
+                    uint64_t n, uint64_t ahead, uint64_t compute_ns,
+                    uint64_t *local);
+
+/* --- store_net.c: the network itself -------------------------------------- */
+
+/* The median round trip of messages, or over TCP, in ns; the time of a message
+ * of a stream; the time of a pull of `n` keys. `depth` are under way, at most
+ * 16, and their bytes fit into BENCH_BATCH rows. Negative: it failed. */
+double bench_ping(bench_store *b, uint64_t there, uint64_t back,
+                  uint64_t times);
+double bench_flow(bench_store *b, uint64_t bytes, uint64_t times,
+                  uint64_t depth);
+double bench_outstanding(bench_store *b, uint64_t n, uint64_t times,
+                         uint64_t depth);
+/* `address`: of rank 1. */
+bool bench_tcp_open(bench_store *b, const char *address);
+void bench_tcp_close(bench_store *b);
+double bench_tcp(bench_store *b, uint64_t there, uint64_t back, uint64_t times);
 
 #endif

@@ -87,8 +87,18 @@ double bench_until_local(bench_store *b, const int64_t *keys, uint64_t n)
     return (double)(end - begin);
 }
 
+/* As a worker that needs its core. */
+static void compute(uint64_t ns)
+{
+    uint64_t end = bench_now() + ns;
+
+    while (ns > 0 && bench_now() < end) {
+    }
+}
+
 double bench_stream(bench_store *b, const int64_t *keys, uint64_t steps,
-                    uint64_t n, uint64_t ahead, uint64_t *local)
+                    uint64_t n, uint64_t ahead, uint64_t compute_ns,
+                    uint64_t *local)
 {
     int64_t clock = weft_worker_clock(b->worker);
     weft_store_stats before;
@@ -105,8 +115,11 @@ double bench_stream(bench_store *b, const int64_t *keys, uint64_t steps,
                 return -1;
             }
         }
-        if (!bench_done(weft_store_pull(b->worker, &pairs, NULL), "pull") ||
-            !bench_done(weft_store_push(b->worker, &pairs, NULL), "push")) {
+        if (!bench_done(weft_store_pull(b->worker, &pairs, NULL), "pull")) {
+            return -1;
+        }
+        compute(compute_ns);
+        if (!bench_done(weft_store_push(b->worker, &pairs, NULL), "push")) {
             return -1;
         }
         weft_worker_advance(b->worker);

@@ -115,12 +115,28 @@ BETWEEN = {
 }
 AHEAD = 20
 
+# Between hosts that are namespaces: pulls beside messages of the transport and bare TCP for as many
+# bytes, and training steps beside those of one host.
+NETWORK = "network"
+NET_ONE, NET_BATCH, NET_DEPTH, NET_STREAM = "net-1", "net-1000", "net-1000-8", "net-stream"
+NET = {
+    NET_ONE: "pull of 1 key",
+    NET_BATCH: f"pull of {BATCH} keys",
+    NET_DEPTH: f"pull of {BATCH} keys, 8 outstanding",
+    NET_STREAM: f"step: pull {BATCH} keys, compute 1 ms, push; intent {AHEAD} steps ahead",
+}
+NET_SYSTEMS = ("weft", "transport", "tcp", "one-host")
+NET_ROWS = (64, 512)
+ZIPF, ZIPF_KEYS, ZIPF_ROW, COMPUTE_US = 1.1, MILLION, 256, 1000.0
+
 MEMORY = "memory"
-NAMES = (*LOCAL, HOT, HOSTS, MEMORY)
+NAMES = (*LOCAL, HOT, HOSTS, NETWORK, MEMORY)
 
 
 def keys_of(op: str) -> int:
     """Keys of a call."""
+    if op in NET:
+        return 1 if op == NET_ONE else BATCH
     return HOT_KEYS if op == HOT else (LOCAL.get(op) or BETWEEN[op]).keys
 
 

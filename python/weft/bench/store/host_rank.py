@@ -120,6 +120,34 @@ class HostRank:
         us, local = self.library.stream(some, keys, ahead)
         return {"us": us, "local": local}
 
+    # Two hosts that are namespaces.
+
+    def do_tcp(self, address: str) -> dict:
+        """Connect the ranks, the second of which has this address; or end that, without one."""
+        if address:
+            self.library.tcp_open(address)
+        else:
+            self.library.tcp_close()
+        return {}
+
+    def do_network(self, what: str, words: list[int]) -> dict:
+        """What the network does by itself, or pulls of keys that are elsewhere."""
+        self.library.ids(self._away)
+        return {"us": self.library.network(what, *words)}
+
+    def do_zipf(self, number: int, exponent: float, steps: int, keys: int) -> dict:
+        """Draw the keys of steps to come, which few of all keys have most of."""
+        shares = torch.arange(1, number + 1, dtype=torch.float64).pow(-exponent).cumsum(0)
+        ranks = torch.searchsorted(shares, torch.rand(steps * keys).double() * shares[-1])
+        # The frequent ones are anywhere, the same ones for all.
+        places = torch.randperm(number, generator=torch.Generator().manual_seed(1))
+        self._drawn = places[ranks.clamp_(max=number - 1)].contiguous()
+        return {}
+
+    def do_train(self, keys: int, ahead: int, compute_us: float) -> dict:
+        us, local = self.library.stream(self._drawn, keys, ahead, compute_us)
+        return {"us": us, "local": local}
+
     # Memory, and what is done while nothing is asked for.
 
     def do_memory(self) -> dict:

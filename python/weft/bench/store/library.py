@@ -27,9 +27,10 @@ class Library:
         self._lib.bench_flat.restype = ctypes.c_void_p
         self._lib.bench_time.restype = ctypes.c_double
         self._lib.bench_until_local.restype = ctypes.c_double
-        self._lib.bench_stream.restype = ctypes.c_double
+        for name in ("stream", "ping", "flow", "outstanding", "tcp"):
+            getattr(self._lib, f"bench_{name}").restype = ctypes.c_double
         self._lib.bench_copies.restype = ctypes.c_uint64
-        for name in ("make", "fill", "check", "where", "intent", "wait_sync"):
+        for name in ("make", "fill", "check", "where", "intent", "wait_sync", "tcp_open"):
             getattr(self._lib, f"bench_{name}").restype = ctypes.c_bool
         self._at = ctypes.c_void_p(self._lib.bench_open())
         if not self._at:
@@ -88,13 +89,26 @@ class Library:
         """From an intent until all keys are here, in us."""
         return _us(self._lib.bench_until_local(self._at, *_array(keys)))
 
-    def stream(self, keys: Any, batch: int, ahead: int) -> tuple[float, float]:
+    def stream(
+        self, keys: Any, batch: int, ahead: int, compute_us: float = 0
+    ) -> tuple[float, float]:
         """The time of a step in us, and the share of keys that were here."""
         steps, local = len(keys) // batch, ctypes.c_uint64()
         at, _ = _array(keys)
-        words = (ctypes.c_uint64(word) for word in (steps, batch, ahead))
+        words = (ctypes.c_uint64(word) for word in (steps, batch, ahead, int(1000 * compute_us)))
         us = _us(self._lib.bench_stream(self._at, at, *words, ctypes.byref(local)))
         return us / steps, local.value / (steps * batch)
+
+    def network(self, what: str, *words: int) -> float:
+        """The time of bench_ping, _flow, _outstanding or _tcp, in us."""
+        function = getattr(self._lib, f"bench_{what}")
+        return _us(function(self._at, *(ctypes.c_uint64(word) for word in words)))
+
+    def tcp_open(self, address: str) -> None:
+        self._must("bench_tcp_open", ctypes.c_char_p(address.encode()))
+
+    def tcp_close(self) -> None:
+        self._lib.bench_tcp_close(self._at)
 
 
 def _array(tensor: Any) -> tuple[ctypes.c_void_p, ctypes.c_uint64]:

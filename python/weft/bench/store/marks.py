@@ -13,7 +13,17 @@ from dataclasses import dataclass
 
 from ..marks import MIN_PAIRS
 from ..results import Block, Case, case_name, paired_ratios
-from .cases import HOT, HOT_ROW, case_of
+from .cases import (
+    HOT,
+    HOT_ROW,
+    NET_BATCH,
+    NET_DEPTH,
+    NET_ONE,
+    NET_ROWS,
+    NET_STREAM,
+    ZIPF_ROW,
+    case_of,
+)
 from .pair import Footprint
 
 
@@ -39,8 +49,13 @@ GOALS = [
     *(Goal("P1", case_of("pull-one-python", row), ("torch",), 1.0, False) for row in (64, 256)),
     *(Goal("P2", case_of("push", row), _ADDERS, 0.5) for row in _P1),
     Goal("P3", case_of(HOT, HOT_ROW), ("disjoint",), 0.5, ours="same"),
+    *(Goal("P4", case_of(NET_ONE, row), ("transport",), 3.0, False) for row in NET_ROWS),
+    *(Goal("P4", case_of(NET_DEPTH, row), ("transport",), 0.7) for row in NET_ROWS),
+    Goal("P5", case_of(NET_STREAM, ZIPF_ROW), ("one-host",), 0.5),
     *(Goal("P6a", case_of("pull-million", row), ("loop",), bound) for row, bound in _P6A.items()),
     *(Goal("P6a", case_of("push-million", row), ("loop",), 0.5) for row in _P6A),
+    *(Goal("P6b", case_of(NET_ONE, row), ("tcp",), 2.0, False) for row in NET_ROWS),
+    *(Goal("P6b", case_of(NET_BATCH, row), ("tcp",), 2.5, False) for row in NET_ROWS),
 ]
 
 
@@ -143,6 +158,27 @@ def footprint_row(found: Footprint | None) -> dict:
     }
 
 
+LOCAL_GOAL = 0.95
+
+
+def local_row(shares: list[float]) -> dict:
+    """P5: the share of accesses that were local, of the round with the least; [] if none was."""
+    least = min(shares) if shares else None
+    return {
+        "mark": "P5 local",
+        "ratio": least,
+        "goal": LOCAL_GOAL,
+        "direction": ">=",
+        "met": None if least is None else least >= LOCAL_GOAL,
+        "placement": "any",
+        "case": "local accesses of a stream",
+        "ranks": 2,
+        "against": "nothing",
+        "reason": "not measured: network" if least is None else "",
+    }
+
+
 def full_only(case: Case) -> bool:
     """Does a quick run leave it out?"""
-    return case.op in ("pull", "push") and case.bytes == 2048
+    net = case.op in (NET_ONE, NET_BATCH, NET_DEPTH) and case.bytes == NET_ROWS[0]
+    return net or (case.op in ("pull", "push") and case.bytes == 2048)

@@ -8,7 +8,18 @@ import statistics
 from ..report import cell, table
 from ..results import Block, paired_ratios, rows_of
 from ..units import format_time
-from .cases import BETWEEN, HOT, HOT_KEYS, HOT_ROW, HOT_SYSTEMS, LOCAL, SYSTEMS, keys_of
+from .cases import (
+    BETWEEN,
+    HOT,
+    HOT_KEYS,
+    HOT_ROW,
+    HOT_SYSTEMS,
+    LOCAL,
+    NET,
+    NET_SYSTEMS,
+    SYSTEMS,
+    keys_of,
+)
 
 # What AdaPM reaches of a flat array in the same work, by bytes of a row.
 ADAPM = {
@@ -81,12 +92,31 @@ def _between(blocks: list[Block]) -> str:
     return f"two hosts that are pretended: a call, or a step of a stream\n{table(head, lines)}"
 
 
+def _network(blocks: list[Block]) -> str:
+    """A line for each case between namespaces: weft, and its time over those of others."""
+    here = [block for block in blocks if block.case.op in NET]
+    lines = []
+    for case in sorted({block.case for block in here}, key=lambda c: (list(NET).index(c.op), c)):
+        of_case = [block for block in here if block.case == case]
+        line = [NET[case.op], f"{case.bytes} B"]
+        for system in NET_SYSTEMS:
+            line.append(cell([block.us for block in of_case if block.system == system]))
+            if system != "weft":
+                ratios = paired_ratios(of_case, case, "weft", system, "any")
+                line.append(f"{statistics.median(ratios):.2f}" if ratios else "-")
+        lines.append(line)
+    others = [word for system in NET_SYSTEMS[1:] for word in (system, "weft / it")]
+    title = "two hosts that are namespaces: a call, or a step"
+    return f"{title}\n{table(['', 'row', 'weft', *others], lines)}"
+
+
 def figures(blocks: list[Block]) -> str:
     """A table for each operation on one host, and one for two hosts."""
     measured = {block.case.op for block in blocks}
     parts = [_local(blocks, op) for op in LOCAL if op in measured]
     parts += [_hot(blocks)] if HOT in measured else []
     parts += [_between(blocks)] if measured & set(BETWEEN) else []
+    parts += [_network(blocks)] if measured & set(NET) else []
     return "\n\n".join(parts)
 
 

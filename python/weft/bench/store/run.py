@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from ..bed import Unavailable
 from ..build import BuildError, Driver, build, find_library
 from ..piped import Rank, RankError
 from ..results import Block
@@ -25,7 +26,7 @@ from ..runner import (
     progress,
 )
 from ..systems import find_compiler
-from . import marks, pair
+from . import marks, network, pair
 from .cases import (
     HOST_ROWS,
     HOSTS,
@@ -33,6 +34,8 @@ from .cases import (
     LARGE,
     LOCAL,
     MEMORY,
+    NET_ROWS,
+    NETWORK,
     case_of,
     ops_of,
     rows_of,
@@ -42,16 +45,19 @@ from .cases import (
 # When a quick run begins nothing more, and when it has no more tables on one host.
 QUICK_SECONDS = 34.0
 QUICK_LOCAL_SECONDS = 18.0
+QUICK_NETWORK_SECONDS = 26.0  # when hosts that are namespaces are not begun any more
 COMMAND = (sys.executable, "-m", "weft.bench.store.rank")
 DRIVER = Driver(
     "store",
-    ("store.c", "store_hosts.c"),
+    ("store.c", "store_hosts.c", "store_net.c"),
     ("-O3", "-march=native", "-shared", "-fPIC"),
     libweft=True,
 )
 # Of full runs and of quick ones: steps of a stream; keys, and seconds of doing nothing.
 STEPS = (60, 20)
 FOOTPRINT = ((1 << 22, 3.0), (1 << 20, 0.7))
+# Rounds, round trips, steps of a stream and seconds of doing nothing.
+NETWORK_PLAN = ((9, 2000, 400, 3.0), (3, 400, 100, 0.7))
 BUSY = 1.0  # from this load on others are at work
 
 
@@ -84,9 +90,13 @@ class Runner:
         self._guard("rows of this host", self._local)
         if HOSTS in ops and not self._late(QUICK_SECONDS):
             self._guard("two hosts", self._hosts)
+        shares: list[float] = []
+        if NETWORK in ops and not self._late(QUICK_NETWORK_SECONDS):
+            self._guard("two hosts that are namespaces", lambda: self._network(shares))
+        self.outcome.ready.append(marks.local_row(shares))
         if MEMORY in ops and not self._late(QUICK_SECONDS):
             self._guard("memory", self._memory)
-        if not self.outcome.ready:
+        else:
             self.outcome.ready.append(marks.footprint_row(None))
 
     def _add(self, block: Block) -> None:
@@ -107,6 +117,25 @@ class Runner:
         for row, share in pair.hosts(self._path, plan, self._add).items():
             note = f"{share:.0%} of fresh keys were here in time, rows of {row} B"
             self.outcome.notes.append(f"with intent {pair.AHEAD} steps ahead {note}")
+
+    def _network(self, shares: list[float]) -> None:
+        quick = self._options.quick
+        rounds, times, steps, seconds = NETWORK_PLAN[quick]
+        plan = network.Plan(
+            rounds=min(rounds, self._options.rounds or rounds),
+            rows=self._options.sizes or (NET_ROWS[1:] if quick else NET_ROWS),
+            times=times,
+            steps=steps,
+            seconds=seconds,
+        )
+        try:
+            found = network.measure(self._path, plan, len(self._cores) < 4, self._add)
+        except Unavailable as error:
+            self.outcome.notes.append(f"no hosts that are namespaces: {error}")
+            return
+        shares += found.local
+        self.outcome.ready += network.rows(found)
+        self.outcome.notes += network.notes(found)
 
     def _memory(self) -> None:
         number, seconds = FOOTPRINT[self._options.quick]

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parameter store between hosts: what it promises, and what can go wrong."""
+
+import pathlib
+import signal
+import sys
+import threading
+import time
+
+import host_ranks
+import numpy as np
+import pytest
+import test_jobs
+import test_mpi
+import waiting
+import weft
+
+TESTS = pathlib.Path(__file__).parent.parent
+PROMISES = TESTS / "python"
+sys.path.append(str(PROMISES))
+
+KEYS, LENGTH = 60, 4
+HOST_TIMEOUT = test_jobs.HOST_TIMEOUT
+
+transport = test_jobs.transport  # skips where two hosts cannot be one job
+mpi = test_mpi.mpi
+
+# --- what holds while all is well ----------------------------------------------------------------
+
+
+def everything_at_once(comm, steps=120):
+    """Threads push, pull and set, announce keys and fetch some: afterwards totals are exact."""
+    store = weft.Store(KEYS, LENGTH, dtype="int64", cache=2 * KEYS)
+    pushed = np.zeros(KEYS, "i8")
+    failures = []
+
+    def work(number):
+        try:
+            mine = mix(store.worker(), np.random.default_rng([comm.rank, number]), steps)
+            pushed.__iadd__(mine)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    settle(store)
+    comm.allreduce(pushed)
+    np.testing.assert_array_equal(pull_all(store), np.tile(pushed[:, None], LENGTH))
+    store.finalize()
+
+
+def mix(kv, random, steps):
+    """What one worker does; how often it has pushed to each key."""
+    pushed, ones = np.zeros(KEYS, "i8"), np.ones((8, LENGTH), "i8")
+    for step in range(steps):
+        hot = random.random() < 0.5
+        keys = random.integers(0, 6 if hot else KEYS, 8)
+        what = random.integers(8)
+        if what < 4:
+            kv.push(keys, ones, async_=what < 2)
+            np.add.at(pushed, keys, 1)
+            rows = kv.pull(keys)
+            assert (rows == rows[:, :1]).all(), "a torn row"
+            assert (rows[:, 0] >= pushed[keys]).all(), "an own push is not seen"
+        elif what < 7:
+            kv.intent(keys, step + 2, step + 4 + int(what) * 3)
+        elif random.integers(16) == 0:
+            kv.localize(keys[:1])
+        kv.advance_clock()
+    kv.wait_all()
+    kv.close()
+    return pushed
+
+
+def settle(store):
+    store.wait_all()
+    for _ in range(2):
+        store.wait_sync()
+        store.barrier()
+
+
+def pull_all(store):
+    return store.pull(np.arange(KEYS))
+
+
+def promises():
+    """The bodies of the tests between pretended hosts, on real ones."""
+    import test_store_hosts
+
+    test_store_hosts.on_hosts(pretended=False)
+    everything_at_once(weft.world().comm)
+
+
+def test_the_store_keeps_its_promises_between_hosts(bed, transport):
+    host_ranks.run(bed, promises, environment=test_jobs.environment(transport))
+    assert min(bed.bytes(1)) > 100_000
+
+
+def count_pushes():
+    everything_at_once(weft.init().comm)
+
+
+@pytest.mark.bed(hosts=4)
+@pytest.mark.parametrize("each", [1, [2, 0, 1, 3]], ids=str)
+def test_totals_are_exact_on_any_number_of_ranks_of_each_host(bed, transport, each):
+    host_ranks.run(bed, count_pushes, each=each, environment=test_jobs.environment(transport))
+
+
+def test_the_store_keeps_its_promises_over_the_mpi_that_started_the_ranks(mpi, bed):
+    folders = [str(TESTS / name) for name in ("hosts", "python", "support")]
+    program = f"import sys; sys.path[:0] = {folders}; import test_hosts_store as t; t.promises()"
+    mpi(program, each=1, timeout=150)
+    assert min(bed.bytes(1)) > 100_000
+
+
+def say_nothing():
+    """Messages of the store while nothing changes: first without intents, then with copies."""
+    comm = weft.init().comm
+    store = weft.Store(KEYS, LENGTH, init=1, cache=2 * KEYS)
+    if comm.rank == 0:
+        store.push(np.arange(KEYS), np.ones((KEYS, LENGTH), "f4"))
+    for wanted in (False, True):
+        if wanted:
+            store.intent(np.arange(KEYS), 0, sys.maxsize)
+            while store.pull_if_local(np.arange(KEYS)) is None:
+                store.wait_sync()
+        settle(store)
+        settle(store)
+        comm.barrier()
+        before, rounds = store.stats()["messages"], store.stats()["rounds"]
+        end = time.monotonic() + 30
+        while wanted and store.stats()["rounds"] < rounds + 20 and time.monotonic() < end:
+            time.sleep(0.01)
+        print("said", store.stats()["messages"] - before, flush=True)
+        comm.barrier()
+    store.finalize()
+
+
+def test_rounds_in_which_nothing_changes_send_nothing(bed, transport):
+    env = test_jobs.environment(transport)
+    said = host_ranks.run(bed, say_nothing, environment=env)
+    assert [line.split() for text in said for line in text.splitlines()] == [["said", "0"]] * 4
+
+
+# --- what can go wrong ---------------------------------------------------------------------------
+
+
+class Watcher:
+    """A rank that uses the store until it is told of a death, or until there is the file `end`."""
+
+    def __init__(self, end):
+        self.end = pathlib.Path(end)
+        self.comm = weft.init().comm
+        self.store = weft.Store(KEYS, LENGTH, dtype="int64", cache=2 * KEYS)
+        self.random = np.random.default_rng(self.comm.rank)
+        self.done = 0
+        self.told = None
+        # The first half of the keys is used by all; of the others each host keeps its own.
+        quiet = range(KEYS // 2, KEYS)
+        self.here = np.array([k for k in quiet if self.store.pull_if_local([k]) is not None])
+        self.store.barrier()
+        print("started", flush=True)
+
+    def ask(self, call, *words):
+        """Call; the first death that is told of is printed. Was it done?"""
+        try:
+            call(*words)
+        except weft.PeerError as error:
+            if self.told is None:
+                self.told = str(error)
+                print("told", error, flush=True)
+            return False
+        return True
+
+    def wait_for(self, victim):
+        """Say how a message from it fails."""
+        try:
+            self.comm.recv(np.zeros(1), victim)
+        except weft.PeerError as error:
+            print("heard", error, flush=True)
+
+    def draw(self):
+        return self.random.integers(0, KEYS // 2, 4)
+
+    def step(self, number):
+        """Push to keys of all hosts, which are copied, moved or far."""
+        store, keys = self.store, self.draw()
+        self.ask(store.intent, self.draw(), number + 2, number + 6)
+        self.done += 4 * self.ask(store.push, keys, np.ones((4, LENGTH), "i8"))
+        self.ask(store.pull, self.draw())
+        store.advance_clock()
+
+    def until_ended(self):
+        number = 0
+        while not self.end.exists():
+            self.step(number)
+            number += 1
+            time.sleep(0.001)
+
+    def stay(self):
+        """Others may need rows of this host until all have come so far."""
+        print("went on", flush=True)
+        while not self.end.with_name("leave").exists():
+            time.sleep(0.01)
+
+    def check_rows_of_this_host(self):
+        """They are read and written in place."""
+        before = self.store.pull_if_local(self.here)
+        assert before is not None, "the rows of this host are there"
+        self.store.push(self.here, np.ones((len(self.here), LENGTH), "i8"))
+        assert (self.store.pull_if_local(self.here) >= before + 1).all()
+
+
+def survive(end, victim):
+    """Outlive a rank whose host has another one: all keys are there."""
+    watcher = Watcher(end)
+    if watcher.comm.rank != victim:
+        threading.Thread(target=watcher.wait_for, args=(victim,), daemon=True).start()
+    watcher.until_ended()
+    # What was lost with a server is told by wait_sync, once.
+    while not watcher.ask(watcher.store.wait_sync):
+        pass
+    rows = pull_all(watcher.store)
+    assert (rows == rows[:, :1]).all(), "a torn row"
+    watcher.check_rows_of_this_host()
+    watcher.stay()
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("victim", [0, 2, 3])
+def test_a_killed_rank_is_named_by_all_and_the_next_one_serves_its_host(bed, transport, victim):
+    end = bed.shared / "end"
+    with test_jobs.started(bed, survive, transport, str(end), victim, each=[2, 2, 1]) as job:
+        job.kill(victim)
+        for rank in job.ranks:
+            if rank.number != victim:
+                assert f"rank {victim} " in rank.line("heard")
+        end.touch()
+        for rank in job.ranks:
+            if rank.number != victim:
+                rank.line("went on")
+        (bed.shared / "leave").touch()
+        job.finish({victim: -signal.SIGKILL})
+
+
+def outlive_host(end):
+    """Outlive whole hosts: rows of this one are there, others are told of by name."""
+    watcher = Watcher(end)
+    while watcher.told is None:
+        watcher.step(watcher.store.current_clock)
+    watcher.check_rows_of_this_host()
+    watcher.stay()
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("host", [0, 2])
+def test_a_host_that_is_switched_off_is_named_and_the_rows_of_others_stay(bed, transport, host):
+    end, settings = bed.shared / "end", {"HOST_TIMEOUT": HOST_TIMEOUT}
+    with test_jobs.started(bed, outlive_host, transport, str(end), **settings) as job:
+        bed.kill(host)
+        for rank in job.ranks:
+            if rank.number != host:
+                assert f"host{host}" in rank.line("told")
+                rank.line("went on")
+        (bed.shared / "leave").touch()
+        job.finish({host: -signal.SIGKILL})
+
+
+@pytest.mark.bed(hosts=3)
+def test_a_host_whose_cable_is_cut_goes_on_with_its_own_rows_and_so_do_the_others(bed, transport):
+    end, settings = bed.shared / "end", {"HOST_TIMEOUT": HOST_TIMEOUT}
+    with test_jobs.started(bed, outlive_host, transport, str(end), **settings) as job:
+        bed.cut(1)
+        for rank in job.ranks:
+            assert "host" in rank.line("told")
+            rank.line("went on")
+        (bed.shared / "leave").touch()
+        job.finish()
+
+
+def count_exactly(end):
+    """No operation fails, and what all ranks have pushed is there, once."""
+    watcher = Watcher(end)
+    watcher.until_ended()
+    store, comm = watcher.store, watcher.comm
+    settle(store)
+    assert watcher.told is None
+    pushed = np.array([watcher.done])
+    comm.allreduce(pushed)
+    rows = pull_all(store)
+    assert (rows == rows[:, :1]).all(), "a torn row"
+    assert rows[:, 0].sum() == pushed[0]
+    store.finalize()
+
+
+def until_sent(bed, host, packets, what):
+    """Wait until a host has sent so many more."""
+    before = bed.packets(host)[0]
+    waiting.until(lambda: bed.packets(host)[0] >= before + packets, what)
+
+
+@pytest.mark.bed(hosts=3)
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_cable_that_is_cut_and_mended_in_time_costs_no_push(bed, transport, seen):
+    end, settings = bed.shared / "end", {"HOST_TIMEOUT": 60}
+    with test_jobs.started(bed, count_exactly, transport, str(end), **settings) as job:
+        for _ in range(2):
+            bed.cut(1, seen=seen)
+            until_sent(bed, 0, 2, "packets are sent again")
+            bed.mend(1)
+            until_sent(bed, 1, 20, "the host is heard again")
+        end.touch()
+        job.finish()
+
+
+# --- a host that is slow -------------------------------------------------------------------------
+
+PORTION = 400  # local accesses between two looks at the clock
+
+
+def access_locally(folder, slow):
+    """Local accesses while others want the same keys, at full speed and with a slow host.
+
+    Rank `slow` pushes to keys of all hosts. The others read and write keys of their own host, some
+    of which the slow one has copies of.
+    """
+    comm = weft.init().comm
+    store = weft.Store(KEYS, LENGTH, dtype="int64", cache=2 * KEYS)
+    begin, end = pathlib.Path(folder) / "slow", pathlib.Path(folder) / "end"
+    store.localize(np.arange(KEYS)[comm.rank :: comm.size])
+    mine = np.arange(KEYS)[comm.rank :: comm.size]
+    store.barrier()
+    if comm.rank == slow:
+        store.intent(np.arange(KEYS)[::2], 0, sys.maxsize)
+    print("started", flush=True)
+    ones = np.ones((len(mine), LENGTH), "i8")
+    longest, counts = {False: 0.0, True: 0.0}, {False: 0, True: 0}
+    spent = {False: 0.0, True: 0.0}
+    while not end.exists():
+        slowed = begin.exists()
+        if comm.rank == slow:
+            store.push(np.arange(KEYS), np.ones((KEYS, LENGTH), "i8"))
+            continue
+        start = time.monotonic()
+        for _ in range(PORTION // 2):
+            store.push(mine, ones)
+            assert store.pull_if_local(mine) is not None
+        took = time.monotonic() - start
+        spent[slowed] += took
+        longest[slowed] = max(longest[slowed], took)
+        counts[slowed] += 1
+        if counts[slowed] == 20:
+            print("measured", slowed, flush=True)
+    comm.barrier()
+    settle(store)
+    rates = [counts[slowed] / max(spent[slowed], 1e-9) for slowed in (False, True)]
+    print("rates", *rates, "longest", *longest.values(), flush=True)
+    store.finalize()
+
+
+class SlowDown:
+    """A process gets a tenth of its time: it is stopped for 90 of each 100 ms."""
+
+    def __init__(self, process):
+        self._process, self._over = process, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        while not self._over.is_set():
+            self._process.send_signal(signal.SIGSTOP)
+            self._over.wait(0.09)
+            self._process.send_signal(signal.SIGCONT)
+            self._over.wait(0.01)
+
+    def __enter__(self):
+        self._thread.start()
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+
+
+@pytest.mark.bed(hosts=3)
+def test_a_host_that_is_ten_times_slower_does_not_slow_the_local_accesses_of_others(bed, transport):
+    with test_jobs.started(bed, access_locally, transport, str(bed.shared), 2) as job:
+        for rank in job.ranks[:2]:
+            rank.line("measured False")
+        with SlowDown(job[2].process):
+            (bed.shared / "slow").touch()
+            for rank in job.ranks[:2]:
+                rank.line("measured True")
+        (bed.shared / "end").touch()
+        said = job.finish()
+    for text in said[:2]:
+        line = next(line.split() for line in text.splitlines() if line.startswith("rates"))
+        before, slowed = map(float, line[1:3])
+        assert slowed > before / 3, text
+
+
+def fetch_beside_a_stopped_host(folder):
+    """A round waits for a key of a host that is stopped: keys of other hosts come all the same."""
+    comm = weft.init().comm
+    store = weft.Store(KEYS, LENGTH, init=1)
+    store.barrier()
+    print("started", flush=True)
+    stopped = pathlib.Path(folder) / "stopped"
+    while comm.rank == 0 and not stopped.exists():
+        time.sleep(0.01)
+    if comm.rank == 0:
+        rounds = store.stats()["rounds"]
+        store.intent([2], 0, sys.maxsize)  # of host 2, since key k begins on host k % 3
+        while store.stats()["rounds"] == rounds:
+            time.sleep(0.001)
+        store.intent([1], 0, sys.maxsize)
+        while store.pull_if_local([1]) is None:
+            time.sleep(0.001)
+        assert store.pull_if_local([2]) is None
+        print("came", flush=True)
+    store.finalize()
+
+
+@pytest.mark.bed(hosts=3)
+def test_keys_of_other_hosts_come_while_one_host_is_stopped(bed, transport):
+    work = (fetch_beside_a_stopped_host, transport, str(bed.shared))
+    with test_jobs.started(bed, *work) as job:
+        slow = job[2].process
+        slow.send_signal(signal.SIGSTOP)
+        waiting.until(lambda: test_jobs.state(slow.pid) == "T", "the rank is stopped")
+        (bed.shared / "stopped").touch()
+        job[0].line("came", seconds=60)
+        slow.send_signal(signal.SIGCONT)
+        job.finish()
+
+
+# --- the benchmark -------------------------------------------------------------------------------
+
+
+def test_a_tiny_run_of_the_benchmark_has_every_case_and_counts_the_bytes(transport, monkeypatch):
+    pytest.importorskip("torch")
+    from weft.bench.runner import Options
+    from weft.bench.store import cases, network, run
+
+    monkeypatch.setattr(run, "NETWORK_PLAN", ((1, 20, 5, 0.1),) * 2)
+    monkeypatch.setattr(network, "ZIPF_KEYS", 20_000)
+    outcome = run.measure(Options(quick=True, ops=("network",), sizes=(64,), rounds=1))
+    assert not outcome.failed and not outcome.missing
+    measured = {(block.case.op, block.system) for block in outcome.blocks}
+    pulls = {(op, "weft") for op in cases.NET} | {(cases.NET_ONE, "tcp"), (cases.NET_BATCH, "tcp")}
+    others = {(op, "transport") for op in (cases.NET_ONE, cases.NET_DEPTH)}
+    assert measured == pulls | others | {(cases.NET_STREAM, "one-host")}
+    sent = {row["case"]: row["value"] for row in outcome.ready if "value" in row}
+    assert sent["bytes for each byte of rows of 64 B, 1000 keys a call"] > 1, "not on the cable"
