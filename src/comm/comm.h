@@ -168,6 +168,8 @@ static inline void wf_comm_count(weft_comm *comm, uint64_t bytes)
 /* The operation that a rank shows: "allreduce of 4 f32, sum, number 7 on
  * communicator 2". False, and "nothing yet", if it has called nothing. */
 bool wf_comm_shown_text(const wf_board_rank *e, char *text, size_t room);
+/* "here", "left", "dead", "joining". */
+const char *wf_board_state_name(uint32_t state);
 
 /* It waits in the operation it has shown, or does so no more. */
 static inline void wf_comm_show_waiting(weft_comm *comm, bool waiting)

@@ -43,6 +43,7 @@ typedef struct wf_plane {
     uint64_t hurry_ns;  /* until when to look more often */
     uint32_t parted;    /* of host->parted, at the last look */
     uint32_t turn;      /* whom of a silent node to ask next */
+    uint32_t figures_turn; /* whose figures to tell first */
     uint32_t unsettled; /* ranks that were lost, and nobody has said why */
     uint64_t *heard_ns; /* by node: when something last came from it */
     bool *watched;      /* by node: it was a neighbour at the last heartbeat */

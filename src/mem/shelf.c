@@ -71,7 +71,7 @@ void wf_shelf_give_store(wf_shown_store *store)
     atomic_store(&store->taken, 0);
 }
 
-wf_worker_counts *wf_shelf_take_worker(wf_shown_store *store)
+wf_shown_worker *wf_shelf_take_worker(wf_shown_store *store)
 {
     for (uint32_t i = 0; store != NULL && i < WF_SHELF_WORKERS; i++) {
         if (take(&store->worker[i].taken)) {
@@ -81,13 +81,53 @@ wf_worker_counts *wf_shelf_take_worker(wf_shown_store *store)
     return NULL;
 }
 
-void wf_shelf_give_worker(wf_worker_counts *worker)
+void wf_shelf_give_worker(wf_shown_worker *worker)
 {
     if (worker != NULL) {
-        atomic_store(&worker->pulls, 0);
-        atomic_store(&worker->pushes, 0);
+        atomic_store(&worker->count.pulls, 0);
+        atomic_store(&worker->count.pushes, 0);
         atomic_store(&worker->taken, 0);
     }
+}
+
+/* --- reading -------------------------------------------------------------- */
+
+static uint64_t load(const _Atomic uint64_t *counter)
+{
+    return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+wf_worker_counts wf_shelf_keys(const wf_shown_store *store)
+{
+    uint64_t pulls = load(&store->ended_pulls);
+    uint64_t pushes = load(&store->ended_pushes);
+
+    for (uint32_t i = 0; i < WF_SHELF_WORKERS; i++) {
+        pulls += load(&store->worker[i].count.pulls);
+        pushes += load(&store->worker[i].count.pushes);
+    }
+    return (wf_worker_counts){pulls, pushes};
+}
+
+wf_shelf_sum wf_shelf_add_up(const wf_shelf *shelf)
+{
+    wf_shelf_sum sum = {0};
+
+    for (uint32_t i = 0; i < WF_SHELF_STORES; i++) {
+        const wf_shown_store *s = &shelf->store[i];
+        wf_worker_counts keys = wf_shelf_keys(s);
+
+        if (load(&s->id) != 0) {
+            uint64_t stale = load(&s->count.stale_ns);
+
+            sum.keys += keys.pulls + keys.pushes;
+            sum.keys_away +=
+                load(&s->count.away_pulls) + load(&s->count.away_pushes);
+            sum.copies += load(&s->copies);
+            sum.stale_ns = stale > sum.stale_ns ? stale : sum.stale_ns;
+        }
+    }
+    return sum;
 }
 
 /* --- hot keys ------------------------------------------------------------- */

@@ -67,10 +67,14 @@ typedef struct wf_store_counts {
  * so that counting takes no locked instruction, which would keep a processor
  * from reading the rows of later calls ahead. */
 typedef struct wf_worker_counts {
-    alignas(64) _Atomic uint64_t pulls;
+    _Atomic uint64_t pulls;
     _Atomic uint64_t pushes;
-    _Atomic uint32_t taken; /* on a shelf: somebody counts here */
 } wf_worker_counts;
+
+typedef struct wf_shown_worker {
+    alignas(64) wf_worker_counts count;
+    _Atomic uint32_t taken;
+} wf_shown_worker;
 
 /* A key that was met often among those that were sampled. */
 typedef struct wf_hot_key {
@@ -115,7 +119,7 @@ typedef struct wf_shown_store {
     _Atomic uint64_t ended_pushes;
     _Atomic uint32_t unseen; /* workers that count elsewhere */
     alignas(64) wf_store_counts count;
-    wf_worker_counts worker[WF_SHELF_WORKERS];
+    wf_shown_worker worker[WF_SHELF_WORKERS];
     alignas(64) wf_hot_keys hot;
 } wf_shown_store;
 _Static_assert(sizeof(wf_shown_store) == 256 + 64 * WF_SHELF_WORKERS + 320,
@@ -129,11 +133,22 @@ typedef struct wf_shelf {
 /* A place that is free and zero, or NULL. `shelf` may be NULL. */
 wf_shown_region *wf_shelf_take_region(wf_shelf *shelf);
 wf_shown_store *wf_shelf_take_store(wf_shelf *shelf);
-wf_worker_counts *wf_shelf_take_worker(wf_shown_store *store);
+wf_shown_worker *wf_shelf_take_worker(wf_shown_store *store);
 /* Give it back; these take NULL. */
 void wf_shelf_give_region(wf_shown_region *region);
 void wf_shelf_give_store(wf_shown_store *store);
-void wf_shelf_give_worker(wf_worker_counts *worker);
+void wf_shelf_give_worker(wf_shown_worker *worker);
+
+/* All stores of a shelf together. */
+typedef struct wf_shelf_sum {
+    uint64_t keys; /* that were pulled and pushed */
+    uint64_t keys_away;
+    uint64_t copies;
+    uint64_t stale_ns; /* the most of any */
+} wf_shelf_sum;
+wf_shelf_sum wf_shelf_add_up(const wf_shelf *shelf);
+/* What all workers of a store have pulled and pushed since counting began. */
+wf_worker_counts wf_shelf_keys(const wf_shown_store *store);
 
 /* Show what was filled in. */
 static inline void wf_shelf_show(_Atomic uint64_t *id, uint64_t value)
