@@ -142,10 +142,10 @@ static inline uint64_t wf_board_size(uint32_t ranks, uint32_t shelves)
 
 /* The shelf of a rank; NULL if it is another node's. Of our own board only:
  * nothing is checked. */
-static inline wf_shelf *wf_board_shelf(wf_board *board, uint32_t rank)
+static inline wf_shelf *wf_board_shelf(wf_board *b, uint32_t rank)
 {
-    wf_shelf *first = (wf_shelf *)(void *)&board->rank[board->ranks];
-    uint32_t number = board->rank[rank].shelf;
+    wf_shelf *first = (wf_shelf *)(void *)&b->rank[b->ranks];
+    uint32_t number = b->rank[rank].shelf;
 
     return number == WF_BOARD_NO_SHELF ? NULL : &first[number];
 }
