@@ -121,7 +121,7 @@ def by_pid(pid: int) -> Job:
             f"process {pid} belongs to {them}, and you are {me}: weft top shows jobs of the user "
             "who runs it"
         )
-    found = jobs(pid)
+    found = jobs(pid) if _boards(pid) else []
     if not found:
         raise Refused(f"process {pid} ({program(pid)}) is in no job of weft")
     for other in found[1:]:
