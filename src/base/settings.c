@@ -232,7 +232,8 @@ static const setting table[] = {
      "The file with the switch's key, which weft-switch key writes"},
     {"SWITCH_PAYLOAD", "1088", FIELD(parse_bytes, switch_payload),
      "Bytes of data in a packet to the switch: what the links carry, less 112, "
-     "in whole lines of 64 (8832 where they carry 9000); the same on all ranks"},
+     "in whole lines of 64 (8832 where they carry 9000); the same on all "
+     "ranks"},
     {"SWITCH_SLOTS", "256", FIELD(parse_u32, switch_slots),
      "Packets of a rank that may be under way in each shard of the switch; the "
      "same on all ranks"},

@@ -53,17 +53,19 @@ static void add_rank(wf_text *t, const wf_host *host, uint32_t rank)
     char shown[192];
 
     if (!wf_host_same_node(host, rank)) {
-        wf_text_add(t, "rank %u (pid %d on %s, node %u, %s): on another host\n", rank,
-            peer->pid, peer->host, peer->node,
-            wf_board_state_name(atomic_load(&e->state)));
+        wf_text_add(t, "rank %u (pid %d on %s, node %u, %s): on another host\n",
+                    rank, peer->pid, peer->host, peer->node,
+                    wf_board_state_name(atomic_load(&e->state)));
         return;
     }
     wf_comm_shown_text(e, shown, sizeof(shown));
-    wf_text_add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", rank, peer->pid,
-        peer->host, peer->node, wf_board_state_name(atomic_load(&e->state)),
-        inside ? "in" : "last in", shown);
+    wf_text_add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", rank,
+                peer->pid, peer->host, peer->node,
+                wf_board_state_name(atomic_load(&e->state)),
+                inside ? "in" : "last in", shown);
     if (inside && asleep != 0 && since != 0) {
-        wf_text_add(t, ", waiting for %.1f s", (double)(wf_now_ns() - since) / 1e9);
+        wf_text_add(t, ", waiting for %.1f s",
+                    (double)(wf_now_ns() - since) / 1e9);
     }
     wf_text_add(t, "\n");
 }

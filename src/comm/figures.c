@@ -24,11 +24,10 @@ static wf_figures figures_of(const wf_host *host, uint32_t rank, uint64_t now)
     const wf_shelf *shelf = wf_board_shelf(host->board, rank);
     uint64_t since = load(&e->since_ns);
     bool near = shelf != NULL;
-    wf_shelf_sum sum = near ? wf_shelf_add_up(shelf)
-                            : (wf_shelf_sum){load(&e->keys),
-                                             load(&e->keys_away),
-                                             load(&e->copies),
-                                             load(&e->stale_ns)};
+    wf_shelf_sum sum =
+        near ? wf_shelf_add_up(shelf)
+             : (wf_shelf_sum){load(&e->keys), load(&e->keys_away),
+                              load(&e->copies), load(&e->stale_ns)};
 
     return (wf_figures){
         .rank = rank,
@@ -101,7 +100,7 @@ static void take(const wf_host *host, const wf_figures *f, uint64_t now)
     atomic_store_explicit(&e->root, f->root, memory_order_relaxed);
     save(&e->waiting, f->waiting);
     save(&e->since_ns,
-          f->waits_ns != 0 && f->waits_ns < heard ? heard - f->waits_ns : 0);
+         f->waits_ns != 0 && f->waits_ns < heard ? heard - f->waits_ns : 0);
     save(&e->operations, f->operations);
     save(&e->bytes, f->bytes);
     save(&e->waited_ns, f->waited_ns);

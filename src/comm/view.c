@@ -24,7 +24,8 @@ static uint64_t load(const _Atomic uint64_t *at)
  * may look at anything. */
 #define ONCE(field) __atomic_load_n(&(field), __ATOMIC_RELAXED)
 
-/* --- is it a board? -------------------------------------------------------- */
+/* --- is it a board? --------------------------------------------------------
+ */
 
 static weft_status check_kind(const wf_board *b)
 {
@@ -84,7 +85,8 @@ weft_status wf_boards_check(const void *memory, size_t bytes, wf_boards *out)
     return WEFT_OK;
 }
 
-/* --- ranks ----------------------------------------------------------------- */
+/* --- ranks -----------------------------------------------------------------
+ */
 
 static const wf_board *board_at(const wf_boards *boards, uint32_t i)
 {
@@ -109,8 +111,8 @@ static const wf_shelf *shelf_of(const wf_boards *boards, const wf_board *b,
 {
     uint32_t shelf = ONCE(b->rank[rank].shelf);
     /* What was counted when it was checked may have been changed since. */
-    uint64_t at = wf_board_size(boards->ranks, 0) +
-                  (uint64_t)shelf * sizeof(wf_shelf);
+    uint64_t at =
+        wf_board_size(boards->ranks, 0) + (uint64_t)shelf * sizeof(wf_shelf);
 
     return shelf == WF_BOARD_NO_SHELF || at + sizeof(wf_shelf) > boards->size
                ? NULL
@@ -172,11 +174,10 @@ static void add_doing(const wf_boards *boards, const wf_board_rank *e,
 static void add_counters(const wf_boards *boards, const wf_board_rank *e,
                          uint32_t rank, const wf_shelf *shelf, wf_text *t)
 {
-    wf_shelf_sum sum = shelf != NULL ? wf_shelf_add_up(shelf)
-                                     : (wf_shelf_sum){load(&e->keys),
-                                                      load(&e->keys_away),
-                                                      load(&e->copies),
-                                                      load(&e->stale_ns)};
+    wf_shelf_sum sum =
+        shelf != NULL ? wf_shelf_add_up(shelf)
+                      : (wf_shelf_sum){load(&e->keys), load(&e->keys_away),
+                                       load(&e->copies), load(&e->stale_ns)};
 
     wf_text_add(t,
                 ",\"operations\":%llu,\"bytes\":%llu,\"waited_s\":%.6f"
@@ -227,7 +228,8 @@ void wf_boards_json(const wf_boards *boards, uint64_t now_ns, wf_text *t)
     wf_text_add(t, "]}");
 }
 
-/* --- the public calls ------------------------------------------------------ */
+/* --- the public calls ------------------------------------------------------
+ */
 
 weft_status weft_view_open(int fd, weft_view **out)
 {

@@ -25,7 +25,8 @@ weft_status wf_boards_check(const void *memory, size_t bytes, wf_boards *out);
 /* All of it as JSON; `now_ns` is the time, of the monotonic clock. */
 void wf_boards_json(const wf_boards *boards, uint64_t now_ns, wf_text *t);
 
-/* --- in view_things.c ------------------------------------------------------ */
+/* --- in view_things.c ------------------------------------------------------
+ */
 
 /* ,"regions":[...],"stores":[...] of a shelf; NULL: none. */
 void wf_view_things(const wf_shelf *shelf, wf_text *t);

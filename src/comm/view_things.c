@@ -22,8 +22,8 @@ void wf_view_string(wf_text *t, const char *text, size_t room)
     while (n < room && n < sizeof(safe) - 1 && text[n] != '\0') {
         unsigned char c = (unsigned char)text[n];
 
-        safe[n++] = c < 0x20 || c > 0x7e || c == '"' || c == '\\' ? '?'
-                                                                  : (char)c;
+        safe[n++] =
+            c < 0x20 || c > 0x7e || c == '"' || c == '\\' ? '?' : (char)c;
     }
     safe[n] = '\0';
     wf_text_add(t, "\"%s\"", safe);
@@ -36,7 +36,8 @@ static const char *type_name(uint32_t type)
     return name != NULL ? name : "?";
 }
 
-/* --- regions --------------------------------------------------------------- */
+/* --- regions ---------------------------------------------------------------
+ */
 
 static const char *kind_name(uint32_t place, uint32_t reach)
 {
@@ -71,7 +72,8 @@ static void add_region(const wf_shown_region *r, uint64_t id, wf_text *t)
                 load(&r->count.rows_remote), load(&r->count.bytes_remote));
 }
 
-/* --- stores ---------------------------------------------------------------- */
+/* --- stores ----------------------------------------------------------------
+ */
 
 static void add_hot(const wf_hot_keys *hot, wf_text *t)
 {

@@ -126,8 +126,8 @@ typedef struct wf_board {
     uint32_t nodes;
     uint32_t shelves;
     uint32_t zero;
-    uint64_t job;      /* random, the same on all ranks */
-    uint64_t began_ns; /* since the epoch */
+    uint64_t job;              /* random, the same on all ranks */
+    uint64_t began_ns;         /* since the epoch */
     alignas(64) char name[64]; /* what the launcher calls the job, or "" */
     alignas(64) wf_board_rank rank[];
 } wf_board;

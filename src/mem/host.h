@@ -67,7 +67,7 @@ typedef struct wf_host {
     int *link;          /* local index -> socket, or -1 */
     wf_segment control; /* holds the boards of the nodes of this host */
     int shown; /* its descriptor, for reading, by which others find it; or -1 */
-    wf_board *board;    /* of this rank's node */
+    wf_board *board;         /* of this rank's node */
     _Atomic uint32_t parted; /* how many of the peers have */
     _Atomic bool found;      /* this rank was first to see that one had died */
     /* Who sleeps until there is something to do on a port with a descriptor:

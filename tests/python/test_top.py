@@ -197,8 +197,10 @@ def test_pretended_nodes_are_seen_together():
     with started(3, on_nodes, WEFT_HEARTBEAT="100ms") as job:
         view = until(
             job,
-            lambda v: all(r["operations"] > 0 for r in v["ranks"])
-            and v["stores"][0]["messages_per_s"] > 0,
+            lambda v: (
+                all(r["operations"] > 0 for r in v["ranks"])
+                and v["stores"][0]["messages_per_s"] > 0
+            ),
             "all ranks",
         )
         assert view["job"]["hosts"] == 2
@@ -311,7 +313,7 @@ def test_garbage_in_the_boards_memory_is_refused_or_read():
         image = file.read()
     weft.finalize()
     generator = random.Random(os.environ.get("WT_SEED", "1"))
-        for turn in range(300):
+    for turn in range(300):
         spoilt = bytearray(image)
         for _ in range(generator.choice((1, 8, 2000))):
             at = generator.randrange(0 if turn % 2 else 256, len(spoilt))
@@ -333,7 +335,7 @@ def test_another_layout_is_refused_with_advice():
         image = bytearray(file.read())
     weft.finalize()
     image[4] += 1
-        fd = os.memfd_create("other", os.MFD_ALLOW_SEALING)
+    fd = os.memfd_create("other", os.MFD_ALLOW_SEALING)
     os.write(fd, image)
     fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
     with pytest.raises(weft.UnsupportedError, match="use the weft of the job"):

@@ -127,17 +127,19 @@ def _store_lines(view: dict[str, Any]) -> list[str]:
     for store in view["stores"]:
         hot = " ".join(f"{hot['key']}({percent(hot['share'])})" for hot in store["hot"][:5])
         local = store["local_share"]
-        rows.append([
-            f"{store['id']}",
-            f"{short(store['keys'])} x {store['length'] or '?'} {store['type']}",
-            short(store["pulls_per_s"]),
-            short(store["pushes_per_s"]),
-            percent(store["local_share_in_all"] if local is None else local),
-            short(sum(store["copies_of_host"].values())),
-            seconds(store["stale_s"]),
-            short(store["bytes_per_s"], "B"),
-            hot or "-",
-        ])
+        rows.append(
+            [
+                f"{store['id']}",
+                f"{short(store['keys'])} x {store['length'] or '?'} {store['type']}",
+                short(store["pulls_per_s"]),
+                short(store["pushes_per_s"]),
+                percent(store["local_share_in_all"] if local is None else local),
+                short(sum(store["copies_of_host"].values())),
+                seconds(store["stale_s"]),
+                short(store["bytes_per_s"], "B"),
+                hot or "-",
+            ]
+        )
     return ["", *_columns(head, rows, {"hot keys", "keys"})]
 
 
@@ -149,16 +151,18 @@ def _region_lines(view: dict[str, Any]) -> list[str]:
     for region in view["regions"]:
         parts = region["bytes_of_rank"].values()
         low, high = short(min(parts), "B"), short(max(parts), "B")
-        rows.append([
-            region["id"][:8],
-            region["kind"],
-            f"{' x '.join(map(str, region['shape']))} {region['type']}",
-            short(region["bytes"], "B"),
-            low if low == high else f"{low}-{high}",
-            short(region["rows_per_s"]),
-            percent(region["remote_share"]),
-            short(region["gathers_per_s"]),
-        ])
+        rows.append(
+            [
+                region["id"][:8],
+                region["kind"],
+                f"{' x '.join(map(str, region['shape']))} {region['type']}",
+                short(region["bytes"], "B"),
+                low if low == high else f"{low}-{high}",
+                short(region["rows_per_s"]),
+                percent(region["remote_share"]),
+                short(region["gathers_per_s"]),
+            ]
+        )
     return ["", *_columns(head, rows, {"kind", "shape"})]
 
 
@@ -171,7 +175,12 @@ def lines(view: dict[str, Any], sort: str = "rank", note: str = "") -> list[str]
 
 
 def fit(
-    view: dict[str, Any], width: int, height: int, sort: str = "rank", start: int = 0, note: str = ""
+    view: dict[str, Any],
+    width: int,
+    height: int,
+    sort: str = "rank",
+    start: int = 0,
+    note: str = "",
 ) -> list[str]:
     """As much as a terminal has room for: of the ranks those from `start` on."""
     every = lines(view, sort, note)
@@ -179,7 +188,11 @@ def fit(
     head, rows, below = every[:3], every[3 : 3 + ranks], every[3 + ranks :]
     # What is below gets at most half of the page, unless the ranks leave more.
     room = max(1, height - len(head))
-    for_rows = max(min(ranks, room), 1) if ranks + len(below) <= room else max(room // 2, room - len(below))
+    for_rows = (
+        max(min(ranks, room), 1)
+        if ranks + len(below) <= room
+        else max(room // 2, room - len(below))
+    )
     start = max(0, min(start, ranks - for_rows))
     shown = rows[start : start + for_rows]
     if ranks > len(shown) and shown:

@@ -19,6 +19,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 Shown = dict[str, Any]
 
+# Of a rank, as the board says it.
+KEPT = ("rank", "pid", "host", "node", "here", "age_s", "doing")
+KEPT += ("waits_for", "waits_s", "operations", "bytes")
+
 
 def _process(pid: int) -> dict[str, Any] | None:
     """Of /proc/PID/stat; None if it has ended."""
@@ -82,11 +86,7 @@ def _rank(old: Shown | None, new: Shown, seconds: float, others: int) -> Shown:
     process, before = new["process"], (old or {}).get("process")
     keys = _rate(old, new, "keys", span)
     known = new["age_s"] is not None
-    row: Shown = {
-        key: new[key]
-        for key in ("rank", "pid", "host", "node", "here", "age_s", "doing")
-        + ("waits_for", "waits_s", "operations", "bytes")
-    }
+    row: Shown = {key: new[key] for key in KEPT}
     row["state"] = _state(new)
     if row["state"] != "waiting" and row["state"] != "stopped":
         row["waits_for"] = row["waits_s"] = None
@@ -161,8 +161,10 @@ def _store(old: dict[int, Shown], new: dict[int, Shown], seconds: float) -> Show
     rate = _rates(old, new, keys, seconds)
     used = rate["pulls"] + rate["pushes"]
     away = rate["away_pulls"] + rate["away_pushes"]
-    pulls, gone = (sum(part[a] + part[b] for part in new.values()) for a, b in (
-        ("pulls", "pushes"), ("away_pulls", "away_pushes")))
+    pulls, gone = (
+        sum(part[a] + part[b] for part in new.values())
+        for a, b in (("pulls", "pushes"), ("away_pulls", "away_pushes"))
+    )
     hosts = {part["host"]: part for part in new.values()}
     return {
         **{key: one[key] for key in ("id", "keys", "length", "type", "hosts")},

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import curses
 import time
 
@@ -40,11 +41,9 @@ class Screen:
 
     def run(self) -> None:
         curses.use_default_colors()
-        for move in (lambda: curses.curs_set(0), lambda: self.window.keypad(True)):
-            try:
-                move()
-            except curses.error:
-                pass  # a terminal that cannot do it
+        self.window.keypad(True)
+        with contextlib.suppress(curses.error):  # a terminal that cannot do it
+            curses.curs_set(0)
         due = time.monotonic() + min(self.interval, 0.25)
         while True:
             self.draw()
@@ -100,10 +99,8 @@ class Screen:
         self.window.refresh()
 
     def put(self, row: int, text: str, style: int) -> None:
-        try:
+        with contextlib.suppress(curses.error):  # it has just become smaller
             self.window.addstr(row, 0, text, style)
-        except curses.error:
-            pass  # it has just become smaller
 
     def style(self, row: int, line: str) -> int:
         if row == 0 or line.lstrip().startswith(("rank ", "store ", "region ")):
