@@ -364,7 +364,7 @@ def test_a_page_fits_its_terminal(size, count):
         "ranks": [row(i) for i in range(count)], "stores": [], "regions": [], "unknown": ["x"],
     }  # fmt: skip
     for sort in page.SORTS:
-        text = page.fit(view, width, height, sort, start=3)
+        text = page.fit(view, size, sort, start=3)
         assert len(text) <= height
         assert all(len(line) <= width for line in text)
 

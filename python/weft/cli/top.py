@@ -88,11 +88,11 @@ def _list(seen: list[tuple[find.Job, sample.Shown]], as_json: bool) -> int:
     if not rows:
         print(f"no job of {find.user_name(os.geteuid())} is running on this host")
         return 0
-    cells = [
-        [row["id"], row["name"] or "-", row["program"], str(row["size"]), page.age(row["age_s"])]
-        + [" ".join(map(str, row["pids"][:8])) + (" ..." if len(row["pids"]) > 8 else "")]
-        for row in rows
-    ]
+    cells = []
+    for row in rows:
+        pids = " ".join(map(str, row["pids"][:8])) + (" ..." if len(row["pids"]) > 8 else "")
+        name, size = row["name"] or "-", str(row["size"])
+        cells.append([row["id"], name, row["program"], size, page.age(row["age_s"]), pids])
     print(table(["id", "name", "program", "ranks", "age", "pids"], cells, left=6))
     if len(rows) > 1:
         print("weft top --job ID, or --pid PID, shows one of them")

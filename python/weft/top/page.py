@@ -176,13 +176,13 @@ def lines(view: dict[str, Any], sort: str = "rank", note: str = "") -> list[str]
 
 def fit(
     view: dict[str, Any],
-    width: int,
-    height: int,
+    size: tuple[int, int],
     sort: str = "rank",
     start: int = 0,
     note: str = "",
 ) -> list[str]:
     """As much as a terminal has room for: of the ranks those from `start` on."""
+    width, height = size
     every = lines(view, sort, note)
     ranks = len(view["ranks"])
     head, rows, below = every[:3], every[3 : 3 + ranks], every[3 + ranks :]

@@ -20,8 +20,10 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 Shown = dict[str, Any]
 
 # Of a rank, as the board says it.
-KEPT = ("rank", "pid", "host", "node", "here", "age_s", "doing")
-KEPT += ("waits_for", "waits_s", "operations", "bytes")
+KEPT = (
+    *("rank", "pid", "host", "node", "here", "age_s", "doing"),
+    *("waits_for", "waits_s", "operations", "bytes"),
+)
 
 
 def _process(pid: int) -> dict[str, Any] | None:

@@ -35,7 +35,7 @@ class Screen:
     def __init__(self, window: curses.window, job: Job, interval: float) -> None:
         self.window, self.job, self.interval = window, job, interval
         self.sort, self.start, self.paused, self.helps = "rank", 0, False, False
-        self.old = None
+        self.old: sample.Shown | None = None
         self.new = sample.look(job)
         self.view = sample.between(None, self.new)
 
@@ -89,7 +89,7 @@ class Screen:
         if self.helps:
             text = [line[: width - 1] for line in HELP[:height]]
         else:
-            text = page.fit(self.view, width - 1, height - 1, self.sort, self.start, note)
+            text = page.fit(self.view, (width - 1, height - 1), self.sort, self.start, note)
         self.window.erase()
         for row, line in enumerate(text):
             self.put(row, line, self.style(row, line))
