@@ -25,6 +25,7 @@
 #include <weft/store.h>
 #include <weft/types.h>
 #include <weft/update.h>
+#include <weft/view.h>
 #include <weft/world.h>
 
 #endif

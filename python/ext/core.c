@@ -2,6 +2,7 @@
 /* weft._core: the C library in Python's words. This file makes the module and
  * holds what belongs to no object. */
 #include "core.h"
+#include "view.h"
 
 int wfp_type_add(PyObject *module, const char *name, size_t bytes,
                  unsigned flags, PyType_Slot *slots, PyTypeObject **out)
@@ -179,6 +180,7 @@ PyMODINIT_FUNC PyInit__core(void)
         wfp_update_functions,
         wfp_store_create_functions,
         wfp_observe_functions,
+        wfp_view_functions,
     };
     PyObject *module = PyModule_Create(&core_module);
 

@@ -9,6 +9,7 @@
 #include "boot.h"
 #include "comm.h"
 #include "request.h"
+#include "view.h"
 
 static PyTypeObject *world_type;
 static PyTypeObject *peer_type;
@@ -220,32 +221,17 @@ static PyObject *world_forget(PyObject *object, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static size_t dump_text(void *ctx, char *text, size_t room)
+{
+    return weft_dump(ctx, text, room);
+}
+
 static PyObject *world_dump(PyObject *object, PyObject *unused)
 {
     wfp_world *self = world_check(object);
-    PyObject *text = NULL;
-    size_t room = 4096;
-    char *bytes = NULL;
 
     (void)unused;
-    while (self != NULL) {
-        char *more = PyMem_Realloc(bytes, room);
-        size_t length;
-
-        if (more == NULL) {
-            PyErr_NoMemory();
-            break;
-        }
-        bytes = more;
-        length = weft_dump(self->world, bytes, room);
-        if (length < room) {
-            text = PyUnicode_DecodeUTF8(bytes, (Py_ssize_t)length, "replace");
-            break;
-        }
-        room = length + 1024; /* other ranks change it between two calls */
-    }
-    PyMem_Free(bytes);
-    return text;
+    return self == NULL ? NULL : wfp_text_of(dump_text, self->world);
 }
 
 static PyObject *world_peer(const wfp_world *self, uint32_t rank)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The monotonic clock, and the pause instruction. */
+/* Clocks, and the pause instruction. */
 #ifndef WF_BASE_TIME_H
 #define WF_BASE_TIME_H
 
@@ -15,6 +15,15 @@ static inline uint64_t wf_now_ns(void)
     struct timespec t;
 
     clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * WF_SEC + (uint64_t)t.tv_nsec;
+}
+
+/* Nanoseconds since the epoch, for people: this clock may be set. */
+static inline uint64_t wf_epoch_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_REALTIME, &t);
     return (uint64_t)t.tv_sec * WF_SEC + (uint64_t)t.tv_nsec;
 }
 

@@ -321,6 +321,22 @@ static weft_status launch_numbers(const wf_launcher *l, wf_boot_launch *launch)
     return st == WEFT_OK && l->hosts != NULL ? l->hosts(launch) : st;
 }
 
+const char *wf_boot_job_name(void)
+{
+    static const char *const names[] = {"WEFT_JOB", "TORCHELASTIC_RUN_ID",
+                                        "SLURM_JOB_ID", "PMIX_NAMESPACE"};
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+        const char *name = wf_boot_env(names[i]);
+
+        /* That is torchrun's word for no id. */
+        if (name != NULL && strcmp(name, "none") != 0) {
+            return name;
+        }
+    }
+    return NULL;
+}
+
 weft_status wf_boot_read_launch(wf_boot_launch *out)
 {
     const wf_launcher *l = launcher_find();

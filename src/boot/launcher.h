@@ -38,6 +38,10 @@ weft_status wf_boot_read_launch(wf_boot_launch *out);
 /* A variable of the environment; NULL if it is missing or empty. */
 const char *wf_boot_env(const char *name);
 
+/* What people call this job: WEFT_JOB, or what its launcher was given; NULL: it
+ * has no name. */
+const char *wf_boot_job_name(void);
+
 /* The command line of MPICH's process on this host that has started us, with a
  * zero after each word; its length, 0 if there is no such process. */
 size_t wf_boot_proxy_line(char *line, size_t room);

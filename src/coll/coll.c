@@ -91,6 +91,30 @@ weft_status wf_coll_hand_on(wf_coll_op *op)
     return step_anew(op, moved);
 }
 
+/* What this rank passes where that may be a block for each rank. */
+__attribute__((noinline)) static uint64_t block_bytes(const wf_coll_op *op)
+{
+    const weft_comm *comm = op->op.comm;
+    uint64_t sum = 0;
+
+    if (!wf_call_blocks_at(&op->op.call, WF_SRC_BLOCKS, comm->rank)) {
+        return op->bytes;
+    }
+    if (op->src_part == NULL) {
+        return (uint64_t)op->bytes * comm->size;
+    }
+    for (uint32_t r = 0; r < comm->size; r++) {
+        sum += op->src_part[r].n;
+    }
+    return sum * wf_dtype_bytes((weft_dtype)op->op.call.type);
+}
+
+static inline uint64_t bytes_of(const wf_coll_op *op)
+{
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? block_bytes(op)
+                                                       : op->bytes;
+}
+
 static weft_status submit(const wf_coll_op *op, weft_request **out)
 {
     weft_comm *comm = op->op.comm;
@@ -114,6 +138,7 @@ static weft_status submit(const wf_coll_op *op, weft_request **out)
     kept->dst_part = keep_parts(op->dst_part, comm->size, &room);
     r->op->sequence = comm->sequence++;
     wf_comm_show(comm, r->op);
+    wf_comm_count(comm, bytes_of(op));
     begin(kept);
     if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         set_reducer(kept);
@@ -173,6 +198,7 @@ static weft_status run(wf_coll_op *op)
     }
     op->op.sequence = comm->sequence++;
     wf_comm_show(comm, &op->op);
+    wf_comm_count(comm, bytes_of(op));
     st = WF_PENDING;
     if (op->bytes < coll->quick_until[op->op.call.kind]) {
         op->state = coll->quick_state;

@@ -19,10 +19,11 @@
 #include "base/time.h"
 #include "comm/comm.h"
 #include "comm/control.h"
+#include "comm/figures.h"
 #include "comm/wait.h"
 
 /* Kinds of heartbeats. */
-enum { BEAT = 0, ASK = 1, LIST = 2, LIST_END = 3 };
+enum { BEAT = 0, ASK = 1, LIST = 2, LIST_END = 3, FIGURES = 4 };
 
 /* Several who leave at about the same time are told of together. */
 #define TELL_PAUSE_NS (10 * WF_MS)
@@ -355,6 +356,15 @@ static void hear_list(wf_plane *p, uint32_t from, const wf_gone *part, size_t n)
     read_board(p);
 }
 
+/* It is no sign of life that anybody counts on. */
+static void hear_figures(wf_plane *p, uint32_t from, const void *payload,
+                         size_t n)
+{
+    if (!wf_figures_hear(p->world->host, payload, n)) {
+        wf_plane_refuse(p, from);
+    }
+}
+
 void wf_beat_came(void *ctx, uint32_t from, const void *header,
                   size_t header_bytes, const void *payload, size_t n)
 {
@@ -363,6 +373,10 @@ void wf_beat_came(void *ctx, uint32_t from, const void *header,
     const wf_plane_head *head = wf_plane_read(p, from, header, header_bytes);
 
     if (head == NULL) {
+        return;
+    }
+    if (head->kind == FIGURES) {
+        hear_figures(p, from, payload, n);
         return;
     }
     if (head->kind > LIST_END || n % sizeof(wf_gone) != 0) {
@@ -538,6 +552,24 @@ static void beat_node(wf_plane *p, uint32_t node, uint64_t now)
     }
 }
 
+/* For the boards of the neighbours; lost ones do no harm. */
+static void send_figures(wf_plane *p)
+{
+    wf_figures some[WF_FIGURES_MAX];
+    size_t n = wf_figures_tell(p->world->host, &p->figures_turn, some);
+
+    for (uint32_t i = 0; i < p->neighbours; i++) {
+        wf_plane_head head = {.kind = FIGURES,
+                              .digest = wf_gossip_digest(&p->gossip)};
+        uint32_t to = wf_gossip_living(&p->gossip, p->neighbour[i], 0);
+
+        if (to != WF_GOSSIP_NOBODY && !opens(p, to)) {
+            (void)wf_plane_send(p, to, WF_PLANE_BEAT, &head, some,
+                                n * sizeof(*some));
+        }
+    }
+}
+
 static void beat(wf_plane *p, uint64_t now)
 {
     forgive_gap(p, now);
@@ -552,6 +584,7 @@ static void beat(wf_plane *p, uint64_t now)
     for (uint32_t i = 0; i < p->neighbours; i++) {
         p->watched[p->neighbour[i]] = true;
     }
+    send_figures(p);
 }
 
 bool wf_plane_is_due(weft_world *world)

@@ -157,9 +157,19 @@ static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
     wf_comm_show_call(comm, &op->call, op->sequence);
 }
 
+/* Count an operation in which this rank passes so many bytes. They lie beside
+ * what was just shown, so that it takes no further cache line. */
+static inline void wf_comm_count(weft_comm *comm, uint64_t bytes)
+{
+    wf_count_alone(&comm->own->operations, 1);
+    wf_count_alone(&comm->own->bytes, bytes);
+}
+
 /* The operation that a rank shows: "allreduce of 4 f32, sum, number 7 on
  * communicator 2". False, and "nothing yet", if it has called nothing. */
 bool wf_comm_shown_text(const wf_board_rank *e, char *text, size_t room);
+/* "here", "left", "dead", "joining". */
+const char *wf_board_state_name(uint32_t state);
 
 /* It waits in the operation it has shown, or does so no more. */
 static inline void wf_comm_show_waiting(weft_comm *comm, bool waiting)

@@ -1,31 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The progress board as text, for people who wonder why a job stands still. */
-#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/time.h"
 #include "comm/comm.h"
+#include "comm/text.h"
 
-typedef struct text {
-    char *at;
-    size_t room;
-    size_t length; /* of the whole, also of what did not fit */
-} text;
-
-static void add(text *t, const char *fmt, ...) WEFT_PRINTF(2, 3);
-static void add(text *t, const char *fmt, ...)
-{
-    va_list args;
-    int n;
-
-    va_start(args, fmt);
-    n = vsnprintf(t->length < t->room ? t->at + t->length : NULL,
-                  t->length < t->room ? t->room - t->length : 0, fmt, args);
-    va_end(args);
-    t->length += n > 0 ? (size_t)n : 0;
-}
-
-static const char *state_name(uint32_t state)
+const char *wf_board_state_name(uint32_t state)
 {
     switch (state) {
     case WF_BOARD_HERE:
@@ -62,7 +43,7 @@ bool wf_comm_shown_text(const wf_board_rank *e, char *out, size_t room)
 }
 
 /* What others wrote on the board is not used as an index. */
-static void add_rank(text *t, const wf_host *host, uint32_t rank)
+static void add_rank(wf_text *t, const wf_host *host, uint32_t rank)
 {
     const wf_board_rank *e = wf_host_entry(host, rank);
     const wf_peer *peer = &host->peer[rank];
@@ -72,28 +53,27 @@ static void add_rank(text *t, const wf_host *host, uint32_t rank)
     char shown[192];
 
     if (!wf_host_same_node(host, rank)) {
-        add(t, "rank %u (pid %d on %s, node %u, %s): on another host\n", rank,
-            peer->pid, peer->host, peer->node,
-            state_name(atomic_load(&e->state)));
+        wf_text_add(t, "rank %u (pid %d on %s, node %u, %s): on another host\n",
+                    rank, peer->pid, peer->host, peer->node,
+                    wf_board_state_name(atomic_load(&e->state)));
         return;
     }
     wf_comm_shown_text(e, shown, sizeof(shown));
-    add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", rank, peer->pid,
-        peer->host, peer->node, state_name(atomic_load(&e->state)),
-        inside ? "in" : "last in", shown);
+    wf_text_add(t, "rank %u (pid %d on %s, node %u, %s): %s %s", rank,
+                peer->pid, peer->host, peer->node,
+                wf_board_state_name(atomic_load(&e->state)),
+                inside ? "in" : "last in", shown);
     if (inside && asleep != 0 && since != 0) {
-        add(t, ", waiting for %.1f s", (double)(wf_now_ns() - since) / 1e9);
+        wf_text_add(t, ", waiting for %.1f s",
+                    (double)(wf_now_ns() - since) / 1e9);
     }
-    add(t, "\n");
+    wf_text_add(t, "\n");
 }
 
 size_t weft_dump(weft_world *world, char *out, size_t room)
 {
-    text t = {out, out != NULL ? room : 0, 0};
+    wf_text t = wf_text_at(out, room);
 
-    if (t.room > 0) {
-        out[0] = '\0';
-    }
     if (world == NULL) {
         return 0;
     }

@@ -255,6 +255,12 @@ static weft_status message_from(message_op *m, void *buf, size_t room,
     return WEFT_OK;
 }
 
+/* What it sends; what it has room for is not what comes. */
+static uint64_t message_bytes(const message_op *m)
+{
+    return m->sends ? m->out.n : 0;
+}
+
 static weft_status message_run(message_op *m)
 {
     weft_comm *comm = m->op.comm;
@@ -264,6 +270,7 @@ static weft_status message_run(message_op *m)
         return st;
     }
     wf_comm_show(comm, &m->op);
+    wf_comm_count(comm, message_bytes(m));
     return wf_op_run(&m->op);
 }
 
@@ -279,6 +286,7 @@ static weft_status message_submit(const message_op *m, weft_request **out)
         return st;
     }
     *(message_op *)(void *)r->op = *m;
+    wf_comm_count(m->op.comm, message_bytes(m));
     wf_request_submit(r, false);
     *out = r;
     return WEFT_OK;

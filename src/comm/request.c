@@ -87,9 +87,27 @@ static weft_status request_fail(const wf_goal *g, weft_status why)
     return WEFT_OK;
 }
 
+/* Whoever drives changes the operation, which in a queue has not begun unless
+ * it is the first. */
+static bool request_needs(const wf_goal *g, uint32_t member)
+{
+    const weft_request *r = g->ctx;
+    weft_world *world = g->world;
+    bool awaits = false;
+
+    pthread_mutex_lock(&world->drive);
+    if (!request_done(r) && r->op->awaits != NULL &&
+        (!r->ordered || r->comm->ordered.first == r)) {
+        awaits = r->op->awaits(r->op, member);
+    }
+    pthread_mutex_unlock(&world->drive);
+    return awaits;
+}
+
 static weft_status wait_for(weft_request *r, double seconds)
 {
-    static const wf_goal_kind kind = {.fail = request_fail};
+    static const wf_goal_kind kind = {.fail = request_fail,
+                                      .needs = request_needs};
     wf_goal goal = wf_op_goal(r->op);
     bool bounded = seconds > 0 && seconds < 1e9;
     _Atomic uint64_t bound_ns = bounded ? (uint64_t)(seconds * 1e9) : 0;

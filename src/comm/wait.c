@@ -10,6 +10,9 @@
 /* When a goal is stalled, and how often it is told so. */
 #define STALL_NS (100 * WF_MS)
 #define STALLED_PAUSE_NS WF_SEC
+/* After so long a wait shows whom it waits for, having looked at so many. */
+#define BLAME_NS (100000ull)
+#define LOOKED_AT 64u
 
 /* --- peers, in words ------------------------------------------------------ */
 
@@ -83,6 +86,13 @@ static weft_status goal_fail(const wf_goal *g, weft_status why)
 static uint64_t goal_moved(const wf_goal *g)
 {
     return g->kind->moved != NULL ? g->kind->moved(g) : 0;
+}
+
+static bool goal_needs(const wf_goal *g, uint32_t rank)
+{
+    return g->kind->needs != NULL
+               ? g->kind->needs(g, rank)
+               : g->kind->awaits != NULL && g->kind->awaits(g, rank);
 }
 
 static weft_status goal_ask(const wf_goal *g)
@@ -187,7 +197,7 @@ static void wait_drowse(wf_wait *w)
     w->polls = w->mask;
 }
 
-void wf_wait_rouse(wf_wait *w)
+static void wait_rouse(wf_wait *w)
 {
     wf_board_rank *own = wf_host_own(w->goal.world->host);
 
@@ -197,6 +207,17 @@ void wf_wait_rouse(wf_wait *w)
         wf_board_awake(own);
     }
     w->drowsy = false;
+}
+
+void wf_wait_end(wf_wait *w)
+{
+    if (w->drowsy) {
+        wait_rouse(w);
+    }
+    if (w->waits_for != 0) {
+        atomic_store_explicit(&wf_host_own(w->goal.world->host)->waits_for, 0,
+                              memory_order_relaxed);
+    }
 }
 
 /* Is there a reason not to sleep after all? What happened may happen again;
@@ -251,7 +272,58 @@ static void wait_sleep(wf_wait *w)
     if (w->arms) {
         port_sleeper(w, -1);
     }
-    wf_wait_rouse(w);
+    wait_rouse(w);
+}
+
+/* A rank that the goal needs and that is late, as 1 + its number; 0: none was
+ * found. Of many it looks at some, at others the next time. */
+static uint32_t find_awaited(wf_wait *w)
+{
+    const wf_goal *g = &w->goal;
+
+    if (w->waits_for != 0 && goal_needs(g, w->waits_for - 1)) {
+        return w->waits_for;
+    }
+    for (uint32_t i = 0; i < g->ranks && i < LOOKED_AT; i++) {
+        uint32_t r = w->next++ % g->ranks;
+
+        if (r != g->rank && goal_needs(g, r)) {
+            return r + 1;
+        }
+    }
+    return 0;
+}
+
+/* Show on the board how long this rank has waited, and for whom. Those who are
+ * needed are looked at only after a while: a wait that is soon over is nobody's
+ * fault, and is not to become longer. */
+static void wait_show(wf_wait *w, uint64_t now)
+{
+    const wf_goal *g = &w->goal;
+    wf_host *host = g->world->host;
+    wf_board_rank *own = wf_host_own(host);
+    uint64_t before = w->shown_ns;
+    uint32_t rank;
+
+    w->shown_ns = now;
+    if (before == 0) {
+        w->next = g->rank + 1;
+        return;
+    }
+    wf_count_alone(&own->waited_ns, now - before);
+    if (now - w->stall.since_ns < BLAME_NS) {
+        return;
+    }
+    w->waits_for = find_awaited(w);
+    rank = w->waits_for != 0 ? g->member[w->waits_for - 1] : 0;
+    atomic_store_explicit(&own->since_ns, w->stall.since_ns,
+                          memory_order_relaxed);
+    atomic_store_explicit(&own->waits_for, w->waits_for != 0 ? rank + 1 : 0,
+                          memory_order_relaxed);
+    if (w->waits_for != 0) {
+        atomic_fetch_add_explicit(&wf_host_entry(host, rank)->awaited_ns,
+                                  now - before, memory_order_relaxed);
+    }
 }
 
 /* Rule 4. */
@@ -315,6 +387,9 @@ weft_status wf_wait_slow(wf_wait *w)
     st = wait_ask(w, now);
     if (st == WEFT_OK) {
         st = wf_goal_check(&w->goal, &w->stall, now);
+    }
+    if (st == WEFT_OK && w->goal.ranks > 0) {
+        wait_show(w, now);
     }
     since = w->awake_ns > w->stall.since_ns ? w->awake_ns : w->stall.since_ns;
     if (st == WEFT_OK && !slept) {

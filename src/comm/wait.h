@@ -42,6 +42,8 @@ typedef struct wf_goal_kind {
     weft_status (*gone)(const wf_goal *goal, uint32_t rank);
     /* Is `rank` late? Called when the deadline has passed. */
     bool (*awaits)(const wf_goal *goal, uint32_t rank);
+    /* Does it wait for `rank`, for the board? NULL: `awaits` says so. */
+    bool (*needs)(const wf_goal *goal, uint32_t rank);
     /* Nothing has moved for a while: find out whether it still can. */
     void (*stalled)(const wf_goal *goal);
     /* The wait would fail with this status and the error detail: returns the
@@ -103,6 +105,11 @@ typedef struct wf_wait {
     bool listening;    /* on the second bell */
     uint64_t awake_ns; /* when it last did something */
     uint64_t asked_ns; /* when the caller was last asked */
+    /* What is shown of it, see wait_show: until when it has waited by what the
+     * board says, whom for (1 + rank here), and whom to look at next. */
+    uint64_t shown_ns;
+    uint32_t waits_for;
+    uint32_t next;
 } wf_wait;
 
 static inline void wf_wait_begin(wf_wait *w, const wf_goal *goal, bool drives)
@@ -124,8 +131,8 @@ static inline void wf_wait_pace(wf_wait *w, const wf_pace *pace)
 /* The rare part: clock, peers, other work, yielding, sleeping. */
 weft_status wf_wait_slow(wf_wait *w);
 
-/* Take back the announcement that it will sleep. */
-void wf_wait_rouse(wf_wait *w);
+/* Take back what was announced: that it will sleep, and for whom it waits. */
+void wf_wait_end(wf_wait *w);
 
 static inline weft_status wf_wait_pause(wf_wait *w)
 {
@@ -148,8 +155,8 @@ static inline weft_status wf_wait_run(wf_wait *w,
             st = look(w);
         }
     }
-    if (w->drowsy) {
-        wf_wait_rouse(w);
+    if (w->drowsy || w->waits_for != 0) {
+        wf_wait_end(w);
     }
     return st;
 }

@@ -1,13 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The board: what all ranks of a node share. Each rank of the job has an entry,
- * by its number there, with its state, its current operation, and its bell: the
- * futex word on which it sleeps.
+ * by its number there, with its state, its current operation, its counters, and
+ * its bell: the futex word on which it sleeps. Behind the entries each rank of
+ * the node has a shelf (mem/shelf.h).
  *
  * A rank writes its own entry only, except that any rank may ring a bell and
  * may set the state of a rank that died to DEAD. A process that dies leaves its
  * entry in state HERE; whoever detects the death sets it to DEAD. Entries of
  * ranks of other nodes have a state only, written by whoever hears of a change
  * (comm/control.h); nobody sleeps on their bells, so ringing them does nothing.
+ * Their operation and counters are copies, as old as `heard_ns` says, or there
+ * are none.
+ *
+ * Others may look, too: every rank keeps a descriptor of the board that is open
+ * for reading, by which processes of the same user find and map it
+ * (docs/design/0018-top.md). So what lies here is a format: whoever changes it
+ * changes WF_BOARD_VERSION. Magic and version stay where they are.
  *
  * Sleeping without losing a wake-up, and without a fence on the fast path:
  *
@@ -40,13 +48,19 @@
 #include <stdalign.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/export.h"
+#include "mem/shelf.h"
 
 #define WF_BOARD_MAGIC 0x54464557u /* "WEFT" */
-#define WF_BOARD_VERSION 3u
+#define WF_BOARD_VERSION 4u
 #define WF_BOARD_STAND_IN 0x10000
+/* How the segment is called in /proc/PID/fd. */
+#define WF_BOARD_NAME "the weft board"
+#define WF_BOARD_NO_SHELF UINT32_MAX
+#define WF_BOARD_RANKS_MAX (1u << 20)
 
 enum wf_board_state {
     WF_BOARD_EMPTY = 0,
@@ -64,6 +78,8 @@ typedef struct wf_board_rank {
     int32_t pid;
     _Atomic uint32_t second_bell;
     _Atomic int32_t listening;
+    uint32_t node;
+    uint32_t shelf; /* number of its shelf, or WF_BOARD_NO_SHELF */
     /* Its current operation: written on every call, read by weft_dump. */
     alignas(64) _Atomic uint64_t act; /* communicator and call, by src/comm */
     _Atomic uint64_t sequence;        /* number there, or tag of a message */
@@ -71,8 +87,27 @@ typedef struct wf_board_rank {
     _Atomic uint32_t root;            /* or the other rank of a message */
     _Atomic uint64_t waiting;         /* 1 while it waits in that operation */
     _Atomic uint64_t since_ns;        /* when it began to wait for long */
+    /* Counted by its rank alone, without a locked instruction: of two threads
+     * that call at the same instant one may be forgotten. */
+    _Atomic uint64_t operations; /* that were begun */
+    _Atomic uint64_t bytes;      /* that it passed in them */
+    /* Written while it waits. */
+    alignas(64) _Atomic uint64_t waited_ns; /* in all */
+    _Atomic uint32_t waits_for; /* 1 + a rank that it waits for; 0: none */
+    uint32_t zero;
+    _Atomic uint64_t heard_ns; /* another node's: when this was known; or 0 */
+    /* Another node's: keys of its stores, and those of them that were not
+     * local; of its host: copies, and how old one has been. */
+    _Atomic uint64_t keys;
+    _Atomic uint64_t keys_away;
+    _Atomic uint64_t copies;
+    _Atomic uint64_t stale_ns;
+    /* How long others of this node have waited for it; they add to it. */
+    alignas(64) _Atomic uint64_t awaited_ns;
+    _Atomic uint64_t awaited_there_ns; /* and those of its own node */
+    alignas(64) char host[64];
 } wf_board_rank;
-_Static_assert(sizeof(wf_board_rank) == 192, "layout");
+_Static_assert(sizeof(wf_board_rank) == 384, "layout");
 
 typedef struct wf_board {
     uint32_t magic;
@@ -83,9 +118,38 @@ typedef struct wf_board {
      * shares with others; waits look at it. */
     alignas(64) _Atomic uint32_t alarm;
     _Atomic uint32_t gone; /* ranks that are not HERE any more */
+    /* Of all ranks of a host the boards lie in one segment; more than one where
+     * WEFT_NODE pretends that there are several nodes. */
+    alignas(64) uint64_t size; /* bytes of a board, with its shelves */
+    uint32_t boards;
+    uint32_t number; /* of this one among them */
+    uint32_t node;
+    uint32_t nodes;
+    uint32_t shelves;
+    uint32_t zero;
+    uint64_t job;              /* random, the same on all ranks */
+    uint64_t began_ns;         /* since the epoch */
+    alignas(64) char name[64]; /* what the launcher calls the job, or "" */
     alignas(64) wf_board_rank rank[];
 } wf_board;
-_Static_assert(sizeof(wf_board) == 128, "layout");
+_Static_assert(sizeof(wf_board) == 256, "layout");
+
+/* Bytes of a board of so many ranks, `shelves` of them of this node. */
+static inline uint64_t wf_board_size(uint32_t ranks, uint32_t shelves)
+{
+    return sizeof(wf_board) + (uint64_t)ranks * sizeof(wf_board_rank) +
+           (uint64_t)shelves * sizeof(wf_shelf);
+}
+
+/* The shelf of a rank; NULL if it is another node's. Of our own board only:
+ * nothing is checked. */
+static inline wf_shelf *wf_board_shelf(wf_board *b, uint32_t rank)
+{
+    wf_shelf *first = (wf_shelf *)(void *)&b->rank[b->ranks];
+    uint32_t number = b->rank[rank].shelf;
+
+    return number == WF_BOARD_NO_SHELF ? NULL : &first[number];
+}
 
 /* Orders the store of what `r` may wait for before the load of `asleep`. The
  * compiler must not swap them; the sleeper's barrier orders them in the

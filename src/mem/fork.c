@@ -3,6 +3,7 @@
  * list is global, as are the log and the places in jobs (boot/seat.c). */
 #include "mem/fork.h"
 
+#include "base/fd.h"
 #include "mem/watch.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -42,6 +43,8 @@ static void after_in_child(void)
             wf_watch_orphan(h->watch);
         }
         wf_segment_part(&h->control, h->control.bytes);
+        wf_close(h->shown); /* a child is no rank */
+        h->shown = -1;
     }
     after_fork(true);
 }

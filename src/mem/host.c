@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/time.h"
+#include "boot/launcher.h"
 #include "mem/fork.h"
 #include "mem/link.h"
 #include "mem/mailbox.h"
@@ -20,11 +21,6 @@
 #define EXPLAIN_NS (WF_SEC / 2)
 /* How long one that failed waits for others that have not connected yet. */
 #define LATE_NS (200 * WF_MS)
-
-static size_t board_bytes(const wf_host *h)
-{
-    return sizeof(wf_board) + (size_t)h->ranks * sizeof(wf_board_rank);
-}
 
 /* Nodes that are pretended have their boards behind each other, in the order of
  * their first ranks. */
@@ -41,6 +37,30 @@ static uint32_t boards_here(const wf_host *h, uint32_t locals)
         boards += first == i;
     }
     return boards;
+}
+
+/* Ranks of a node, which all are of this host. */
+static uint32_t ranks_of(const wf_host *h, uint32_t node)
+{
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < h->count; i++) {
+        n += h->peer[h->rank_of[i]].node == node;
+    }
+    return n;
+}
+
+/* Boards are of one size, that of the node with the most ranks. */
+static size_t board_bytes(const wf_host *h)
+{
+    uint32_t most = 0;
+
+    for (uint32_t i = 0; i < h->count; i++) {
+        uint32_t n = ranks_of(h, h->peer[h->rank_of[i]].node);
+
+        most = n > most ? n : most;
+    }
+    return wf_board_size(h->ranks, most);
 }
 
 static wf_board *board_at(const wf_host *h, uint32_t board)
@@ -100,6 +120,7 @@ static void host_free(wf_host *h)
     for (uint32_t i = 0; i < h->count; i++) {
         wf_close(h->link[i]);
     }
+    wf_close(h->shown);
     wf_segment_close(&h->control);
     wf_free(h->peer);
     wf_free(h->rank_of);
@@ -114,6 +135,7 @@ static weft_status host_alloc(const weft_boot *boot, wf_host **out)
 
     if (h != NULL) {
         h->control.fd = -1;
+        h->shown = -1;
         h->rank = boot->rank;
         h->ranks = boot->ranks;
         h->peer = wf_zalloc(boot->ranks * sizeof(*h->peer));
@@ -211,18 +233,55 @@ static void board_enter(wf_host *h)
 }
 
 /* Ranks of other nodes are here until somebody says otherwise. */
+static void entry_init(const wf_host *h, wf_board *board, uint32_t rank)
+{
+    const wf_peer *p = &h->peer[rank];
+    wf_board_rank *e = &board->rank[rank];
+
+    e->rank = rank;
+    e->pid = p->pid;
+    e->node = p->node;
+    memcpy(e->host, p->host, sizeof(e->host));
+    if (p->node == board->node) {
+        e->shelf = board->shelves++;
+    } else {
+        e->shelf = WF_BOARD_NO_SHELF;
+        atomic_store(&e->state, WF_BOARD_HERE);
+    }
+}
+
 static void board_init(const wf_host *h, wf_board *board, uint32_t node)
 {
+    const char *name = wf_boot_job_name();
+
     board->magic = WF_BOARD_MAGIC;
     board->version = WF_BOARD_VERSION;
     board->ranks = h->ranks;
+    board->size = board_bytes(h);
+    board->boards = boards_here(h, h->count);
+    board->number =
+        (uint32_t)(((char *)board - (char *)h->control.base) / board->size);
+    board->node = node;
+    board->nodes = h->nodes;
+    board->job = h->job;
+    board->began_ns = wf_epoch_ns();
+    snprintf(board->name, sizeof(board->name), "%s", name != NULL ? name : "");
+    board->shelves = 0;
     for (uint32_t r = 0; r < h->ranks; r++) {
-        board->rank[r].rank = r;
-        board->rank[r].pid = h->peer[r].pid;
-        if (h->peer[r].node != node) {
-            atomic_store(&board->rank[r].state, WF_BOARD_HERE);
-        }
+        entry_init(h, board, r);
     }
+}
+
+/* From here on others find it by this descriptor. Without /proc there is none,
+ * and nobody who could look for it. */
+static void board_show(wf_host *h)
+{
+    if (wf_segment_readonly_fd(&h->control, &h->shown) != WEFT_OK) {
+        h->shown = -1;
+        wf_log(WEFT_LOG_INFO, "weft top will not see this rank: %s",
+               weft_error_detail());
+    }
+    wf_segment_close_fd(&h->control);
 }
 
 static weft_status board_lead(wf_host *h, uint64_t deadline)
@@ -230,7 +289,7 @@ static weft_status board_lead(wf_host *h, uint64_t deadline)
     uint64_t bytes = boards_here(h, h->count) * board_bytes(h);
     wf_packet p;
     weft_status st =
-        wf_segment_create("the board", bytes, WF_HUGE_OFF, &h->control);
+        wf_segment_create(WF_BOARD_NAME, bytes, WF_HUGE_OFF, &h->control);
 
     if (st == WEFT_OK) {
         st = wf_segment_populate(&h->control, 0, bytes);
@@ -266,7 +325,7 @@ static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
         return wf_fail(WEFT_ERR_PROTOCOL,
                        "the board arrived without its descriptor");
     }
-    st = wf_segment_attach("the board", fd, bytes, true, &h->control);
+    st = wf_segment_attach(WF_BOARD_NAME, fd, bytes, true, &h->control);
     if (st != WEFT_OK) {
         return st;
     }
@@ -379,7 +438,7 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
         explain_failure(h, t, listener, st);
         return st;
     }
-    wf_segment_close_fd(&h->control);
+    board_show(h);
     st = wf_mailbox_create(h, &h->mailbox);
     if (st == WEFT_OK) {
         st = wf_watch_create(h, &h->watch);

@@ -66,7 +66,8 @@ typedef struct wf_host {
     uint32_t *rank_of;  /* local index -> rank in the job */
     int *link;          /* local index -> socket, or -1 */
     wf_segment control; /* holds the boards of the nodes of this host */
-    wf_board *board;    /* of this rank's node */
+    int shown; /* its descriptor, for reading, by which others find it; or -1 */
+    wf_board *board;         /* of this rank's node */
     _Atomic uint32_t parted; /* how many of the peers have */
     _Atomic bool found;      /* this rank was first to see that one had died */
     /* Who sleeps until there is something to do on a port with a descriptor:
@@ -117,6 +118,12 @@ static inline bool wf_host_same_node(const wf_host *host, uint32_t rank)
 static inline wf_board_rank *wf_host_own(const wf_host *host)
 {
     return &host->board->rank[host->rank];
+}
+
+/* The shelf of the caller's own rank. */
+static inline wf_shelf *wf_host_shelf(const wf_host *host)
+{
+    return wf_board_shelf(host->board, host->rank);
 }
 
 /* All waits on this node shall look whether somebody is gone. Called after that

@@ -32,6 +32,7 @@ static weft_region *region_alloc(weft_comm *comm)
         return NULL;
     }
     region->control_segment.fd = -1;
+    region->count = &region->own_count;
     pthread_mutex_init(&region->lock, NULL);
     pthread_mutex_init(&region->barrier_lock, NULL);
     atomic_store(&region->holders, 1);
@@ -79,6 +80,7 @@ void wf_region_free(weft_region *region)
         return;
     }
     close_extras(region);
+    wf_region_hide(region);
     wf_views_close(region);
     if (region->store != NULL) {
         wf_find_remove(region, region->base);
@@ -339,6 +341,9 @@ weft_status wf_region_form(weft_comm *comm, const wf_region_plan *plan,
     wf_free(all);
     if (st != WEFT_OK) {
         return give_up(region, st);
+    }
+    if (!plan->inside) {
+        wf_region_show(region);
     }
     *out = region;
     return WEFT_OK;

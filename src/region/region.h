@@ -17,6 +17,7 @@
  *   resize.c     growing and shrinking in place
  *   signal.c     signal and wait
  *   stats.c      counters
+ *   show.c       what others see of it on the board
  *   find.c       which region is at this address
  *
  *   rows/        gather, scatter and optimizer steps, on memory that is mapped
@@ -138,15 +139,11 @@ struct weft_region {
     wf_region_extra *extras;
     struct wf_region_remote *remote;
 
-    /* Counters of weft_region_stats, bumped by the row operations. */
-    struct {
-        _Atomic uint64_t gathers;
-        _Atomic uint64_t scatters;
-        _Atomic uint64_t rows_own;
-        _Atomic uint64_t rows_node;
-        _Atomic uint64_t rows_remote;
-        _Atomic uint64_t bytes_remote;
-    } count;
+    /* Its place on the board's shelf, or NULL; and where it counts: there, or
+     * in memory of its own. */
+    wf_shown_region *shown;
+    wf_region_counts *count;
+    wf_region_counts own_count;
 };
 
 /* --- for row operations, files, devices ---------------------------------- */
@@ -172,6 +169,7 @@ typedef struct wf_region_plan {
     const wf_storage *storage;   /* NULL: the one of options.place */
     void *storage_arg;
     bool read_only;
+    bool inside; /* it is a part of something else: nobody else sees it */
 } wf_region_plan;
 
 /* Create a region, for weft_region_create and weft_region_open. Collective. If
@@ -280,6 +278,11 @@ weft_status wf_find_add(weft_region *region, const void *at, uint64_t bytes);
 void wf_find_remove(const weft_region *region, const void *at);
 /* Drop a reference; true if it was the last: the table forgets the region. */
 bool wf_find_release(weft_region *region);
+
+/* Show it on the board, or its new number of rows; and not any more, as those
+ * of which only weft itself knows. */
+void wf_region_show(weft_region *region);
+void wf_region_hide(weft_region *region);
 
 /* Unmap all views. */
 void wf_views_close(weft_region *region);

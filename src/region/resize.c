@@ -171,5 +171,8 @@ weft_status weft_region_resize(weft_region *region, uint64_t rows)
     }
     take_over(region, &next);
     tell_extras(region);
+    if (region->shown != NULL) {
+        wf_region_show(region);
+    }
     return WEFT_OK;
 }

@@ -86,7 +86,7 @@ static inline bool pull_one(weft_worker *worker, const weft_pairs *pairs)
 __attribute__((noinline)) static weft_status
 pull_many(weft_worker *worker, const weft_pairs *pairs, weft_request **request)
 {
-    wf_store_counts *c = &worker->store->counts;
+    wf_store_counts *c = worker->store->counts;
     access a;
     weft_status st = begin(&a, worker, "pull", pairs, request, true);
 
@@ -94,7 +94,8 @@ pull_many(weft_worker *worker, const weft_pairs *pairs, weft_request **request)
         st = wf_slots_pull(worker->store->slots, &a.batch);
     }
     if (st == WEFT_OK) {
-        wf_count_alone(&worker->pulls, pairs->keys.n);
+        wf_count_alone(&worker->count->pulls, pairs->keys.n);
+        wf_worker_meet(worker, &pairs->keys);
         wf_count_some(&c->away_pulls, a.batch.absents);
         wf_count_some(&c->copy_pulls, a.batch.copies);
     }
@@ -111,7 +112,8 @@ weft_status weft_store_pull(weft_worker *worker, const weft_pairs *pairs,
     if (!pull_one(worker, pairs)) {
         return pull_many(worker, pairs, request);
     }
-    wf_count_alone(&worker->pulls, 1);
+    wf_count_alone(&worker->count->pulls, 1);
+    wf_worker_meet(worker, &pairs->keys);
     if (request != NULL) {
         *request = NULL;
     }
@@ -157,7 +159,7 @@ static bool all_known(const access *a)
 weft_status weft_store_pull_local(weft_worker *worker, const weft_pairs *pairs,
                                   int *local)
 {
-    wf_store_counts *c = &worker->store->counts;
+    wf_store_counts *c = worker->store->counts;
     access a;
     weft_status st = begin(&a, worker, "pull", pairs, NULL, false);
 
@@ -169,7 +171,8 @@ weft_status weft_store_pull_local(weft_worker *worker, const weft_pairs *pairs,
         st = pull_apart(worker, &a, local);
     }
     if (*local) {
-        wf_count_alone(&worker->pulls, pairs->keys.n);
+        wf_count_alone(&worker->count->pulls, pairs->keys.n);
+        wf_worker_meet(worker, &pairs->keys);
         wf_count_some(&c->copy_pulls, a.batch.copies);
     }
     end(&a);
@@ -233,7 +236,7 @@ static weft_status change(weft_worker *worker, wf_op_kind kind, change_fn *how,
                           const weft_pairs *pairs, weft_request **request)
 {
     weft_store *store = worker->store;
-    wf_store_counts *c = &store->counts;
+    wf_store_counts *c = store->counts;
     access a;
     weft_status st = begin(&a, worker, kind == WF_OP_SET ? "set" : "push",
                            pairs, request, true);
@@ -244,7 +247,8 @@ static weft_status change(weft_worker *worker, wf_op_kind kind, change_fn *how,
         pthread_mutex_unlock(&store->writer[worker->writer]);
     }
     if (st == WEFT_OK) {
-        wf_count_alone(&worker->pushes, pairs->keys.n);
+        wf_count_alone(&worker->count->pushes, pairs->keys.n);
+        wf_worker_meet(worker, &pairs->keys);
         wf_count_some(&c->away_pushes, a.batch.absents);
         wf_count_some(&c->copy_pushes, a.batch.copies);
     }

@@ -40,6 +40,7 @@ static weft_store *store_alloc(const weft_store_options *options)
         store->options.lengths = NULL;
         store->options.optimizer = NULL;
         atomic_store(&store->users, 1);
+        store->counts = &store->own_counts;
         pthread_mutex_init(&store->roll, NULL);
         for (uint32_t i = 0; i < WF_WRITERS; i++) {
             pthread_mutex_init(&store->writer[i], NULL);
@@ -51,6 +52,7 @@ static weft_store *store_alloc(const weft_store_options *options)
 static void store_free(weft_store *store)
 {
     wf_hosts_close(store);
+    wf_store_hide(store);
     wf_trace_close(store);
     wf_sampler_destroy(atomic_load(&store->sampler));
     weft_comm_destroy(store->alone);
@@ -182,6 +184,7 @@ static weft_status build(weft_comm *comm, weft_store *store,
                                            ? store->options.timeout
                                            : weft_comm_timeout(comm));
     number_hosts(store);
+    wf_store_show(store);
     st = weft_comm_split(store->comm, store->number, 0, &store->host);
     if (st == WEFT_OK) {
         st = build_slots(store, options);

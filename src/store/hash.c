@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/num.h"
 #include "base/status.h"
+#include "region/region.h"
 #include "region/rows/rows.h"
 #include "store/robust.h"
 #include <weft/coll.h>
@@ -37,7 +38,10 @@ static weft_status array_create(weft_comm *host, uint64_t n, weft_dtype type,
 {
     uint64_t shape[1] = {n};
 
-    return weft_region_create(host, 1, shape, type, NULL, out);
+    wf_region_plan plan = {
+        .dims = 1, .shape = shape, .type = type, .inside = true};
+
+    return wf_region_form(host, &plan, WEFT_OK, out);
 }
 
 static weft_status build(wf_hash *hash, weft_comm *host, uint64_t max_keys,

@@ -217,7 +217,8 @@ static weft_status part_make(wf_slots *slots, weft_comm *host, int part,
                              weft_status bad)
 {
     uint64_t shape[2] = {0, 0};
-    wf_region_plan plan = {.dims = 2, .shape = shape, .type = WEFT_U8};
+    wf_region_plan plan = {
+        .dims = 2, .shape = shape, .type = WEFT_U8, .inside = true};
 
     if (bad == WEFT_OK) {
         part_shape(slots, part, shape, &plan.options.max_rows);

@@ -11,8 +11,8 @@ static uint64_t read_count(const _Atomic uint64_t *counter)
 
 static void add_keys(wf_keys_done *sum, const weft_worker *worker)
 {
-    sum->pulls += read_count(&worker->pulls);
-    sum->pushes += read_count(&worker->pushes);
+    sum->pulls += read_count(&worker->count->pulls);
+    sum->pushes += read_count(&worker->count->pushes);
 }
 
 void wf_worker_enroll(weft_worker *worker)
@@ -20,8 +20,12 @@ void wf_worker_enroll(weft_worker *worker)
     weft_store *store = worker->store;
 
     pthread_mutex_lock(&store->roll);
+    worker->shown = wf_shelf_take_worker(store->shown);
+    worker->count =
+        worker->shown != NULL ? &worker->shown->count : &worker->own_count;
     worker->next = store->first;
     store->first = worker;
+    wf_store_show_ended(store);
     pthread_mutex_unlock(&store->roll);
 }
 
@@ -37,6 +41,8 @@ void wf_worker_leave(weft_worker *worker)
     if (*at != NULL) {
         *at = worker->next;
         add_keys(&store->ended, worker);
+        wf_shelf_give_worker(worker->shown);
+        wf_store_show_ended(store);
     }
     pthread_mutex_unlock(&store->roll);
 }
@@ -64,6 +70,7 @@ static wf_keys_done keys_done(weft_store *store, bool anew)
     if (anew) {
         store->start.pulls += sum.pulls;
         store->start.pushes += sum.pushes;
+        wf_store_show_ended(store);
     }
     pthread_mutex_unlock(&store->roll);
     return sum;
@@ -71,7 +78,7 @@ static wf_keys_done keys_done(weft_store *store, bool anew)
 
 void weft_store_count(weft_store *store, weft_store_stats *out)
 {
-    const wf_store_counts *c = &store->counts;
+    const wf_store_counts *c = store->counts;
     /* Before all of them: others count meanwhile. */
     uint64_t away_pulls = read_count(&c->away_pulls);
     uint64_t away_pushes = read_count(&c->away_pushes);
@@ -112,24 +119,24 @@ void wf_store_happened(weft_store *store, const struct wf_key_state *k,
         [WF_PARKED] = "parked",       [WF_FORWARDED] = "forwarded",
         [WF_REFUSED] = "no room",     [WF_LOST] = "difference lost"};
 
-    wf_count(&store->counts.happened[what], 1);
+    wf_count(&store->counts->happened[what], 1);
     wf_trace_event(store, k->key, name[what]);
 }
 
 void wf_store_stale(weft_store *store, uint64_t ns)
 {
-    if (ns > read_count(&store->counts.stale_ns)) {
-        atomic_store(&store->counts.stale_ns, ns);
+    if (ns > read_count(&store->counts->stale_ns)) {
+        atomic_store(&store->counts->stale_ns, ns);
     }
 }
 
 void weft_store_reset_count(weft_store *store)
 {
     /* All of them are counters. */
-    _Atomic uint64_t *c = (_Atomic uint64_t *)(void *)&store->counts;
+    _Atomic uint64_t *c = (_Atomic uint64_t *)(void *)store->counts;
 
     (void)keys_done(store, true);
-    for (size_t i = 0; i < sizeof(store->counts) / sizeof(*c); i++) {
+    for (size_t i = 0; i < sizeof(*store->counts) / sizeof(*c); i++) {
         atomic_store_explicit(&c[i], 0, memory_order_relaxed);
     }
 }

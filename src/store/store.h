@@ -10,6 +10,7 @@
  *   sampling.c, sample.c, draw.c  samples, and distributions
  *   file.c, resize.c  saving and loading, the number of keys
  *   stats.c, trace.c  counting, and writing down what happens to keys
+ *   show.c     what others see of it on the board
  *   hosts/     keys of several hosts
  */
 #ifndef WF_STORE_STORE_H
@@ -23,20 +24,6 @@
 #include "store/hash.h"
 #include "store/sample.h"
 #include "store/slots.h"
-
-/* What a rank counts, see weft_store_stats; its workers count their keys. */
-typedef struct wf_store_counts {
-    _Atomic uint64_t away_pulls; /* of the keys, not local */
-    _Atomic uint64_t away_pushes;
-    _Atomic uint64_t copy_pulls;
-    _Atomic uint64_t copy_pushes;
-    _Atomic uint64_t messages; /* to other hosts */
-    _Atomic uint64_t bytes;
-    /* By the server of a host. */
-    _Atomic uint64_t happened[8]; /* by wf_happened */
-    _Atomic uint64_t rounds;
-    _Atomic uint64_t stale_ns;
-} wf_store_counts;
 
 /* Keys that were pulled and pushed. */
 typedef struct wf_keys_done {
@@ -72,7 +59,12 @@ struct weft_store {
     _Atomic uint64_t lost_told;
     /* Workers share the writers of their rank. */
     pthread_mutex_t writer[WF_WRITERS];
-    wf_store_counts counts;
+    /* Its place on the board's shelf, or NULL; and where it counts: there, or
+     * in memory of its own. */
+    wf_shown_store *shown;
+    wf_store_counts *counts;
+    wf_store_counts own_counts;
+    _Atomic bool meeting; /* a worker notes a hot key */
     /* Workers that live, what those counted that ended, and what all had
      * counted when counting began anew; under `roll`. */
     pthread_mutex_t roll;
@@ -84,11 +76,12 @@ struct weft_store {
 struct weft_worker {
     weft_store *store;
     weft_worker *next; /* of the same store; under store->roll */
-    /* Keys. It is used by one thread at a time, so that counting takes no
-     * locked instruction, which would keep a processor from reading the rows of
-     * later calls ahead. */
-    _Atomic uint64_t pulls;
-    _Atomic uint64_t pushes;
+    /* Keys: on the shelf, or in memory of its own. */
+    wf_worker_counts *count;
+    wf_shown_worker *shown; /* or NULL */
+    wf_worker_counts own_count;
+    int64_t until_hot; /* keys until the next that is sampled, less 1 */
+    uint64_t hot_random;
     uint32_t number; /* among those of its rank */
     uint32_t place;  /* of its clock, among those of its rank */
     int64_t zero;    /* what its clock was at first */
@@ -101,6 +94,22 @@ struct weft_worker {
     wf_samples samples;
     uint64_t lost_seen; /* differences that it was told to be lost */
 };
+
+/* Show the store on the board, or what it has now; and not any more. In
+ * show.c. */
+void wf_store_show(weft_store *store);
+void wf_store_hide(weft_store *store);
+/* Under store->roll: what ended workers counted has changed. */
+void wf_store_show_ended(weft_store *store);
+/* Find out which keys are used most, from some that a worker uses. */
+void wf_worker_sample(weft_worker *worker, const weft_ids *keys);
+static inline void wf_worker_meet(weft_worker *worker, const weft_ids *keys)
+{
+    worker->until_hot -= (int64_t)keys->n;
+    if (__builtin_expect(worker->until_hot < 0, 0)) {
+        wf_worker_sample(worker, keys);
+    }
+}
 
 /* A worker counts for its store from here to there; in stats.c. */
 void wf_worker_enroll(weft_worker *worker);
@@ -202,14 +211,6 @@ void wf_store_stale(weft_store *store, uint64_t ns);
 static inline void wf_count(_Atomic uint64_t *counter, uint64_t by)
 {
     atomic_fetch_add_explicit(counter, by, memory_order_relaxed);
-}
-
-/* By the only thread that counts there. */
-static inline void wf_count_alone(_Atomic uint64_t *counter, uint64_t by)
-{
-    uint64_t n = atomic_load_explicit(counter, memory_order_relaxed);
-
-    atomic_store_explicit(counter, n + by, memory_order_relaxed);
 }
 
 /* For what is mostly none. */

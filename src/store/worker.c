@@ -81,6 +81,7 @@ weft_status weft_worker_create(weft_store *store, weft_worker **out)
     worker->number = atomic_fetch_add(&store->workers, 1);
     worker->writer = worker->number % (WF_WRITERS - 1);
     worker->clock = &worker->own_clock;
+    worker->hot_random = (uint64_t)worker->number << 32;
     wf_samples_init(&worker->samples, worker, worker->number);
     wf_worker_enroll(worker);
     st = give_clock(worker);

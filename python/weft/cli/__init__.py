@@ -15,6 +15,7 @@ from . import common
 
 COMMANDS = {
     "doctor": "what this machine, PyTorch, weft and the job are, and what cannot work",
+    "top": "a live view of a running job: ranks, whom they wait for, stores, regions",
     "bench": "measure weft against what else is installed here",
     "blas": "list BLAS libraries, run a program with one of them, compare them",
     "profile": "where a program spends its time: by library, function and operator",
@@ -26,6 +27,7 @@ DESCRIPTION = (
 )
 EXAMPLES = (
     ("weft doctor", "what can work here, and what cannot"),
+    ("weft top", "what the ranks of a running job do"),
     ("weft bench gemm --quick", "measure something"),
     ("weft COMMAND --help", "what a command takes, with examples"),
 )

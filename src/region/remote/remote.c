@@ -298,13 +298,13 @@ static void count_rows(const wf_rows_call *call, const tally *t)
 {
     weft_region *region = call->table.region;
 
-    atomic_fetch_add_explicit(&region->count.rows_own, t->own,
+    atomic_fetch_add_explicit(&region->count->rows_own, t->own,
                               memory_order_relaxed);
-    atomic_fetch_add_explicit(&region->count.rows_node, t->node,
+    atomic_fetch_add_explicit(&region->count->rows_node, t->node,
                               memory_order_relaxed);
-    atomic_fetch_add_explicit(&region->count.rows_remote, t->remote,
+    atomic_fetch_add_explicit(&region->count->rows_remote, t->remote,
                               memory_order_relaxed);
-    atomic_fetch_add_explicit(&region->count.bytes_remote,
+    atomic_fetch_add_explicit(&region->count->bytes_remote,
                               t->remote * call->far_bytes,
                               memory_order_relaxed);
 }

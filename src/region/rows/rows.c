@@ -19,8 +19,8 @@ static void count_call(const wf_rows_call *call)
 
     if (region != NULL) {
         atomic_fetch_add_explicit(call->op == WF_ROWS_GATHER
-                                      ? &region->count.gathers
-                                      : &region->count.scatters,
+                                      ? &region->count->gathers
+                                      : &region->count->scatters,
                                   1, memory_order_relaxed);
     }
 }

@@ -110,9 +110,9 @@ static void count_rows(const wf_rows_call *call, uint64_t own, uint64_t moved)
 {
     weft_region *region = call->table.region;
 
-    atomic_fetch_add_explicit(&region->count.rows_own, own,
+    atomic_fetch_add_explicit(&region->count->rows_own, own,
                               memory_order_relaxed);
-    atomic_fetch_add_explicit(&region->count.rows_node, moved - own,
+    atomic_fetch_add_explicit(&region->count->rows_node, moved - own,
                               memory_order_relaxed);
 }
 

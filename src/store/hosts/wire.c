@@ -45,8 +45,8 @@ void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
                    const void *body)
 {
     if (h->host_of[rank] != h->store->number) {
-        wf_count(&h->store->counts.messages, 1);
-        wf_count(&h->store->counts.bytes, parcel->bytes);
+        wf_count(&h->store->counts->messages, 1);
+        wf_count(&h->store->counts->bytes, parcel->bytes);
     }
     if (send_patiently(h, rank, parcel, body) != WEFT_OK) {
         wf_log(WEFT_LOG_DEBUG, "a parcel to rank %u was not sent: %s", rank,
@@ -63,8 +63,8 @@ static void flush_one(wf_store_hosts *h, uint32_t rank)
                         .count = out->count};
 
     if (out->count > 0 && h->host_of[rank] != h->store->number) {
-        wf_count(&h->store->counts.messages, out->count);
-        wf_count(&h->store->counts.bytes, out->bytes);
+        wf_count(&h->store->counts->messages, out->count);
+        wf_count(&h->store->counts->bytes, out->bytes);
     }
     if (out->count > 0 &&
         send_patiently(h, rank, &parcel, out->at) != WEFT_OK) {

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A view of a job as lines of a page of any width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+SORTS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "rank": lambda row: row["rank"],
+    "late": lambda row: -row["late_share"],
+    "wait": lambda row: -(row["wait_share"] or 0.0),
+    "ops": lambda row: -(row["operations_per_s"] or 0.0),
+    "bytes": lambda row: -(row["bytes_per_s"] or 0.0),
+    "cpu": lambda row: -(row["cpu"] or 0.0),
+}
+
+
+def short(number: float | None, unit: str = "") -> str:
+    """1234567 as 1.23M."""
+    if number is None:
+        return "-"
+    for letter in ("", "k", "M", "G", "T"):
+        if abs(number) < 999.5 or letter == "T":
+            break
+        number /= 1000
+    digits = f"{number:.0f}" if number >= 99.5 or number == int(number) else f"{number:.3g}"
+    return f"{digits}{letter}{unit}"
+
+
+def percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value < 1:
+        return f"{1000 * value:.1f}ms"
+    return f"{value:.1f}s" if value < 100 else age(value)
+
+
+def age(value: float) -> str:
+    whole = int(value)
+    if whole < 60:
+        return f"{whole} s"
+    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def _title(view: dict[str, Any], note: str) -> str:
+    job = view["job"]
+    name = job["name"] or job["program"] or job["id"]
+    hosts = f" on {job['hosts']} hosts" if job["hosts"] > 1 else ""
+    ended = ", ended" if job["ended"] else ""
+    size = f"{job['size']} rank{'s' if job['size'] > 1 else ''}"
+    return f"weft top: {name}, {size}{hosts}, {age(job['age_s'])}{ended}{note}"
+
+
+def _totals(view: dict[str, Any]) -> str:
+    ranks = view["ranks"]
+    operations = sum(row["operations_per_s"] or 0 for row in ranks)
+    moved = sum(row["bytes_per_s"] or 0 for row in ranks)
+    states: dict[str, int] = {}
+    for row in ranks:
+        states[row["state"]] = states.get(row["state"], 0) + 1
+    counted = ", ".join(f"{count} {state}" for state, count in states.items())
+    slow = view["slow_rank"]
+    late = "" if slow is None else f"; slow: rank {slow['rank']} ({percent(slow['late_share'])})"
+    return f"{short(operations)} operations/s, {short(moved, 'B')}/s; {counted}{late}"
+
+
+def _waits(row: dict[str, Any]) -> str:
+    """What a rank does, and whom it waits for."""
+    doing = "nothing is known" if row["doing"] is None else row["doing"]
+    what, _, number = doing.partition(", number")
+    where = f" #{number.split()[0]}" if number else ""
+    if row["waits_for"] is not None:
+        return f"for rank {row['waits_for']}, {seconds(row['waits_s'])}: {what}{where}"
+    return f"{what}{where}"
+
+
+HEAD = ("rank", "pid", "state", "cpu", "ops/s", "B/s", "wait", "late", "doing")
+
+
+def _rank_cells(row: dict[str, Any]) -> list[str]:
+    return [
+        str(row["rank"]),
+        str(row["pid"]),
+        row["state"],
+        percent(row["cpu"]),
+        short(row["operations_per_s"]),
+        short(row["bytes_per_s"]),
+        percent(row["wait_share"]),
+        percent(row["late_share"]),
+        _waits(row),
+    ]
+
+
+def _columns(head: Sequence[str], rows: list[list[str]], left: set[str]) -> list[str]:
+    """Aligned; those named in `left` to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in [list(head), *rows]) for i in range(len(head))]
+    lines = []
+    for row in [list(head), *rows]:
+        cells = [
+            cell.ljust(width) if name in left else cell.rjust(width)
+            for cell, width, name in zip(row, widths, head, strict=True)
+        ]
+        lines.append(" ".join(cells).rstrip())
+    return lines
+
+
+def _rank_lines(view: dict[str, Any], sort: str) -> list[str]:
+    rows = sorted(view["ranks"], key=SORTS[sort])
+    head, cells = list(HEAD), [_rank_cells(row) for row in rows]
+    if view["job"]["hosts"] > 1:
+        head.insert(2, "host")
+        for row, cell in zip(rows, cells, strict=True):
+            cell.insert(2, row["host"][:12])
+    return _columns(head, cells, {"host", "state", "doing"})
+
+
+def _store_lines(view: dict[str, Any]) -> list[str]:
+    if not view["stores"]:
+        return []
+    head = ("store", "keys", "pulls/s", "pushes/s", "local", "copies", "stale", "B/s", "hot keys")
+    rows = []
+    for store in view["stores"]:
+        hot = " ".join(f"{hot['key']}({percent(hot['share'])})" for hot in store["hot"][:5])
+        local = store["local_share"]
+        rows.append(
+            [
+                f"{store['id']}",
+                f"{short(store['keys'])} x {store['length'] or '?'} {store['type']}",
+                short(store["pulls_per_s"]),
+                short(store["pushes_per_s"]),
+                percent(store["local_share_in_all"] if local is None else local),
+                short(sum(store["copies_of_host"].values())),
+                seconds(store["stale_s"]),
+                short(store["bytes_per_s"], "B"),
+                hot or "-",
+            ]
+        )
+    return ["", *_columns(head, rows, {"hot keys", "keys"})]
+
+
+def _region_lines(view: dict[str, Any]) -> list[str]:
+    if not view["regions"]:
+        return []
+    head = ("region", "kind", "shape", "bytes", "a rank", "rows/s", "remote", "gathers/s")
+    rows = []
+    for region in view["regions"]:
+        parts = region["bytes_of_rank"].values()
+        low, high = short(min(parts), "B"), short(max(parts), "B")
+        rows.append(
+            [
+                region["id"][:8],
+                region["kind"],
+                f"{' x '.join(map(str, region['shape']))} {region['type']}",
+                short(region["bytes"], "B"),
+                low if low == high else f"{low}-{high}",
+                short(region["rows_per_s"]),
+                percent(region["remote_share"]),
+                short(region["gathers_per_s"]),
+            ]
+        )
+    return ["", *_columns(head, rows, {"kind", "shape"})]
+
+
+def lines(view: dict[str, Any], sort: str = "rank", note: str = "") -> list[str]:
+    """All of it; the table of ranks begins with the third line."""
+    below = [*_store_lines(view), *_region_lines(view)]
+    if view["unknown"]:
+        below += ["", *(f"({text})" for text in view["unknown"])]
+    return [_title(view, note), _totals(view), *_rank_lines(view, sort), *below]
+
+
+def fit(
+    view: dict[str, Any],
+    size: tuple[int, int],
+    sort: str = "rank",
+    start: int = 0,
+    note: str = "",
+) -> list[str]:
+    """As much as a terminal has room for: of the ranks those from `start` on."""
+    width, height = size
+    every = lines(view, sort, note)
+    ranks = len(view["ranks"])
+    head, rows, below = every[:3], every[3 : 3 + ranks], every[3 + ranks :]
+    # What is below gets at most half of the page, unless the ranks leave more.
+    room = max(1, height - len(head))
+    for_rows = (
+        max(min(ranks, room), 1)
+        if ranks + len(below) <= room
+        else max(room // 2, room - len(below))
+    )
+    start = max(0, min(start, ranks - for_rows))
+    shown = rows[start : start + for_rows]
+    if ranks > len(shown) and shown:
+        shown[-1] = f"... ranks {start + 1} to {start + len(shown) - 1} of {ranks}"
+    return [text[:width] for text in [*head, *shown, *below][:height]]
