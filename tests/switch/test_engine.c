@@ -333,6 +333,7 @@ static void other_call_body(weft_world *world)
         WT_STATUS(weft_allreduce(comm, x, x, 5000, WEFT_I32, WEFT_SUM),
                   WEFT_ERR_MISMATCH);
     }
+    wt_meet(); /* who leaves may be noticed before the reason comes */
 }
 
 static void calls_that_differ_are_errors_on_all_ranks(void **state)
