@@ -52,6 +52,13 @@ def blocks_with_ratio(goal, placement, factor, factor_else=None):
     return found
 
 
+@pytest.mark.parametrize("bench", [*command.BENCHES, "all"])
+def test_help_names_the_systems_of_every_benchmark(bench, capsys):
+    with pytest.raises(SystemExit, match="0"):
+        command.main([bench, "--help"])
+    assert "who takes part" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("4", 4), ("64K", 65536), ("4MiB", 4 << 20), (" 1 g ", 1 << 30)]
 )

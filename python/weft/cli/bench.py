@@ -97,6 +97,7 @@ def _add_choices(parser: argparse.ArgumentParser, benches: Sequence[str]) -> Non
     found = "torch, limit, names of `weft blas list`, paths of libraries"
     who = ", ".join(fixed) or found
     who += f"; of gemm and conv2d {found}" if fixed and looked_for else ""
+    who = who.replace("%", "%%")  # argparse fills in what % stands before
     parser.add_argument(
         "--ops",
         type=_ops,

@@ -27,7 +27,8 @@ _OPENMPI = Family("openmpi", Driver("openmpi", (*MEASURE, "backend_mpi.c")), OPE
 # More ranks than cores: a rank that waits has to let others run.
 _TCP = {
     "OMPI_MCA_pml": "ob1",
-    "OMPI_MCA_btl": "tcp,vader,self",
+    # No shared memory, by which some versions reach other namespaces of this machine.
+    "OMPI_MCA_btl": "tcp,self",
     "OMPI_MCA_mpi_yield_when_idle": "1",
 }
 _LIMITED = "allreduce_1gbit"
