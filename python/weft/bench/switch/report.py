@@ -43,7 +43,7 @@ class TimeOfHosts(View):
         return f"time for {format_size(row['bytes'])}"
 
     def set_up(self, axes: Any) -> None:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0, auto=True)  # which other panels share
 
 
 def figures(blocks: list[Block]) -> str:
