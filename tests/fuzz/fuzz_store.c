@@ -94,6 +94,7 @@ static void make_hosts(rig *r)
     wf_store_hosts *h = &r->h;
 
     h->store = &r->store;
+    r->store.counts = &r->store.own_counts;
     h->world = &r->s.world;
     h->writer = WF_WRITERS - 1;
     h->serves = true;
@@ -183,6 +184,7 @@ static void rig_init(rig *r, uint8_t choices)
     r->store.hosts = STAGE_RANKS;
     r->store.remote = &r->h;
     r->worker.store = &r->store;
+    r->worker.count = &r->worker.own_count;
     make_rows(r, choices);
     make_hosts(r);
     settle_keys(r);

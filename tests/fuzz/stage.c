@@ -195,11 +195,12 @@ static void silent(weft_log_level level, const char *text, void *ctx)
 
 static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
 {
-    size_t bytes = sizeof(wf_board) + ranks * sizeof(wf_board_rank);
+    size_t bytes = wf_board_size(ranks, ranks);
 
     s->board = aligned_alloc(64, bytes);
     must(s->board != NULL);
     memset(s->board, 0, bytes);
+    s->board->ranks = ranks;
     for (uint32_t r = 0; r < ranks; r++) {
         s->peers[r] = (wf_peer){.host = "stage",
                                 .pid = (int32_t)getpid(),
@@ -209,6 +210,8 @@ static void host_init(stage *s, uint32_t ranks, uint32_t rank, bool apart)
         s->rank_of[r] = r;
         s->link[r] = -1;
         s->board->rank[r].rank = r;
+        s->board->rank[r].shelf =
+            apart && r != rank ? WF_BOARD_NO_SHELF : s->board->shelves++;
         atomic_store(&s->board->rank[r].state, WF_BOARD_HERE);
     }
     s->host = (wf_host){.rank = rank,
