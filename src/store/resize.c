@@ -256,6 +256,6 @@ weft_status weft_store_resize(weft_store *store, uint64_t keys)
     if (store->remote != NULL) {
         wf_hosts_give_up(store, st);
     }
-    wf_store_show(store);
+    wf_store_show_keys(store);
     return st;
 }

@@ -7,31 +7,43 @@
 
 void wf_store_show(weft_store *store)
 {
-    wf_shown_store *shown = store->shown;
+    wf_shown_store *shown =
+        wf_shelf_take_store(wf_host_shelf(store->comm->world->host));
 
     if (shown == NULL) {
-        shown = wf_shelf_take_store(wf_host_shelf(store->comm->world->host));
-        if (shown == NULL) {
-            return;
-        }
-        shown->type = (uint32_t)store->options.type;
-        shown->length = store->uniform ? store->options.length : 0;
-        shown->hosts = store->hosts;
-        shown->host = store->number;
-        store->shown = shown;
-        store->counts = &shown->count;
+        return;
     }
-    atomic_store(&shown->keys, store->options.keys);
-    if (store->remote != NULL) {
-        const wf_book_head *head = store->remote->book.head;
+    shown->type = (uint32_t)store->options.type;
+    shown->length = store->uniform ? store->options.length : 0;
+    shown->hosts = store->hosts;
+    shown->host = store->number;
+    store->shown = shown;
+    store->counts = &shown->count;
+    wf_store_show_keys(store);
+    wf_shelf_show(&shown->id, (uint64_t)store->comm->id + 1);
+}
 
+void wf_store_show_keys(weft_store *store)
+{
+    wf_shown_store *shown = store->shown;
+
+    if (shown != NULL) {
+        atomic_store(&shown->keys, store->options.keys);
+    }
+    if (shown != NULL && store->hosts == 1) {
+        atomic_store(&shown->owned, store->options.keys);
+    }
+}
+
+void wf_store_show_owned(weft_store *store)
+{
+    wf_shown_store *shown = store->shown;
+    const wf_book_head *head = store->remote->book.head;
+
+    if (shown != NULL) {
         atomic_store(&shown->owned, atomic_load(&head->owned));
         atomic_store(&shown->copies, atomic_load(&head->copies));
-    } else {
-        atomic_store(&shown->owned,
-                     store->hosts == 1 ? store->options.keys : 0);
     }
-    wf_shelf_show(&shown->id, (uint64_t)store->comm->id + 1);
 }
 
 void wf_store_hide(weft_store *store)

@@ -95,10 +95,13 @@ struct weft_worker {
     uint64_t lost_seen; /* differences that it was told to be lost */
 };
 
-/* Show the store on the board, or what it has now; and not any more. In
+/* Show a new store on the board, before it has threads; and not any more. In
  * show.c. */
 void wf_store_show(weft_store *store);
 void wf_store_hide(weft_store *store);
+/* Its keys are others; and, in rounds: what this host has of them. */
+void wf_store_show_keys(weft_store *store);
+void wf_store_show_owned(weft_store *store);
 /* Under store->roll: what ended workers counted has changed. */
 void wf_store_show_ended(weft_store *store);
 /* Find out which keys are used most, from some that a worker uses. */

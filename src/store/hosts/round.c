@@ -104,7 +104,7 @@ static void round_begin(wf_store_hosts *h, bool force)
     h->idle++;
     atomic_fetch_add(&h->book.head->begun, 1);
     wf_count(&h->store->counts->rounds, 1);
-    wf_store_show(h->store);
+    wf_store_show_owned(h->store);
     turn(h);
     wf_intents_look(h);
     tick_again(h);
