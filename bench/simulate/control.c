@@ -30,7 +30,7 @@ uint64_t sim_rank_memory(uint32_t ranks)
 
 uint64_t sim_board_bytes(uint32_t ranks)
 {
-    return sizeof(wf_board) + (uint64_t)ranks * sizeof(wf_board_rank);
+    return wf_board_size(ranks, 0);
 }
 
 void sim_control_run(sim *s, const char *how, uint32_t ranks, sim_result *out)

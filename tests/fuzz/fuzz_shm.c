@@ -63,7 +63,7 @@ static void on_am(void *ctx, uint32_t from, const void *header,
 /* All memory comes from here on; none is left when a run ends. */
 static stage *stage_open(uint8_t choices)
 {
-    size_t board = sizeof(wf_board) + 2 * sizeof(wf_board_rank);
+    size_t board = wf_board_size(2, 0);
     stage *s = aligned_alloc(alignof(stage), sizeof(*s));
     shm_peer *peer;
 
