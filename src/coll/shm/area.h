@@ -6,6 +6,7 @@
  *   block: in, red, out   counters of chunks, each on lines of its own
  *          cma            who may read whose memory
  *          cell 0 .. 3    a call and up to `payload` bytes of data
+ *          address        of this member's blocks, for those who may read them
  *          slot 0 .. 1    a chunk of large data
  *
  * Rules, cited by the code:
@@ -23,8 +24,9 @@
  *      a chunk; then, in a reduction, by each other member in that one's share.
  *      No operation is over on a member before nobody needs its slots any more,
  *      so each one finds its own slots free.
- *  C5  A root that has invited others to read its memory is not over before
- *      all have answered: they have read, or they refuse (pull.c).
+ *  C5  A member that has invited others to read its memory is not over before
+ *      all have read it, or have taken from its slots what they could not read
+ *      (pull.c).
  *
  * A line that moves between two caches moves cheaply only if the reader has
  * written it, too (docs/design/0004-shared-memory.md): hence C4, where results
@@ -58,7 +60,7 @@ _Static_assert(offsetof(shm_cell, payload) == 32, "half a line for data");
 /* For reading each other's memory (pull.c). The first two hold the first chunk
  * of an operation, plus 1, and only grow. */
 typedef struct shm_cma {
-    alignas(128) _Atomic uint64_t invited; /* by us, as root, to read ours */
+    alignas(128) _Atomic uint64_t invited; /* by us, to read ours */
     _Atomic uint64_t refused; /* by us, to read; UINT64_MAX: all from now on */
     uint64_t proof_at;        /* the address of a random number of ours, */
     uint64_t proof;           /* and its value */
@@ -95,11 +97,9 @@ typedef struct shm_progress {
     bool checked;      /* everybody's call is the same as ours */
     uint32_t at;       /* members before this one have been checked */
     uint32_t finished; /* operations that all of those had finished */
-    /* Members before it have brought the chunk we need, or, where they read our
-     * memory, have answered. */
-    uint32_t in_at;
-    uint32_t red_at; /* members before it have reduced the chunk `out` */
-    uint64_t base;   /* chunks that went through before this operation */
+    uint32_t in_at;    /* members before it have brought the chunk we need */
+    uint32_t red_at;   /* members before it have reduced the chunk `out` */
+    uint64_t base;     /* chunks that went through before this operation */
     uint64_t chunks;
     uint64_t in;     /* chunks that we have put into our slot */
     uint64_t red;    /* chunks of which we have reduced our share */
@@ -110,11 +110,17 @@ typedef struct shm_progress {
     shm_share share; /* our share of such a chunk */
     shm_where where;
     bool first_in; /* seeing all calls meant seeing all first chunks */
-    bool pulls;    /* takers may be invited to read the root's memory */
+    bool pulls;    /* takers may be invited to read the memory of others */
+    bool invites;  /* we have invited them to read ours, and nobody refused */
+    bool by_slots; /* a chunk came through a slot */
     bool stream;   /* the result is too large for the caches */
-    /* Bytes of our share that we have folded, or of our block that we have
-     * read, where they lie. */
+    /* Bytes of our share that we have folded, or of a block that we have read,
+     * where they lie. */
     size_t direct_at;
+    size_t own_at; /* bytes of our block for ourselves that are copied */
+    /* Of the members that invited us, in the order in which we take, we have
+     * read or will read those before this one. */
+    uint32_t refused_at;
 } shm_progress;
 
 _Static_assert(sizeof(shm_progress) <= WF_COLL_ROOM, "room");
@@ -132,7 +138,8 @@ typedef struct shm_state {
     size_t slot;          /* bytes of a slot */
     size_t payload;       /* most bytes of data in a cell */
     size_t flat;          /* the same, where everybody reads everybody's */
-    size_t slots_at;      /* where in a block the slots begin */
+    size_t addresses_at;  /* where in a block the addresses begin */
+    size_t slots_at;      /* and where the slots do */
     uint32_t free_until;  /* cells may be written for operations before this */
     uint64_t chunks;      /* that all operations so far have used, see C3 */
     bool populated;       /* our slots have pages */
@@ -163,6 +170,12 @@ static inline unsigned char *shm_slot_of(const shm_state *s, uint32_t rank,
 {
     return s->area + rank * s->block + s->slots_at +
            chunk % SHM_SLOTS * s->slot;
+}
+
+/* The addresses of the blocks of `rank`, by taker. */
+static inline uint64_t *shm_addresses_of(const shm_state *s, uint32_t rank)
+{
+    return (uint64_t *)(void *)(s->area + rank * s->block + s->addresses_at);
 }
 
 /* Bytes of a chunk; the last one may be shorter. */
@@ -273,17 +286,32 @@ unsigned char *shm_target(const wf_coll_op *op, uint32_t from);
 /* Our block for ourselves, if the operation has one: up to `most` bytes of it
  * from `at` on. */
 void shm_copy_own(const wf_coll_op *op, size_t at, size_t most);
+/* Does `member` bring its blocks by chunks instead of with its call? */
+bool shm_by_chunks(const wf_coll_op *op, uint32_t member);
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
 
 /* gatherv, scatterv, alltoallv: members tell each other how much there is.
  * Did this one's data come with its call? */
 bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member);
 
-/* Scatters in which the takers read the root's memory: find out whether this
- * one, whose chunks are known, may be (progress.pulls), and invite. */
+/* Operations in which the takers read the memory of those who bring (pull.c):
+ * find out whether this one, whose chunks are known, may be one
+ * (progress.pulls), and if so invite the others to read ours. */
 weft_status shm_pull_attach(const weft_comm *comm, shm_state *s);
 void shm_pull_begin(wf_coll_op *op, size_t largest);
-bool shm_pull_awaits(const wf_coll_op *op, uint32_t member);
+/* Has `from` invited us? Final once its call and its first chunk, if there is
+ * any, have been seen. */
+bool shm_invited(const wf_coll_op *op, const shm_state *s, uint32_t from);
+/* Has a taker refused to read ours? */
+bool shm_pull_refused(const wf_coll_op *op, const shm_state *s);
+
+typedef enum shm_read {
+    SHM_READ_SOME,
+    SHM_READ_ALL,
+    SHM_READ_NOT, /* we cannot, and have told so: chunks will come */
+} shm_read;
+/* Read the next slice of our block, of `bytes`, out of the memory of `from`. */
+shm_read shm_pull(wf_coll_op *op, shm_state *s, uint32_t from, size_t bytes);
 
 /* The algorithms: what they do early, and steps. */
 void shm_flat_early(wf_op *op);
@@ -293,6 +321,5 @@ weft_status shm_ragged_step(wf_op *op);
 weft_status shm_reduce_step(wf_op *op);
 weft_status shm_direct_step(wf_op *op);
 weft_status shm_exchange_step(wf_op *op);
-weft_status shm_pull_step(wf_op *op);
 
 #endif

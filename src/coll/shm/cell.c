@@ -102,9 +102,6 @@ bool shm_awaits(const wf_op *base, uint32_t member)
         return atomic_load(&shm_cell_of(s, member, base->sequence)->sequence) !=
                base->sequence + 1;
     }
-    if (base->step == shm_pull_step) {
-        return shm_pull_awaits(op, member);
-    }
     if (base->step == shm_exchange_step) {
         return shm_exchange_awaits(op, member);
     }

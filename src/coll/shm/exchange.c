@@ -12,13 +12,16 @@
  * taken all (C4).
  *
  * Blocks in shared memory (weft_alloc) are not brought: the takers read them
- * directly. */
+ * directly. Nor are large ones that the takers read through the kernel
+ * (pull.c), unless one of them cannot. */
 #include <string.h>
 
 #include "coll/shm/area.h"
 
-/* Own blocks are copied in pieces that fit into the L1 cache. */
+/* Own blocks are copied in pieces that fit into the L1 cache, where the same
+ * bytes are brought; else in larger ones, one a step. */
 #define OWN_BLOCK 8192u
+#define OWN_SLICE ((size_t)256 << 10)
 
 bool shm_brings(const wf_coll_op *op, uint32_t member)
 {
@@ -136,12 +139,29 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
     }
 }
 
-/* Copy chunk number `chunk` of the own block, unless ragged.c has copied it. */
+/* Copy chunk number `chunk` of the own block, unless ragged.c has copied it or
+ * copy_own_slice does. */
 static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
 {
-    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
+    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) && !shm_of(op)->pulls) {
         shm_copy_own(op, chunk * shm_of(op)->chunk, shm_of(op)->chunk);
     }
+}
+
+/* Where takers read memory, the own block is copied while they do. */
+static bool own_is_copied(const wf_coll_op *op)
+{
+    return !shm_of(op)->pulls || wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) ||
+           !has_own(op) ||
+           shm_of(op)->own_at >=
+               shm_length(op, op->op.comm->rank, op->op.comm->rank);
+}
+
+static void copy_own_slice(wf_coll_op *op)
+{
+    shm_copy_own(op, shm_of(op)->own_at, OWN_SLICE);
+    shm_of(op)->own_at += OWN_SLICE;
+    op->op.moved++;
 }
 
 /* All takers get the same chunk: copy it to our slot and, while it is cached,
@@ -153,8 +173,9 @@ static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
     unsigned char *slot = shm_slot_of(s, rank, p->base + chunk);
     const unsigned char *from =
         (const unsigned char *)op->src + chunk * p->chunk;
-    unsigned char *own =
-        has_own(op) ? shm_target(op, rank) + chunk * p->chunk : NULL;
+    unsigned char *own = has_own(op) && !p->pulls
+                             ? shm_target(op, rank) + chunk * p->chunk
+                             : NULL;
     size_t bytes = piece_bytes(op, op->bytes, chunk);
 
     for (size_t at = 0; at < bytes; at += OWN_BLOCK) {
@@ -240,12 +261,11 @@ static uint64_t taken_by_all(const wf_coll_op *op, const shm_state *s)
     return least;
 }
 
-/* Does `from` bring its blocks by chunks instead of with its call? */
-static bool by_chunks(const wf_coll_op *op, uint32_t from)
+bool shm_by_chunks(const wf_coll_op *op, uint32_t member)
 {
-    return shm_brings(op, from) &&
+    return shm_brings(op, member) &&
            !(wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) &&
-             shm_ragged_inlined(op, from));
+             shm_ragged_inlined(op, member));
 }
 
 /* The blocks of `from` if we map them, else NULL. Its announcement is read
@@ -353,6 +373,45 @@ static bool arrived(const wf_coll_op *op, const shm_state *s, uint32_t from)
            shm_reached(&shm_head_of(s, from)->in, p->base + p->out + 1);
 }
 
+/* The member that we take from as number `at`: members start at different
+ * peers, to avoid contention. */
+static uint32_t source_at(const weft_comm *comm, uint32_t at)
+{
+    return (comm->rank + 1 + at) % comm->size;
+}
+
+/* Do we read, or have we read, the memory of the member that we take from as
+ * number `at`? */
+static bool reads(const wf_coll_op *op, const shm_state *s, uint32_t at)
+{
+    const shm_progress *p = shm_of(op);
+
+    return p->pulls && at < p->refused_at &&
+           shm_invited(op, s, source_at(op->op.comm, at));
+}
+
+/* Take `bytes` of chunk `out` from the member at p->in_at, out of its slot or,
+ * the whole block at once, out of its memory; false if that must go on. */
+static bool take_one(wf_coll_op *op, shm_state *s, size_t bytes, bool folds)
+{
+    shm_progress *p = shm_of(op);
+    uint32_t from = source_at(op->op.comm, p->in_at);
+
+    if (reads(op, s, p->in_at)) {
+        return p->out > 0 ||
+               shm_pull(op, s, from, shm_length(op, from, op->op.comm->rank)) ==
+                   SHM_READ_ALL;
+    }
+    if (!arrived(op, s, from)) {
+        return false;
+    }
+    if (!folds) {
+        take_from(op, s, from, bytes);
+    }
+    p->by_slots = true;
+    return true;
+}
+
 /* Take what has been brought of chunk `out`; true if that is all. */
 static bool take(wf_coll_op *op, shm_state *s)
 {
@@ -360,22 +419,18 @@ static bool take(wf_coll_op *op, shm_state *s)
     weft_comm *comm = op->op.comm;
     bool folds = wf_call_is(op->op.call.kind, WF_REDUCES);
 
-    /* Members start at different peers, to avoid contention. */
     for (; p->in_at < comm->size - 1; p->in_at++) {
-        uint32_t from = (comm->rank + 1 + p->in_at) % comm->size;
+        uint32_t from = source_at(comm, p->in_at);
         size_t bytes =
-            by_chunks(op, from)
+            shm_by_chunks(op, from)
                 ? piece_bytes(op, shm_length(op, from, comm->rank), p->out)
                 : 0;
 
         if (bytes == 0) {
             continue;
         }
-        if (!arrived(op, s, from)) {
+        if (!take_one(op, s, bytes, folds)) {
             return false;
-        }
-        if (!folds) {
-            take_from(op, s, from, bytes);
         }
         op->op.moved++;
     }
@@ -395,7 +450,8 @@ static void take_step(wf_coll_op *op, shm_state *s)
     if (p->out == p->chunks || !take(op, s)) {
         return;
     }
-    p->out++;
+    /* Whole blocks were read, unless one came through a slot. */
+    p->out = p->pulls && !p->by_slots ? p->chunks : p->out + 1;
     p->in_at = 0;
     /* Gives the slots back; pairs with the acquire in taken_by_all. */
     atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->out.value,
@@ -408,13 +464,14 @@ static bool bring_step(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
 
-    if (p->in >= p->freed + SHM_SLOTS || p->in == p->chunks) {
+    p->invites = p->invites && !shm_pull_refused(op, s);
+    if (p->invites || p->in >= p->freed + SHM_SLOTS || p->in == p->chunks) {
         uint64_t freed = taken_by_all(op, s);
 
         op->op.moved += freed - p->freed;
         p->freed = freed;
     }
-    if (p->in < p->chunks && p->in < p->freed + SHM_SLOTS) {
+    if (!p->invites && p->in < p->chunks && p->in < p->freed + SHM_SLOTS) {
         bring(op, s);
         return true;
     }
@@ -424,7 +481,9 @@ static bool bring_step(wf_coll_op *op, shm_state *s)
 /* Our blocks are in memory that the others map. */
 static void bring_nothing(wf_coll_op *op, shm_state *s)
 {
-    shm_copy_own(op, 0, SIZE_MAX);
+    if (!shm_of(op)->pulls) {
+        shm_copy_own(op, 0, SIZE_MAX);
+    }
     publish_in(op, s, shm_of(op)->chunks);
 }
 
@@ -433,7 +492,7 @@ static bool post(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
 
-    if (p->in == 0 && !p->pulls && shm_brings(op, op->op.comm->rank)) {
+    if (p->in == 0 && !p->invites && shm_brings(op, op->op.comm->rank)) {
         if (p->where.src != 0) {
             bring_nothing(op, s);
         } else {
@@ -448,8 +507,24 @@ static bool over(const wf_coll_op *op)
     const shm_progress *p = shm_of(op);
     uint32_t rank = op->op.comm->rank;
 
-    return (!by_chunks(op, rank) || p->freed == p->chunks) &&
-           (!shm_takes(op, rank) || p->out == p->chunks);
+    return (!shm_by_chunks(op, rank) || p->freed == p->chunks) &&
+           (!shm_takes(op, rank) || p->out == p->chunks) && own_is_copied(op);
+}
+
+/* A member that gave up meanwhile may have written memory that we read, so
+ * that is valid only if the communicator is not broken. */
+static weft_status end(const wf_coll_op *op)
+{
+    weft_status st = WEFT_OK;
+
+    if (shm_of(op)->pulls) {
+        atomic_thread_fence(memory_order_acquire);
+        st = wf_comm_check(op->op.comm);
+    }
+    if (st == WEFT_OK) {
+        shm_end_chunks(op);
+    }
+    return st;
 }
 
 weft_status shm_exchange_step(wf_op *base)
@@ -468,34 +543,32 @@ weft_status shm_exchange_step(wf_op *base)
             return st;
         }
     }
-    if (p->pulls) {
-        base->step = shm_pull_step;
-        return shm_pull_step(base);
-    }
-    if (by_chunks(op, base->comm->rank) && bring_step(op, s)) {
+    if (shm_by_chunks(op, base->comm->rank) && bring_step(op, s)) {
         ring(op, shm_takes);
     }
     if (shm_takes(op, base->comm->rank)) {
         take_step(op, s);
     }
-    if (!over(op)) {
-        return WF_PENDING;
+    if (!own_is_copied(op)) {
+        copy_own_slice(op);
     }
-    shm_end_chunks(op);
-    return WEFT_OK;
+    return over(op) ? end(op) : WF_PENDING;
 }
 
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member)
 {
     const shm_progress *p = shm_of(op);
     const shm_state *s = op->state;
+    const weft_comm *comm = op->op.comm;
     const shm_head *h = shm_head_of(s, member);
-    uint32_t rank = op->op.comm->rank;
-    bool gives = shm_takes(op, rank) && shm_brings(op, member);
-    bool gets = shm_brings(op, rank) && shm_takes(op, member);
+    uint32_t at = (member + comm->size - comm->rank - 1) % comm->size;
+    bool gives = shm_takes(op, comm->rank) && shm_brings(op, member) &&
+                 !reads(op, s, at);
+    bool gets = shm_brings(op, comm->rank) && shm_takes(op, member);
+    uint64_t brought = p->invites ? p->chunks : p->in;
 
     return (gives &&
             (int64_t)(atomic_load(&h->in.value) - p->base - p->out - 1) < 0) ||
            (gets &&
-            (int64_t)(atomic_load(&h->out.value) - p->base - p->in) < 0);
+            (int64_t)(atomic_load(&h->out.value) - p->base - brought) < 0);
 }

@@ -100,8 +100,10 @@ static void lay_out(const weft_comm *comm, shm_state *s)
     s->cell = wf_round_up(offsetof(shm_cell, payload) + s->payload, 128) + 64;
     s->cell = wf_round_up(s->cell, 64);
     s->slot = slot_bytes(comm);
+    s->addresses_at = sizeof(shm_head) + SHM_CELLS * s->cell;
     s->slots_at =
-        wf_round_up(sizeof(shm_head) + SHM_CELLS * s->cell, page) + SLOT_SHIFT;
+        wf_round_up(s->addresses_at + comm->size * sizeof(uint64_t), page) +
+        SLOT_SHIFT;
     s->block = wf_round_up(s->slots_at + SHM_SLOTS * s->slot, page);
 }
 
@@ -304,6 +306,10 @@ void shm_begin(wf_coll_op *op)
     p->where.dst = 0;
     p->first_in = true;
     p->pulls = false;
+    p->invites = false;
+    p->by_slots = false;
+    p->own_at = 0;
+    p->refused_at = UINT32_MAX;
     op->op.step = large_first_step;
     if (wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
         p->first_in = false;

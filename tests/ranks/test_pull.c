@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scatters whose takers read the root's memory: they give what those through
- * slots give, whoever may not read goes through slots, and a root that dies or
- * gives up meanwhile is an error and never wrong data. */
+/* Operations whose takers read the memory of others: they give what those
+ * through slots give, whoever may not read goes through slots, and a member
+ * that dies or gives up meanwhile is an error and never wrong data. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -16,8 +16,14 @@
 
 #define LARGE (1u << 20) /* bytes of a block: several slices, with odd ends */
 
-/* Each root, both kinds, blocking or not; sizes from nothing to several slices,
- * parts of any length in any order, and buffers that are shared anyway. */
+static const wt_coll_kind kinds[] = {WT_SCATTER,    WT_SCATTERV,  WT_ALLTOALL,
+                                     WT_ALLTOALLV,  WT_BROADCAST, WT_ALLGATHER,
+                                     WT_ALLGATHERV, WT_GATHER,    WT_GATHERV};
+#define KINDS (sizeof(kinds) / sizeof(kinds[0]))
+
+/* All kinds in all sizes, from nothing to several slices; each root, blocking
+ * or not, parts of any length in any order, and buffers that are shared
+ * anyway. */
 static void all_forms_body(weft_world *world)
 {
     static const size_t bytes[] = {1,     17,    64,        513,
@@ -27,11 +33,11 @@ static void all_forms_body(weft_world *world)
     wt_pool pool;
 
     wt_pool_init(&pool, comm, 2 * (size_t)ranks * (LARGE + 64) + 4096);
-    for (unsigned i = 0; i < 64; i++) {
-        wt_coll what = {.kind = i % 2 == 0 ? WT_SCATTER : WT_SCATTERV,
+    for (unsigned i = 0; i < KINDS * 8; i++) {
+        wt_coll what = {.kind = kinds[i % KINDS],
                         .type = WEFT_U8,
                         .root = i / 2 % ranks,
-                        .n = wt_scaled(bytes[i / 2 % 8]),
+                        .n = wt_scaled(bytes[i / KINDS]),
                         .lengths = (wt_lengths)(i / 3 % (WT_LONE + 1)),
                         .placing = (wt_placing)(i / 5 % WT_PLACINGS),
                         .in_place = i / 7 % 2 != 0,
@@ -75,7 +81,7 @@ static void count_refusals(weft_log_level level, const char *text, void *ctx)
     (void)level;
     (void)ctx;
     if (strstr(text, "cannot read the memory") != NULL &&
-        strstr(text, "scatter") != NULL) {
+        strstr(text, "goes through shared memory") != NULL) {
         refusals++;
     }
 }
@@ -87,12 +93,14 @@ static void hear_refusals(void)
     weft_log_set_level(WEFT_LOG_INFO);
 }
 
-static void some_scatters(weft_world *world, size_t n, unsigned count)
+/* So many operations of the first `of` kinds. */
+static void some_operations(weft_world *world, size_t n, unsigned count,
+                            unsigned of)
 {
     weft_comm *comm = weft_world_comm(world);
 
     for (unsigned i = 0; i < count; i++) {
-        wt_coll what = {.kind = i % 2 == 0 ? WT_SCATTER : WT_SCATTERV,
+        wt_coll what = {.kind = kinds[i % of],
                         .type = WEFT_U8,
                         .root = i / 2 % weft_comm_size(comm),
                         .n = n,
@@ -116,7 +124,7 @@ static void deny_if_due(void)
     }
 }
 
-/* One refusal is enough for all scatters to come. */
+/* One refusal is enough for all operations to come. */
 static void denied_body(void)
 {
     weft_world *world = NULL;
@@ -124,7 +132,7 @@ static void denied_body(void)
     hear_refusals();
     deny_if_due();
     WT_OK(wt_join("TIMEOUT=1800s SHM_CMA=1", 0, &world));
-    some_scatters(world, 70001, 20);
+    some_operations(world, 70001, 27, KINDS);
     WT_CHECK(refusals <= (denied.ranks >> wt_rank() & 1));
     wt_word_add(0, refusals);
     wt_meet();
@@ -145,21 +153,26 @@ static void whoever_may_not_read_is_served_through_slots(void **state)
 }
 
 /* Reading worked before. A reason that stays is told once, one that may go
- * away whenever it is met again. */
+ * away in each operation that meets it: of six scatters that rank 1 is in, it
+ * is the root of two; then it reads the memory of both others in alltoalls. */
 static void taken_away_body(void)
 {
     weft_world *world = NULL;
 
     hear_refusals();
     WT_OK(wt_join("TIMEOUT=1800s SHM_CMA=1", 0, &world));
-    some_scatters(world, 300001, 6);
+    some_operations(world, 300001, 9, KINDS);
     WT_CHECK(refusals == 0);
     deny_if_due();
-    some_scatters(world, 300001, 6);
+    some_operations(world, 300001, 6, 2);
     if (denied.ranks >> wt_rank() & 1) {
         WT_CHECK(denied.error == EFAULT ? refusals == 4 : refusals == 1);
     } else {
         WT_CHECK(refusals == 0);
+    }
+    some_operations(world, 300001, 4, 4);
+    if (denied.ranks >> wt_rank() & 1) {
+        WT_CHECK(denied.error == EFAULT ? refusals == 8 : refusals == 1);
     }
     weft_world_destroy(world);
 }
@@ -175,13 +188,21 @@ static void whoever_cannot_read_any_more_is_served_through_slots(void **state)
 }
 
 /* Who is refused must have tried. */
-static void tries(const char *settings, size_t n, bool expected, unsigned round)
+static void tries(const char *settings, unsigned kind, size_t n, bool expected,
+                  unsigned round)
 {
+    weft_comm *comm;
     weft_world *world = NULL;
 
     refusals = 0;
     WT_OK(wt_join(settings, round, &world));
-    some_scatters(world, n, 4);
+    comm = weft_world_comm(world);
+    for (uint32_t root = 0; root < weft_comm_size(comm); root++) {
+        wt_coll what = {
+            .kind = kinds[kind], .type = WEFT_U8, .root = root, .n = n};
+
+        wt_coll_carry_out(comm, &what, NULL, true);
+    }
     wt_word_add(round, refusals);
     wt_meet();
     WT_CHECK((atomic_load(wt_word(round)) > 0) == expected);
@@ -194,20 +215,24 @@ static void choice_body(void)
 
     hear_refusals();
     wt_deny_syscall(SYS_process_vm_readv, EPERM);
-    tries("TIMEOUT=1800s", 200000, several, 1);
-    tries("TIMEOUT=1800s", 3000, false, 2);
-    tries("TIMEOUT=1800s SHM_CMA=0", 200000, false, 3);
-    tries("TIMEOUT=1800s SHM_CMA=1", 3000, true, 4);
+    tries("TIMEOUT=1800s", 0, 200000, several, 1);
+    tries("TIMEOUT=1800s", 0, 3000, false, 2);
+    tries("TIMEOUT=1800s SHM_CMA=0", 0, 200000, false, 3);
+    for (unsigned kind = 0; kind < KINDS; kind++) {
+        tries("TIMEOUT=1800s SHM_CMA=1", kind, 20000, true, 4 + 2 * kind);
+        tries("TIMEOUT=1800s", kind, 70001, several && kind < 2, 5 + 2 * kind);
+    }
 }
 
-static void large_scatters_to_several_are_read(void **state)
+static void what_is_read_follows_kind_size_and_setting(void **state)
 {
     (void)state;
     wt_run_job(&(wt_job){.ranks = 2, .bare = choice_body});
     wt_run_job(&(wt_job){.ranks = 4, .bare = choice_body});
 }
 
-/* --- the root goes ------------------------------------------------------- */
+/* --- who is read goes -------------------------------------------------------
+ */
 
 /* It has invited; then it is gone, and there is nothing to read. */
 static void death_body(weft_world *world)
@@ -250,16 +275,19 @@ static void a_root_that_dies_before_it_is_read_is_told_of(void **state)
     wt_run_job(&job);
 }
 
-/* Starts a scatter, looks at it until all have come to it and then a while
+/* Starts an operation, looks at it until all have come to it and then a while
  * longer, gives it up, and uses its buffer for something else. */
-static weft_status give_up(weft_comm *comm, char *src, size_t n, unsigned round)
+static weft_status give_up(weft_comm *comm, char *src, char *dst, size_t n,
+                           unsigned round)
 {
     weft_request *request = NULL;
     weft_status st;
     int done = 0;
 
     memset(src, 1, n * wt_ranks());
-    WT_OK(weft_iscatter(comm, src, src, n, WEFT_U8, 0, &request));
+    WT_OK(round % 2 == 0
+              ? weft_iscatter(comm, src, src, n, WEFT_U8, 0, &request)
+              : weft_ialltoall(comm, src, dst, n, WEFT_U8, &request));
     wt_word_await(1, (round + 1) * (wt_ranks() - 1));
     for (unsigned i = 0; i < round * 16; i++) {
         WT_OK(weft_request_test(request, &done));
@@ -280,10 +308,11 @@ static void abort_round(weft_comm *all, char *src, char *dst, unsigned round)
 
     WT_OK(weft_comm_dup(all, &comm));
     if (wt_rank() == 0) {
-        st = give_up(comm, src, n, round);
+        st = give_up(comm, src, dst, n, round);
     } else {
         wt_word_add(1, 1);
-        st = weft_scatter(comm, NULL, dst, n, WEFT_U8, 0);
+        st = round % 2 == 0 ? weft_scatter(comm, NULL, dst, n, WEFT_U8, 0)
+                            : weft_alltoall(comm, src, dst, n, WEFT_U8);
         for (size_t i = 0; st == WEFT_OK && i < n; i++) {
             WT_CHECK(dst[i] == 1);
         }
@@ -296,9 +325,10 @@ static void abort_body(weft_world *world)
 {
     weft_comm *comm = weft_world_comm(world);
     char *src = malloc((size_t)wt_ranks() * LARGE);
-    char *dst = malloc(LARGE);
+    char *dst = malloc((size_t)wt_ranks() * LARGE);
 
     WT_CHECK(src != NULL && dst != NULL);
+    memset(src, 3, (size_t)wt_ranks() * LARGE);
     for (unsigned round = 0; round < (wt_full() ? 400 : 40); round++) {
         abort_round(comm, src, dst, round);
         WT_OK(weft_barrier(comm));
@@ -307,7 +337,7 @@ static void abort_body(weft_world *world)
     free(dst);
 }
 
-static void nobody_takes_what_a_root_wrote_after_it_gave_up(void **state)
+static void nobody_takes_what_a_member_wrote_after_it_gave_up(void **state)
 {
     (void)state;
     wt_run_both(3, "TIMEOUT=1800s SHM_CMA=1", abort_body);
@@ -321,9 +351,9 @@ int main(void)
         cmocka_unit_test(takers_that_do_not_read_get_their_blocks),
         cmocka_unit_test(whoever_may_not_read_is_served_through_slots),
         cmocka_unit_test(whoever_cannot_read_any_more_is_served_through_slots),
-        cmocka_unit_test(large_scatters_to_several_are_read),
+        cmocka_unit_test(what_is_read_follows_kind_size_and_setting),
         cmocka_unit_test(a_root_that_dies_before_it_is_read_is_told_of),
-        cmocka_unit_test(nobody_takes_what_a_root_wrote_after_it_gave_up),
+        cmocka_unit_test(nobody_takes_what_a_member_wrote_after_it_gave_up),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
