@@ -248,9 +248,10 @@ static const setting table[] = {
     {"SHM_EAGER", "8K", FIELD(parse_bytes, eager_bytes),
      "Messages up to this size are copied through the ring at once"},
     {"SHM_CMA", "auto", FIELD(parse_cma, cma),
-     "Read large messages and scatters straight from the sender's memory, "
-     "where the kernel allows it: 1, 0, or auto: messages when ranks outnumber "
-     "cores, scatters among three ranks and more"},
+     "Read large messages and blocks of collectives straight from the sender's "
+     "memory, where the kernel allows it: 1, 0, or auto: messages when ranks "
+     "outnumber cores, scatters among three ranks and more, alltoalls among "
+     "eight and more with a core each"},
     {"UCX_EAGER", "64K", FIELD(parse_bytes, ucx_eager_bytes),
      "Messages up to this size are sent over UCX before there is a receive"},
     {"MESH_RANKS", "64", FIELD(parse_u32, mesh_ranks),
