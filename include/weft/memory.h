@@ -32,6 +32,61 @@ WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);
  */
 WEFT_API void weft_free(weft_comm *comm, void *buffer);
 
+/**
+ * Take a block of `bytes` from the arena of this rank: memory that all ranks of
+ * its node map, so that collectives of every communicator of the node read it,
+ * and fold it, where it lies. Not collective, and any thread may call it.
+ *
+ * The block begins on a page boundary and takes whole pages, so small ones are
+ * better left to malloc. All its pages have memory when this returns: using it
+ * later cannot fail for lack of memory. It holds what a block before it left
+ * there, or zeros.
+ *
+ * Fails with WEFT_ERR_NOMEM, and then nothing is changed: if there is no arena
+ * (the setting ARENA is 0, or the address space is limited), no room left in
+ * it, or not enough memory on the host or in the control group; and with
+ * WEFT_ERR_CLOSED in a forked child. Callers then use ordinary memory, which
+ * every call takes as well.
+ */
+WEFT_API weft_status weft_arena_alloc(weft_world *world, size_t bytes,
+                                      void **out);
+
+/** Like weft_arena_alloc, but all zero; clears only what was used before. */
+WEFT_API weft_status weft_arena_zalloc(weft_world *world, size_t bytes,
+                                       void **out);
+
+/**
+ * Give a block back. Any thread may, also after the world is destroyed: blocks
+ * stay as they are until then. Other ranks must be done with it, as they are
+ * when the operations that it was passed to are over. Takes NULL. What is no
+ * block is left alone, and logged.
+ *
+ * A child that this process forked has its own view of all blocks, at the same
+ * addresses. It may read them, and sees what the parent has there, until it
+ * writes to a page, which is then a copy of its own: nothing that a child
+ * writes reaches the parent or other ranks. Blocks that existed at the fork and
+ * are freed by the parent are not used again while the child lives. In the
+ * child this call does nothing.
+ */
+WEFT_API void weft_arena_free(void *block);
+
+/** Does `at` point into the arena of a world of this process? 1 or 0. */
+WEFT_API int weft_arena_holds(const void *at);
+
+typedef struct weft_arena_info {
+    size_t size;     /* sizeof(weft_arena_info), set by the caller */
+    uint64_t room;   /* bytes of address space of this rank; 0: no arena */
+    uint64_t in_use; /* bytes of blocks, in whole pages */
+    uint64_t kept;   /* bytes of freed blocks that still have memory */
+    uint64_t held;   /* of these, bytes that a forked child may be reading */
+    uint64_t blocks; /* how many there are */
+} weft_arena_info;
+
+/** What the arena of this rank holds. Any thread may ask. Fails with
+ * WEFT_ERR_INVALID if `out->size` is not set. */
+WEFT_API weft_status weft_arena_get(const weft_world *world,
+                                    weft_arena_info *out);
+
 typedef struct weft_memory_info {
     size_t size;          /* sizeof(weft_memory_info), set by the caller */
     uint64_t host_room;   /* bytes that the host has available */
