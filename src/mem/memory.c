@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <weft/memory.h>
 
 #include "base/num.h"
@@ -45,6 +46,13 @@ uint64_t wf_memory_on_host(void)
 
     (void)meminfo("MemAvailable:", 1024, &bytes);
     return bytes;
+}
+
+uint64_t wf_memory_of_host(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES); /* quicker than /proc/meminfo */
+
+    return pages > 0 ? (uint64_t)pages * wf_segment_page() : UINT64_MAX;
 }
 
 uint64_t wf_memory_huge_free(void)

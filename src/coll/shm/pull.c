@@ -118,7 +118,7 @@ void shm_pull_begin(wf_coll_op *op, size_t largest)
     if (refused(op, s, op->op.comm->rank)) {
         p->refused_at = 0;
     }
-    if (shm_by_chunks(op, op->op.comm->rank) && p->where.src == 0 &&
+    if (shm_by_chunks(op, op->op.comm->rank) && !p->direct_src &&
         !shm_pull_refused(op, s)) {
         invite(op, s);
     }
@@ -130,8 +130,8 @@ bool shm_invited(const wf_coll_op *op, const shm_state *s, uint32_t from)
                                 memory_order_acquire) > shm_of(op)->base;
 }
 
-static shm_read refuse(wf_coll_op *op, shm_state *s, uint32_t from,
-                       bool for_good, const char *why)
+static void refuse(wf_coll_op *op, shm_state *s, uint32_t from, bool for_good,
+                   const char *why)
 {
     weft_comm *comm = op->op.comm;
     shm_progress *p = shm_of(op);
@@ -149,7 +149,6 @@ static shm_read refuse(wf_coll_op *op, shm_state *s, uint32_t from,
                           memory_order_release);
     wf_comm_ring(comm);
     op->op.moved++;
-    return SHM_READ_NOT;
 }
 
 static int32_t pid_of(const weft_comm *comm, uint32_t member)
@@ -171,7 +170,7 @@ static const char *doubt(const wf_coll_op *op, shm_state *s, uint32_t from)
     return why;
 }
 
-shm_read shm_pull(wf_coll_op *op, shm_state *s, uint32_t from, size_t bytes)
+bool shm_pull(wf_coll_op *op, shm_state *s, uint32_t from, size_t bytes)
 {
     weft_comm *comm = op->op.comm;
     shm_progress *p = shm_of(op);
@@ -180,7 +179,8 @@ shm_read shm_pull(wf_coll_op *op, shm_state *s, uint32_t from, size_t bytes)
     ssize_t got;
 
     if (why != NULL) {
-        return refuse(op, s, from, true, why);
+        refuse(op, s, from, true, why);
+        return false;
     }
     got = wf_cma_read(pid_of(comm, from), shm_target(op, from) + p->direct_at,
                       shm_addresses_of(s, from)[comm->rank] + p->direct_at,
@@ -188,14 +188,16 @@ shm_read shm_pull(wf_coll_op *op, shm_state *s, uint32_t from, size_t bytes)
     if (got <= 0) {
         int error = got < 0 ? errno : 0;
 
-        return refuse(op, s, from, wf_cma_forbidden(error),
-                      error == 0 ? "no more" : strerror(error));
+        refuse(op, s, from, wf_cma_forbidden(error),
+               error == 0 ? "no more" : strerror(error));
+        return false;
     }
+    p->read_direct = true;
     p->direct_at += (size_t)got;
     op->op.moved++;
     if (p->direct_at < bytes) {
-        return SHM_READ_SOME;
+        return false;
     }
     p->direct_at = 0;
-    return SHM_READ_ALL;
+    return true;
 }
