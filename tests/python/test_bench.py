@@ -579,7 +579,7 @@ def test_rows_of_earlier_runs_are_drawn_without_measuring(tmp_path, capsys):
 
 
 def contest_rows():
-    """weft, two peers and the limit at two sizes; gloo in another placement, where it is fast."""
+    """weft, two peers and the limit at two sizes; gloo far away, and without a placement."""
     rows = []
     times = {"weft": (1.0, 6.0), "openmpi": (4.0, 3.0), "mpich": (2.0, 4.0), "limit": (0.5, 1.5)}
     for system, both in times.items():
@@ -587,6 +587,7 @@ def contest_rows():
             case = Case("allreduce", size, 2, 2)
             rows += results.rows_of([Block(case, system, turn, "near", us) for turn in range(3)])
     rows += results.rows_of([Block(Case("allreduce", 64, 2, 2), "gloo", 0, "far", 0.1)])
+    rows += results.rows_of([Block(Case("allreduce", 4 << 20, 2, 2), "gloo", 0, "any", 2.0)])
     return rows
 
 
@@ -595,11 +596,11 @@ def test_a_contest_is_with_the_fastest_peer_of_each_size_and_one_placement():
     assert row.what == "allreduce, 2 ranks, near"
     assert row.points == (
         contest.Point("64 B", 0.5, "mpich", 0.25),
-        contest.Point("4 MiB", 2.0, "openmpi", 0.5),
+        contest.Point("4 MiB", 3.0, "gloo", 0.75),
     )
     text = contest.headline([row])
-    assert text.startswith("Faster than the best peer in 1 of 2 cases, slower in 1;")
-    assert "4 MiB (2.00 of openmpi)" in text
+    assert text.startswith("weft is faster than the best peer in 1 of 2 cases, slower in 1;")
+    assert "4 MiB (3.00 of gloo's time)" in text
 
 
 def test_without_a_peer_there_is_no_contest(capsys, tmp_path):
@@ -623,8 +624,8 @@ def test_earlier_rows_are_shown_as_one_page(tmp_path, capsys):
     assert command.main([*arguments, "--plots", str(tmp_path)]) == 0
     assert (tmp_path / "contest.svg").read_bytes().startswith(b"<?xml")
     out = capsys.readouterr().out
-    assert "Faster than the best peer in 1 of 2 cases" in out
-    assert re.search(r"allreduce, 2 ranks, near\s+0.50 64 B\s+2.00 4 MiB\s+openmpi\s+0.50", out)
+    assert "faster than the best peer in 1 of 2 cases" in out
+    assert re.search(r"allreduce, 2 ranks, near\s+0.50 64 B\s+3.00 4 MiB\s+gloo\s+0.75", out)
     assert "not judged" in out
     text = page.read_text()
     assert 'alt="who is ahead where"' in text

@@ -28,6 +28,7 @@ class Contest:
     peers: tuple[str, ...]
     limits: tuple[str, ...] = ()
     ours: str = "weft"
+    of_weft: bool = True  # or of libraries that PyTorch computes with
 
 
 @dataclass(frozen=True)

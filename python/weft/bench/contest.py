@@ -15,6 +15,7 @@ from . import plots
 from .benchmark import Benchmark, Contest
 from .report import table
 from .table import BENCHES
+from .units import format_size
 
 # Within so much of each other two are equal: medians of quick runs move by as much.
 EVEN = 1.05
@@ -38,6 +39,7 @@ class Row:
     what: str
     ours: str
     points: tuple[Point, ...]
+    of_weft: bool = True
 
     @property
     def best(self) -> Point:
@@ -46,6 +48,10 @@ class Row:
     @property
     def worst(self) -> Point:
         return max(self.points, key=lambda point: point.ratio)
+
+
+def _size(row: dict) -> str:
+    return row.get("at") or (format_size(row["bytes"]) if row["bytes"] else "")
 
 
 def _points(rows: Sequence[dict], contest: Contest, bench: Benchmark) -> tuple[Point, ...]:
@@ -59,25 +65,36 @@ def _points(rows: Sequence[dict], contest: Contest, bench: Benchmark) -> tuple[P
         theirs = here[peer]["value"]
         limits = [here[name]["value"] / theirs for name in contest.limits if name in here]
         ratio = here[contest.ours]["value"] / theirs
-        text = bench.view.tick(here[contest.ours])
-        found.append(Point(text, ratio, peer, max(limits, default=None)))
+        found.append(Point(_size(here[contest.ours]), ratio, peer, min(limits, default=None)))
     return tuple(found)
 
 
 def standing(rows: Iterable[dict]) -> list[Row]:
     """What the rows of runs say, benchmark by benchmark, in their order."""
     valued = [row for row in rows if row.get("value") is not None and "op" in row]
-    found = []
+    found: list[Row] = []
     for name, bench in BENCHES.items():
         ours = [row for row in valued if row.get("bench") == name]
         contests = bench.contests_for(dict.fromkeys(row["system"] for row in ours))
         for op in dict.fromkeys(row["op"] for row in ours):
-            for title, here in plots.panels([r for r in ours if r["op"] == op], bench.view):
-                for contest in contests:
-                    points = _points(here, contest, bench)
-                    if points:
-                        found.append(Row(name, f"{op}, {title}", contest.ours, points))
+            for contest in contests:
+                found += _rows(op, [row for row in ours if row["op"] == op], contest, bench)
     return found
+
+
+def _rows(op: str, rows: Sequence[dict], contest: Contest, bench: Benchmark) -> Iterable[Row]:
+    """A row for each number of ranks, in the placement that `ours` had most.
+
+    Ranks that are not pinned have the placement "any": it is as good as each.
+    """
+    mine = [row for row in rows if row["system"] == contest.ours]
+    for title, own in plots.panels(mine, bench.view):
+        where = own[0]["ranks"], own[0]["cores"]
+        here = [row for row in rows if (row["ranks"], row["cores"]) == where]
+        same = [row for row in here if row["placement"] in ("any", own[0]["placement"])]
+        exact_last = sorted(same, key=lambda row: row["placement"] != "any")
+        if points := _points(exact_last, contest, bench):
+            yield Row(bench.name, f"{op}, {title}", contest.ours, points, contest.of_weft)
 
 
 def _count(found: Sequence[Row]) -> Mapping[str, list[tuple[Row, Point]]]:
@@ -92,21 +109,25 @@ def _count(found: Sequence[Row]) -> Mapping[str, list[tuple[Row, Point]]]:
 
 
 def headline(found: Sequence[Row]) -> str:
-    """The result in a sentence or two."""
-    groups = _count(found)
+    """The result for weft in a sentence."""
+    groups = _count([row for row in found if row.of_weft])
     total = sum(map(len, groups.values()))
     if total == 0:
         return "Nothing could be compared: no peer was measured."
-    text = f"Faster than the best peer in {len(groups['ahead'])} of {total} cases"
+    text = f"weft is faster than the best peer in {len(groups['ahead'])} of {total} cases"
     text += f", within 5 % of it in {len(groups['even'])}" if groups["even"] else ""
     text += f", slower in {len(groups['behind'])}" if groups["behind"] else ""
     worst = sorted(groups["behind"], key=lambda pair: -pair[1].ratio)[:3]
-    places = [f"{r.bench} {_label(r)} {p.at} ({p.ratio:.2f} of {p.peer})" for r, p in worst]
+    places = [f"{r.bench} {_label(r)} {p.at} ({p.ratio:.2f} of {p.peer}'s time)" for r, p in worst]
     return text + (f"; most of all in {', '.join(places)}." if places else ".")
 
 
 def _label(row: Row) -> str:
-    return row.what if row.ours == "weft" else f"{row.what} ({row.ours})"
+    return row.what if row.ours == "weft" or not row.of_weft else f"{row.what} ({row.ours})"
+
+
+def _heading(row: Row) -> str:
+    return row.bench if row.of_weft else f"{row.bench}: PyTorch with its own library"
 
 
 def _ratio(ratio: float) -> str:
@@ -120,9 +141,9 @@ def _end(point: Point) -> str:
 def text(found: Sequence[Row]) -> str:
     """A line for each row: the best and the worst of its sizes."""
     lines: list[Sequence[str]] = []
-    for bench in dict.fromkeys(row.bench for row in found):
-        lines.append((bench, "", "", "", ""))
-        for row in (row for row in found if row.bench == bench):
+    for heading in dict.fromkeys(map(_heading, found)):
+        lines.append((heading, "", "", "", ""))
+        for row in (row for row in found if _heading(row) == heading):
             worst = row.worst
             limit = "-" if worst.limit is None else _ratio(worst.limit)
             best = _end(row.best) if len(row.points) > 1 else ""
@@ -165,7 +186,7 @@ def _draw(axes, found: Sequence[Row]) -> None:
             seen = row.bench
             place += 1.4
             name = {"weight": "bold", "ha": "left", "va": "center"}
-            axes.annotate(seen, (0.005, place), xycoords=("axes fraction", "data"), **name)
+            axes.annotate(_heading(row), (0.005, place), xycoords=("axes fraction", "data"), **name)
         place += 1
         places.append(place)
         labels.append(_label(row))

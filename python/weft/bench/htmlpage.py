@@ -90,20 +90,19 @@ def _marks(rows: list[dict]) -> Iterable[str]:
 
 def _systems(rows: list[dict]) -> Iterable[str]:
     """What those are that were found only when the benchmark ran."""
-    for row in rows:
-        yield f"<p>{html.escape(row['system'])}: {html.escape(row['about'])}</p>"
+    for text in dict.fromkeys(f"{row['system']}: {row['about']}" for row in rows):
+        yield f"<p>{html.escape(text)}</p>"
 
 
 def render(rows: list[dict], about: str, benches: Sequence[str] = ("collectives",)) -> str:
     """The page for the rows of a run; `about` is a line on the machine."""
     values = [row for row in rows if row.get("value") is not None]
     missing = [row for row in rows if row.get("case") == "missing"]
-    title = f"weft bench {', '.join(benches)}"
+    title = f"weft bench {'all' if set(benches) == set(BENCHES) else ', '.join(benches)}"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>{title}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{title}</h1><p>{html.escape(about)}</p>",
-        *_systems([row for row in rows if row.get("case") == "system"]),
         *(
             f"<p>Missing: {html.escape(row['system'])} ({html.escape(row['reason'])})</p>"
             for row in missing
@@ -114,6 +113,7 @@ def render(rows: list[dict], about: str, benches: Sequence[str] = ("collectives"
         *_plots(values),
         "</details><details><summary>All figures</summary>",
         "<p>Medians over blocks; low and high are the extremes.</p>",
+        *_systems([row for row in rows if row.get("case") == "system"]),
         *_values(values),
         "</details></body></html>",
     ]

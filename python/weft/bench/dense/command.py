@@ -36,7 +36,7 @@ def dense(plan: Plan, axis: str) -> Benchmark:
 def _contests(names: Iterable[str]) -> tuple[Contest, ...]:
     """PyTorch as it is with PyTorch and any other library."""
     others = tuple(name for name in names if name not in (systems.TORCH, systems.LIMIT))
-    return (Contest(others, limits=(systems.LIMIT,), ours=systems.TORCH),)
+    return (Contest(others, limits=(systems.LIMIT,), ours=systems.TORCH, of_weft=False),)
 
 
 def _refused(plan: Plan, size: int) -> str | None:
