@@ -15,10 +15,14 @@ shim_ready := build/.shim
 package_sources := $(shell find CMakeLists.txt pyproject.toml cmake cuda src include \
     python -type f -not -path '*/__pycache__/*')
 
-.PHONY: build demo test test-full bench lint format asan tsan soak setup clean \
+.PHONY: build tree demo test test-full bench lint format asan tsan soak setup clean \
     distclean help
 
-build: $(shim_ready) ## build everything and install it into .venv (default)
+# The shim is one C++ file, which takes one core as long as the tree takes the others.
+build: $(package_ready) ## build everything and install it into .venv (default)
+	@$(MAKE) --no-print-directory -j2 $(shim_ready) tree
+
+tree:
 	@cmake -S . -B build $(generator) --log-level=NOTICE -DWEFT_WERROR=ON \
 	    -DWEFT_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/$(python)
 	@cmake --build build --parallel $(jobs)

@@ -46,6 +46,13 @@ if(WEFT_FUZZ)
     list(APPEND weft_sanitize -fsanitize=fuzzer-no-link)
 endif()
 
+if(WEFT_SANITIZE)
+    # What the tests take is mostly waiting; without loops that are unrolled and
+    # types of variables a file compiles in half the time, and the kernels in a
+    # quarter. Reports still have their lines.
+    list(APPEND weft_sanitize -O1 -g1)
+endif()
+
 function(weft_compile target)
     # An empty value, so that a file that also says "#define _GNU_SOURCE" is
     # not a redefinition.

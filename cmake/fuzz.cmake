@@ -5,6 +5,11 @@
 # needs no clang and tries the seeds and a fixed number of changes to them.
 set(WEFT_FUZZ_SECONDS 10 CACHE STRING "How long each fuzz target runs")
 
+option(WEFT_FUZZ_TARGETS "Build the fuzz targets" ON)
+if(NOT WEFT_FUZZ_TARGETS)
+    return()
+endif()
+
 # Packets and control messages of switches come from anybody who reaches a port,
 # so that their parsers run a number of times, however long that takes.
 set(WEFT_FUZZ_RUNS 0 CACHE STRING

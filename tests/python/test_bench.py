@@ -9,7 +9,7 @@ import sys
 import unittest.mock
 
 import pytest
-from weft.bench import htmlpage, plots, report, results
+from weft.bench import contest, htmlpage, plots, report, results
 from weft.bench.build import SOURCES, BuildError, find_library
 from weft.bench.collectives import gloo_rank, marks
 from weft.bench.collectives import report as collectives_report
@@ -578,11 +578,57 @@ def test_rows_of_earlier_runs_are_drawn_without_measuring(tmp_path, capsys):
     assert "scan.svg" in capsys.readouterr().out
 
 
-def test_earlier_rows_without_a_place_for_plots_are_refused(tmp_path, capsys):
-    path = tmp_path / "a.json"
-    path.write_text("[]")
-    assert command.main(["collectives", "--from", str(path)]) == 2
-    assert "--plots" in capsys.readouterr().err
+def contest_rows():
+    """weft, two peers and the limit at two sizes; gloo far away, and without a placement."""
+    rows = []
+    times = {"weft": (1.0, 6.0), "openmpi": (4.0, 3.0), "mpich": (2.0, 4.0), "limit": (0.5, 1.5)}
+    for system, both in times.items():
+        for size, us in zip((64, 4 << 20), both, strict=True):
+            case = Case("allreduce", size, 2, 2)
+            rows += results.rows_of([Block(case, system, turn, "near", us) for turn in range(3)])
+    rows += results.rows_of([Block(Case("allreduce", 64, 2, 2), "gloo", 0, "far", 0.1)])
+    rows += results.rows_of([Block(Case("allreduce", 4 << 20, 2, 2), "gloo", 0, "any", 2.0)])
+    return rows
+
+
+def test_a_contest_is_with_the_fastest_peer_of_each_size_and_one_placement():
+    (row,) = contest.standing(contest_rows())
+    assert row.what == "allreduce, 2 ranks, near"
+    assert row.points == (
+        contest.Point("64 B", 0.5, "mpich", 0.25),
+        contest.Point("4 MiB", 3.0, "gloo", 0.75),
+    )
+    text = contest.headline([row])
+    assert text.startswith("weft is faster than the best peer in 1 of 2 cases, slower in 1;")
+    assert "4 MiB (3.00 of gloo's time)" in text
+
+
+def test_without_a_peer_there_is_no_contest(capsys, tmp_path):
+    alone = [row for row in contest_rows() if row["system"] in ("weft", "limit")]
+    assert contest.standing(alone) == []
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([*alone, results.missing_row("mpich", "no mpicc of it found")]))
+    assert command.main(["all", "--from", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "no peer was measured" in out
+    assert "missing: collectives: mpich (no mpicc of it found)" in out
+
+
+def test_earlier_rows_are_shown_as_one_page(tmp_path, capsys):
+    needs_matplotlib()
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    first.write_text(json.dumps(contest_rows()))
+    second.write_text(json.dumps(marks.mark_rows([], {})))
+    page = tmp_path / "page.html"
+    arguments = ["all", "--from", str(first), str(second), "--html", str(page)]
+    assert command.main([*arguments, "--plots", str(tmp_path)]) == 0
+    assert (tmp_path / "contest.svg").read_bytes().startswith(b"<?xml")
+    out = capsys.readouterr().out
+    assert "faster than the best peer in 1 of 2 cases" in out
+    assert re.search(r"allreduce, 2 ranks, near\s+0.50 64 B\s+3.00 4 MiB\s+gloo\s+0.75", out)
+    assert "not judged" in out
+    text = page.read_text()
+    assert 'alt="who is ahead where"' in text
 
 
 def test_plots_without_matplotlib_are_refused_before_the_run(tmp_path, monkeypatch, capsys):

@@ -138,6 +138,21 @@ def test_a_call_that_does_nothing_or_another_thing_is_wrong(call):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_fill_a_table_together_as_one_does(ranks, monkeypatch):
+    import torch
+    from weft.bench.gather import rank as gather_rank
+
+    monkeypatch.setattr(gather_rank, "_FILLED_AT_ONCE", 100)
+    alone, together = torch.zeros(730), torch.zeros(730)
+    gather_rank._fill(alone, lambda: None, seed=5)
+    for number in range(ranks):
+        gather_rank._fill(together, lambda: None, seed=5, part=(number, ranks))
+    assert torch.equal(alone.view(torch.int32), together.view(torch.int32))
+    assert len(set(alone.view(torch.int32).tolist())) == 730
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch")
 def test_a_process_has_a_thread_for_each_core_and_says_that_it_is_at_work():
     import torch
     from weft.bench.gather import rank as gather_rank

@@ -102,8 +102,11 @@ static void large_data_gives_the_reference(void **state)
                       .settings_of = coll_settings_of,
                       .body = large_body};
 
-        coll_the.nodes = layouts[i];
-        wt_run_job_both(&job);
+        /* The others are among those that give the reference for small data. */
+        if (wt_full() || i == 0 || i >= 4) {
+            coll_the.nodes = layouts[i];
+            wt_run_job_both(&job);
+        }
     }
 }
 

@@ -7,7 +7,7 @@
 /* Seconds of each job. */
 static double seconds(void)
 {
-    return (wt_full() ? 60 : 4) * (WT_ASAN ? 1.5 : 1);
+    return (wt_full() ? 60 : 2) * (WT_ASAN ? 1.5 : 1);
 }
 
 static void crash(const job_plan *plan)

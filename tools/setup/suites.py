@@ -3,9 +3,13 @@
 """Run test suites and end with a table of what passed and how long it took.
 
 usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|hosts|spread|peers|soak ...]
+
+Those that are named run one after the other. Without a name all of QUEUES run: tests of several
+ranks wait more than they compute, so that two suites at a time take little longer than one.
 """
 
 import collections
+import collections.abc
 import dataclasses
 import os
 import pathlib
@@ -13,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree
 
@@ -29,10 +34,29 @@ SOAK_OPERATIONS = os.environ.get("SOAK_OPERATIONS", "1e9")
 SOAK_SEED = int(os.environ.get("SOAK_SEED") or time.time())
 PYTHON = ROOT / ".venv" / "bin" / "python"
 
-ASAN_SETTINGS = (
-    *("-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"),
-    *("-DWEFT_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}"),
-)
+# Where there is clang, fuzz targets run under libFuzzer, with ASan and UBSan: not under gcc's, too.
+CLANG = shutil.which("clang") is not None
+SEEDS = "OFF" if CLANG and not FULL else "ON"
+# The builds beside the one that `make` makes: settings, and what is in the environment.
+BUILDS = {
+    "build-asan": (
+        (
+            *("-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF", f"-DWEFT_FUZZ_TARGETS={SEEDS}"),
+            *("-DWEFT_PYTHON=ON", f"-DPython_EXECUTABLE={PYTHON}"),
+        ),
+        {},
+    ),
+    "build-tsan": (("-DWEFT_SANITIZE=thread", "-DWEFT_BENCH=OFF", "-DWEFT_FUZZ_TARGETS=OFF"), {}),
+}
+if CLANG:
+    BUILDS["build-fuzz"] = (
+        (
+            *("-DWEFT_FUZZ=ON", "-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"),
+            f"-DWEFT_FUZZ_RUNS={FUZZ_RUNS}",
+        ),
+        {"CC": "clang"},
+    )
+BUILD_NICE = 10  # of builds that run beside tests
 # Some of everything that is done in C and C++ for Python, in a few minutes.
 ASAN_TESTS = (
     *("test_arrays.py", "test_memory.py", "test_messages.py", "test_requests.py"),
@@ -81,19 +105,49 @@ class Result:
     note: str = ""
     failures: dict[str, str] = dataclasses.field(default_factory=dict)  # test: what it printed
     flaky: int = 0  # failed, and passed when they were run again
+    again: collections.abc.Callable[[], None] | None = None  # run what failed once more
     over: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+
+
+# Of the suite that this thread runs, before each line; none where suites do not run side by side.
+place = threading.local()
+folders = {name: threading.Lock() for name in ("build", *BUILDS)}  # held by who builds there
+
+
+def say(text):
+    """Print a line, whole, whoever else prints."""
+    sys.stdout.write(f"{getattr(place, 'prefix', '')}{text}\n")
+    sys.stdout.flush()
 
 
 def run(command, **environment):
     """Run a command in the project's root, its output shown as it comes."""
-    print("$", " ".join(map(str, command)), flush=True)
-    return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, check=False
-    ).returncode
+    say("$ " + " ".join(map(str, command)))
+    how = {"cwd": ROOT, "env": {**os.environ, **environment}}
+    if not hasattr(place, "prefix"):
+        return subprocess.run(command, check=False, **how).returncode
+    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(command, text=True, errors="replace", **pipe, **how)
+    copying = threading.Thread(target=copy_lines, args=(process.stdout, place.prefix), daemon=True)
+    copying.start()
+    code = process.wait()
+    copying.join(5.0)  # what a test left behind may hold the pipe open
+    return code
+
+
+def copy_lines(lines, prefix):
+    place.prefix = prefix
+    for line in lines:
+        say(line.rstrip("\n"))
 
 
 def build(folder, *settings, **environment):
     """Configure and build; return whether both went well."""
+    with folders[folder]:
+        return build_alone(folder, *settings, **environment)
+
+
+def build_alone(folder, *settings, **environment):
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     common = ["-DWEFT_WERROR=ON", f"-DWEFT_FUZZ_SECONDS={FUZZ_SECONDS}"]
     common.append(f"-DWEFT_TEST_PATIENCE={10 if FULL else 1}")
@@ -156,49 +210,57 @@ def counted(title, code, report):
 
 
 def counted_run(title, command, option, report, again, **environment):
-    """Run tests, and those that failed once more, alone: machines that others use, too, stop
-    processes at any place, and a test may have counted on time. One that passes then is told from
-    the others in the table, and what it printed is shown all the same.
+    """Run tests. Those that failed may be run once more, when all suites have ended: machines that
+    others use, too, stop processes at any place, and a test may have counted on time. One that
+    passes then is told from the others in the table, and what it printed is shown all the same.
 
-    `option` names the report to the command, `again` makes it run what failed.
+    `option` names the report to the command; `again` turns the names of tests that failed into
+    what makes the command run them alone.
     """
     report.unlink(missing_ok=True)
     first = counted(title, run([*command, option, report], **environment), report)
-    if first.ok or not 0 < len(first.failures) <= AGAIN_MOST:
-        return first
-    print(f"once more: {', '.join(first.failures)}", flush=True)
-    report = report.with_suffix(".again.xml")
-    report.unlink(missing_ok=True)
-    second = counted(title, run([*command, again, option, report], **environment), report)
-    first.ok = second.ok and second.passed == first.failed
-    if first.ok:
-        first.passed, first.failed, first.flaky = first.passed + first.failed, 0, first.failed
+
+    def once_more():
+        say(f"once more, {title}: {', '.join(first.failures)}")
+        second_report = report.with_suffix(".again.xml")
+        second_report.unlink(missing_ok=True)
+        code = run([*command, *again(first.failures), option, second_report], **environment)
+        second = counted(title, code, second_report)
+        first.ok = second.ok and second.passed == first.failed
+        if first.ok:
+            first.passed, first.failed, first.flaky = first.passed + first.failed, 0, first.failed
+
+    if not first.ok and 0 < len(first.failures) <= AGAIN_MOST:
+        first.again = once_more
     return first
 
 
 def ctest(title, folder, *choice):
     command = ["ctest", "--test-dir", folder, "--output-on-failure", "--parallel", JOBS, *choice]
-    return counted_run(
-        title, command, "--output-junit", ROOT / folder / "report.xml", "--rerun-failed"
-    )
+
+    def again(names):
+        return ["-R", f"^({'|'.join(names)})$"]
+
+    return counted_run(title, command, "--output-junit", ROOT / folder / "report.xml", again)
 
 
-def built_ctest(title, folder, settings, *choice, **environment):
+def built_ctest(title, folder, *choice):
+    settings, environment = BUILDS.get(folder, ((), {}))
     if not build(folder, *settings, **environment):
         return Result(title, ok=False, note="does not build")
     return ctest(title, folder, *choice)
 
 
 def checks():
-    return built_ctest("includes, symbols", "build", [], "-L", "check")
+    return built_ctest("includes, symbols", "build", "-L", "check")
 
 
 def c():
-    return built_ctest("C", "build", [], "-LE", "check|fuzz")
+    return built_ctest("C", "build", "-LE", "check|fuzz")
 
 
 def asan():
-    return built_ctest("C, ASan+UBSan", "build-asan", ASAN_SETTINGS)
+    return built_ctest("C, ASan+UBSan", "build-asan")
 
 
 def has_module(name):
@@ -228,7 +290,7 @@ def asan_package(with_shim):
     """Install the package of the sanitized build beside it; is it there?"""
     package = ROOT / "build-asan" / "package"
     install = ["cmake", "--install", "build-asan", "--component", "python", "--prefix", package]
-    if not build("build-asan", *ASAN_SETTINGS) or run(install) != 0:
+    if not build("build-asan", *BUILDS["build-asan"][0]) or run(install) != 0:
         return False
     flags = "-O1 -g1 -fsanitize=address -fno-omit-frame-pointer"
     shim = [PYTHON, "-P", package / "weft" / "torch" / "build.py"]
@@ -269,27 +331,27 @@ def asan_python():
 
 
 def tsan():
-    settings = ["-DWEFT_SANITIZE=thread", "-DWEFT_BENCH=OFF"]
-    return built_ctest("C, TSan", "build-tsan", settings, "-LE", "fuzz")
+    # Explorers are one thread each: nothing there can race.
+    choice = [] if FULL else ["-LE", "explore|agg"]
+    return built_ctest("C, TSan", "build-tsan", *choice)
 
 
 def fuzz():
-    if shutil.which("clang") is None:
-        result = built_ctest("fuzz", "build", [], "-L", "fuzz")
+    if not CLANG:
+        result = built_ctest("fuzz", "build", "-L", "fuzz")
         result.note = result.note or "no clang: seeds only"
         return result
-    settings = ["-DWEFT_FUZZ=ON", "-DWEFT_SANITIZE=address", "-DWEFT_BENCH=OFF"]
-    settings.append(f"-DWEFT_FUZZ_RUNS={FUZZ_RUNS}")
-    return built_ctest(
-        f"fuzz, {FUZZ_SECONDS} s each", "build-fuzz", settings, "-L", "fuzz", CC="clang"
-    )
+    return built_ctest(f"fuzz, {FUZZ_SECONDS} s each", "build-fuzz", "-L", "fuzz")
 
 
 def pytest(title, report, *choice, **environment):
     if not has_module("pytest"):
         return Result(title, ok=True, note="skipped: no pytest")
-    command = [PYTHON, "-m", "pytest", "-q", *choice]
-    return counted_run(title, command, "--junitxml", ROOT / "build" / report, "--lf", **environment)
+    report = ROOT / "build" / report
+    # Each suite keeps what failed in a place of its own.
+    cache = ["-o", f"cache_dir={report.with_suffix('.cache')}"]
+    command = [PYTHON, "-m", "pytest", "-q", *cache, *choice]
+    return counted_run(title, command, "--junitxml", report, lambda _names: ["--lf"], **environment)
 
 
 def python():
@@ -366,9 +428,14 @@ SUITES = {
     f.__name__: f
     for f in (checks, c, asan, asan_python, tsan, fuzz, python, hosts, spread, peers, soak)
 }
+# What `make test` runs, one queue beside the other, and the builds that it needs beside both.
+QUEUES = (
+    ("checks", "c", "asan", "tsan", "fuzz"),
+    ("python", "hosts", "spread", "peers", "asan_python"),
+)
 
 
-def table(results):
+def table(results, seconds):
     head = ("suite", "result", "passed", "failed", "flaky", "skipped", "time")
     rows = [
         (
@@ -385,7 +452,7 @@ def table(results):
     widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
     for row, note in zip([head, *rows], ["", *(r.note for r in results)], strict=True):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), note)
-    print(f"in all {sum(r.seconds for r in results):.0f} s")
+    print(f"in all {seconds:.0f} s")
     over = sum((r.over for r in results), collections.Counter())
     for transport, _ in TRANSPORTS:
         ran, skipped = over[transport, "run"], over[transport, "skipped"]
@@ -404,21 +471,60 @@ def print_failures(results):
             print(f"failed in {r.title}: {name}{' (once)' if r.flaky else ''}")
 
 
+def timed(name):
+    start = time.monotonic()
+    result = SUITES[name]()
+    result.seconds = time.monotonic() - start
+    say(f"== {result.title}: {result.seconds:.0f} s\n")
+    return result
+
+
+def run_queue(names, results):
+    for name in names:
+        place.prefix = f"{name}: "
+        results[name] = Result(name, ok=False, note="broke off")
+        results[name] = timed(name)
+
+
+def build_ahead():
+    """What later suites need, while earlier ones wait: at a low priority, which is inherited."""
+    place.prefix = "build: "
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BUILD_NICE)
+    for folder, (settings, environment) in BUILDS.items():
+        build(folder, *settings, **environment)
+
+
+def side_by_side():
+    """All suites, by name. A build that fails here fails again in the suite that needs it."""
+    results = {}
+    queues = [threading.Thread(target=run_queue, args=(names, results)) for names in QUEUES]
+    threads = [threading.Thread(target=build_ahead), *queues]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    wanted = [name for name in SUITES if any(name in queue for queue in QUEUES)]
+    return [results.get(name, Result(name, ok=False, note="did not run")) for name in wanted]
+
+
 def main(names):
     unknown = [name for name in names if name not in SUITES]
     if unknown:
         sys.exit(f"there is no suite {unknown[0]}; there are {', '.join(SUITES)}")
-    results = []
-    for name in names:
-        start = time.monotonic()
-        result = SUITES[name]()
-        result.seconds = time.monotonic() - start
-        print(f"== {result.title}: {result.seconds:.0f} s\n", flush=True)
-        results.append(result)
-    table(results)
+    start = time.monotonic()
+    if names:
+        results = [timed(name) for name in names]
+    elif FULL:
+        results = [timed(name) for name in SUITES if name != "soak"]
+    else:
+        results = side_by_side()
+    for result in results:
+        if result.again is not None:
+            result.again()
+    table(results, time.monotonic() - start)
     print_failures(results)
     return 0 if all(r.ok for r in results) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:] or [name for name in SUITES if name != "soak"]))
+    sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ its name, its operations or its systems.
 What they share is here, in reading order: `build` compiles drivers, `systems` says what a system is
 and finds what it needs, `job` starts ranks and talks to them, `runner` has the rounds (`in_turn`:
 those that check a case in its first turn), `results` and `marks` turn blocks into figures,
-`report`, `plots` and `htmlpage` show them, over the axis and as the values of a `view`. `dense` is
+`report`, `plots` and `htmlpage` show them, over the axis and as the values of a `view`, and
+`contest` says who is ahead where. `dense` is
 what the benchmarks of dense arithmetic share, `peers` the table of what else is installed.
 """

@@ -19,6 +19,19 @@ def whole_floats(size: int) -> str | None:
 
 
 @dataclass(frozen=True)
+class Contest:
+    """Who is compared on the page of a run: `ours` with the fastest of `peers`.
+
+    `limits` are systems that no other can be faster than, as far as is known.
+    """
+
+    peers: tuple[str, ...]
+    limits: tuple[str, ...] = ()
+    ours: str = "weft"
+    of_weft: bool = True  # or of libraries that PyTorch computes with
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """A program: what it can be asked for, how it measures, and how it tells."""
 
@@ -37,6 +50,8 @@ class Benchmark:
     )
     drawn: Mapping[str, Operation] = field(default_factory=dict)
     view: View = TIME_OVER_BYTES
+    # Who is compared on the page of a run; of systems found only when it runs, a function of them.
+    contests: tuple[Contest, ...] | Callable[[Iterable[str]], tuple[Contest, ...]] = ()
     # Its ranks probe where they run, and a block in which that changed is dropped.
     probed: bool = True
     # The system without which a run has failed.
@@ -55,6 +70,10 @@ class Benchmark:
     def lines_for(self, names: Iterable[str]) -> Mapping[str, Line]:
         """How the systems of these names are drawn; those without a line are not."""
         return self.lines(names) if callable(self.lines) else self.lines
+
+    def contests_for(self, names: Iterable[str]) -> tuple[Contest, ...]:
+        """Who of the systems of these names is compared with whom."""
+        return self.contests(names) if callable(self.contests) else self.contests
 
 
 def lines_of(systems: Iterable[System]) -> dict[str, Line]:

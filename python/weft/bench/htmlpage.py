@@ -7,7 +7,7 @@ import base64
 import html
 from collections.abc import Iterable, Sequence
 
-from . import plots
+from . import contest, plots
 from .table import BENCHES
 from .view import TIME_OVER_BYTES, View
 
@@ -17,15 +17,27 @@ table { border-collapse: collapse; margin: 1em 0; }
 td, th { padding: 2px 10px; text-align: right; border-bottom: 1px solid #ddd; }
 td:first-child, th:first-child { text-align: left; }
 img { max-width: 100%; }
+summary { font-weight: bold; margin: 1em 0; cursor: pointer; }
 .met { color: #176d1c; } .not { color: #a61b1b; } .open { color: #666; }
 """
 
 
+def _image(name: str, picture: bytes) -> str:
+    """A figure as <img> that carries its data."""
+    data = base64.b64encode(picture).decode()
+    return f'<img alt="{html.escape(name)}" src="data:image/svg+xml;base64,{data}">'
+
+
+def _contest(rows: list[dict]) -> Iterable[str]:
+    """Who is ahead where: a sentence, and the picture."""
+    if found := contest.standing(rows):
+        yield f"<p><b>{html.escape(contest.headline(found))}</b></p>"
+        yield _image("who is ahead where", contest.picture(found))
+
+
 def _plots(rows: list[dict]) -> Iterable[str]:
-    """The figures as <img> that carry their data."""
     for op, picture in plots.figures(rows).items():
-        data = base64.b64encode(picture).decode()
-        yield f'<img alt="{html.escape(op)}" src="data:image/svg+xml;base64,{data}">'
+        yield _image(op, picture)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -78,28 +90,31 @@ def _marks(rows: list[dict]) -> Iterable[str]:
 
 def _systems(rows: list[dict]) -> Iterable[str]:
     """What those are that were found only when the benchmark ran."""
-    for row in rows:
-        yield f"<p>{html.escape(row['system'])}: {html.escape(row['about'])}</p>"
+    for text in dict.fromkeys(f"{row['system']}: {row['about']}" for row in rows):
+        yield f"<p>{html.escape(text)}</p>"
 
 
 def render(rows: list[dict], about: str, benches: Sequence[str] = ("collectives",)) -> str:
     """The page for the rows of a run; `about` is a line on the machine."""
     values = [row for row in rows if row.get("value") is not None]
     missing = [row for row in rows if row.get("case") == "missing"]
-    title = f"weft bench {', '.join(benches)}"
+    title = f"weft bench {'all' if set(benches) == set(BENCHES) else ', '.join(benches)}"
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         f"<title>{title}</title><style>{_STYLE}</style></head><body>",
         f"<h1>{title}</h1><p>{html.escape(about)}</p>",
-        *_systems([row for row in rows if row.get("case") == "system"]),
         *(
             f"<p>Missing: {html.escape(row['system'])} ({html.escape(row['reason'])})</p>"
             for row in missing
         ),
-        *_plots(values),
+        *_contest(values),
         *_marks([row for row in rows if "mark" in row]),
-        "<h2>Figures</h2><p>Medians over blocks; low and high are the extremes.</p>",
+        "<details><summary>Each operation over its sizes</summary>",
+        *_plots(values),
+        "</details><details><summary>All figures</summary>",
+        "<p>Medians over blocks; low and high are the extremes.</p>",
+        *_systems([row for row in rows if row.get("case") == "system"]),
         *_values(values),
-        "</body></html>",
+        "</details></body></html>",
     ]
     return "\n".join(parts)

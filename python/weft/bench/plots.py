@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from .operations import Operation
 from .systems import Line
@@ -133,9 +134,15 @@ def figure(
         drawing.legend(
             list(labels.values()), list(labels), loc="outside lower center", ncols=6, fontsize=9
         )
-        picture = io.BytesIO()
-        drawing.savefig(picture, format="svg", metadata={"Date": None})
+        picture = svg_of(drawing)
         pyplot.close(drawing)
+    return picture
+
+
+def svg_of(drawing: Any) -> bytes:
+    """A figure of matplotlib as a file; the same figure gives the same bytes."""
+    picture = io.BytesIO()
+    drawing.savefig(picture, format="svg", metadata={"Date": None})
     return picture.getvalue()
 
 

@@ -41,7 +41,7 @@ def by_ranks(blocks: list[Block]) -> Iterator[tuple[str, list[Block]]]:
         yield f"{ranks} ranks on {cores} cores{': ' + seen if seen else ''} ({turns} rounds)", here
 
 
-def marks_table(rows: list[dict]) -> str:
+def marks_table(rows: list[dict], reasons_too: bool = True) -> str:
     """The marks, each with the worst of its cases, and why if it could not be judged."""
     if not rows:
         return ""
@@ -51,6 +51,7 @@ def marks_table(rows: list[dict]) -> str:
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}"
         goal = f"{row['direction']} {row['goal']:.3g}"
         where = f"{row['case']}, {row['ranks']} ranks, / {row['against']}"
+        where = row["reason"] if row["case"] == "-" else where
         lines.append((row["mark"], row["placement"], ratio, goal, words[row["met"]], where))
     text = table(("mark", "placement", "ratio", "goal", "", "worst case"), lines)
     reasons: dict[str, list[str]] = {}
@@ -58,7 +59,7 @@ def marks_table(rows: list[dict]) -> str:
         if row["reason"]:
             reasons.setdefault(row["reason"], []).append(f"{row['mark']} {row['placement']}")
     notes = [f"  {', '.join(who)}: {reason}" for reason, who in reasons.items()]
-    return "\n".join([text, *(["not judged in full:", *notes] if notes else [])])
+    return "\n".join([text, *(["not judged in full:", *notes] if notes and reasons_too else [])])
 
 
 def changes_text(changes: list[tuple[dict, float]]) -> str:

@@ -139,6 +139,12 @@ def missing_row(system: str, reason: str, bench: str = "collectives") -> dict:
 
 def load_rows(path: Path) -> list[dict]:
     """The value rows of an earlier run; ValueError if the file is not one."""
+    needed = {"case", "system", "ranks", "bytes", "value", "low", "high"}
+    return [row for row in load(path) if needed <= row.keys() and row["value"] is not None]
+
+
+def load(path: Path) -> list[dict]:
+    """All rows of an earlier run, marks and missing systems, too; ValueError if it is none."""
     try:
         rows = json.loads(path.read_text())
     except OSError as error:
@@ -147,8 +153,7 @@ def load_rows(path: Path) -> list[dict]:
         raise ValueError(f"{path}: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f"{path}: not a list of rows")
-    needed = {"case", "system", "ranks", "bytes", "value", "low", "high"}
-    return [row for row in rows if needed <= row.keys() and row["value"] is not None]
+    return rows
 
 
 def changes(old: list[dict], new: list[dict]) -> list[tuple[dict, float]]:

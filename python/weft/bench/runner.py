@@ -323,20 +323,23 @@ def machine() -> str:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Callable[[str], None]]:
-    """A progress bar on stderr, where tqdm is installed."""
+def progress(total: int) -> Iterator[Callable[..., None]]:
+    """A progress bar on stderr, where tqdm is installed.
+
+    It is moved by `advance(text)` for each block; `advance(text, 0)` says what is done meanwhile.
+    """
     try:
         import tqdm
     except ImportError:
-        yield lambda _text: None
+        yield lambda _text, _blocks=1: None
         return
     # Its monitor thread would wake up in the middle of a block.
     tqdm.tqdm.monitor_interval = 0
     with tqdm.tqdm(total=total, unit="block", file=sys.stderr, leave=False) as bar:
 
-        def advance(text: str) -> None:
-            bar.set_description(text, refresh=False)
-            bar.update()
+        def advance(text: str, blocks: int = 1) -> None:
+            bar.set_description(text, refresh=blocks == 0)
+            bar.update(blocks)
 
         yield advance
 

@@ -29,7 +29,9 @@ class View:
         return f"{op}: time of a call over size of {size_is}"
 
     def panel(self, ranks: int, cores: int) -> str:
-        """The title of a panel."""
+        """The title of a panel. One process has a thread for each core."""
+        if ranks == 1:
+            return f"{cores} threads" if cores > 1 else "1 thread"
         return f"{ranks} ranks" if ranks <= cores else f"{ranks} ranks on {cores} cores"
 
     def takes(self, row: dict) -> bool:

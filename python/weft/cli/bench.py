@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..bench import htmlpage, plots, report, results
+from ..bench import contest, htmlpage, plots, report, results
 from ..bench.benchmark import Benchmark
 from ..bench.runner import Options, Outcome, machine
 from ..bench.table import BENCHES
@@ -82,7 +82,7 @@ def add_arguments(parser: argparse.ArgumentParser, benches: Sequence[str]) -> No
         nargs="+",
         type=Path,
         metavar="FILE",
-        help="measure nothing; draw the rows of earlier runs (with --plots)",
+        help="measure nothing; show the rows of earlier runs, as one (with --html, --plots)",
     )
     parser.add_argument(
         "--compare", type=Path, metavar="OLD", help="say what changed since the rows in OLD"
@@ -213,8 +213,6 @@ def _refusal(args: argparse.Namespace) -> str | None:
     drawn = args.html is not None or args.plots is not None
     if drawn and (why := plots.unavailable()) is not None:
         return why
-    if args.rows is not None and args.plots is None:
-        return "--from needs --plots"
     for path in filter(None, (args.json or Path("bench.json"), args.html)):
         if args.rows is None and (why := common.unwritable(path)) is not None:
             return why
@@ -239,7 +237,7 @@ def run(args: argparse.Namespace) -> int:
     if (refusal := _refusal(args)) is not None:
         return common.fail(args.prog, refusal)
     if args.rows is not None:
-        return _draw_earlier(args)
+        return _show_earlier(args)
     about = machine()
     outcomes: dict[str, Outcome] = {}
     for bench in _chosen(args):
@@ -250,9 +248,14 @@ def run(args: argparse.Namespace) -> int:
     return 130 if outcomes[bench.name].interrupted else code
 
 
-def _draw(rows: Iterable[dict], folder: Path) -> bool:
+def _draw(rows: Sequence[dict], folder: Path, of_all: bool) -> bool:
+    """A picture for each operation and, of all benchmarks, the one that tells who is ahead."""
+    found = contest.standing(rows) if of_all else []
     try:
         written = plots.write(rows, folder)
+        if found:
+            written.append(folder / "contest.svg")
+            written[-1].write_bytes(contest.picture(found))
     except OSError as error:
         print(f"weft bench: {folder}: {error.strerror}", file=sys.stderr)
         return False
@@ -260,12 +263,31 @@ def _draw(rows: Iterable[dict], folder: Path) -> bool:
     return True
 
 
-def _draw_earlier(args: argparse.Namespace) -> int:
+def _show_earlier(args: argparse.Namespace) -> int:
     try:
-        rows = [row for path in args.rows for row in results.load_rows(path)]
+        rows = [row for path in args.rows for row in results.load(path)]
+        values = [row for path in args.rows for row in results.load_rows(path)]
     except ValueError as error:
         return common.fail(args.prog, str(error))
-    return 0 if _draw(rows, args.plots) else 1
+    names = [name for name in BENCHES if any(row.get("bench") == name for row in rows)]
+    about = f"rows of {', '.join(map(str, args.rows))}"
+    written = True
+    if args.html is not None:
+        written &= _write(args.html, htmlpage.render(rows, about, names))
+    _print_page(rows)
+    if args.plots is not None:
+        written &= _draw(values, args.plots, args.bench == "all")
+    return 0 if written else 1
+
+
+def _print_page(rows: list[dict]) -> None:
+    """What there is to know of all benchmarks at a glance."""
+    found = contest.standing(rows)
+    marks = [row for row in rows if "mark" in row]
+    parts = [contest.headline(found), contest.text(found) if found else ""]
+    print("\n\n".join(filter(None, [*parts, report.marks_table(marks, reasons_too=False)])))
+    for row in (row for row in rows if row.get("case") == "missing"):
+        print(f"missing: {row['bench']}: {row['system']} ({row['reason']})")
 
 
 def _absent(outcome: Outcome) -> dict[str, str]:
@@ -309,10 +331,17 @@ def _tell(
     if args.html is not None:
         written &= _write(args.html, htmlpage.render(rows, about, tuple(outcomes)))
     print(f"{about}\n")
-    for name, outcome in outcomes.items():
-        _print(args, name, outcome)
+    if args.bench == "all":
+        _print_page(rows)
+        for name, outcome in outcomes.items():
+            for note in outcome.notes:
+                print(f"{name}: {note}")
+        print(f"all figures: {args.json or 'bench.json'}")
+    else:
+        for name, outcome in outcomes.items():
+            _print(args, name, outcome)
     if args.plots is not None:
-        written &= _draw(values, args.plots)
+        written &= _draw(values, args.plots, args.bench == "all")
     if old is not None:
         print(report.changes_text(results.changes(old, values)))
     broken = any(

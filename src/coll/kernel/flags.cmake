@@ -6,10 +6,11 @@
 # A product and a sum must not be fused into one rounding where the CPU happens
 # to have an instruction for it: all levels give the same bits. For the same
 # reason FMA is not asked for where it is not part of the level. The loops over
-# the vectors of a block have to be unrolled to stay in registers.
+# the vectors of a block have to be unrolled to stay in registers, save under a
+# sanitizer, where that takes half a minute a file and speed is no matter.
 set(WF_KERNEL_OPTIONS
   -ffp-contract=off
-  $<$<NOT:$<CONFIG:Debug>>:-O3>)
+  $<$<NOT:$<OR:$<CONFIG:Debug>,$<BOOL:${WEFT_SANITIZE}>>>:-O3>)
 
 set_source_files_properties(
   ${CMAKE_CURRENT_LIST_DIR}/kernel_plain.c

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench collectives`, as the command knows it."""
 
-from ..benchmark import Benchmark, lines_of
+from ..benchmark import Benchmark, Contest, lines_of
 from ..results import Block, rows_of
 from . import marks, report, run, systems
 from .operations import OPERATIONS
@@ -21,4 +21,8 @@ BENCHMARK = Benchmark(
     figures=_figures,
     lines=lines_of(systems.SYSTEMS),
     drawn=OPERATIONS,
+    contests=(
+        Contest(systems.INSTALLED, limits=("limit",)),
+        Contest(systems.TUNED, ours="weft-thp"),
+    ),
 )

@@ -162,6 +162,9 @@ SYSTEMS = (
     ),
 )
 NAMES = tuple(dict.fromkeys(system.family.name for system in SYSTEMS))
+_PEERS = [system for system in SYSTEMS if system.family is not WEFT and system.name != "limit"]
+INSTALLED = tuple(system.name for system in _PEERS if system.kind != "best")
+TUNED = tuple(system.name for system in _PEERS if system.kind == "best")
 
 
 def taking_part(options: Options, ranks: int, cores: int) -> list[System]:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A benchmark of dense arithmetic, as the command knows it."""
 
+from collections.abc import Iterable
 from functools import partial
 
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, Contest
 from ..operations import Operation
 from . import report, run, systems
 from .work import Plan
@@ -23,12 +24,19 @@ def dense(plan: Plan, axis: str) -> Benchmark:
         figures=partial(report.figures, plan),
         lines=systems.lines,
         drawn={op: Operation(op, what.about) for op, what in plan.operations.items()},
+        contests=_contests,
         view=report.RateView(plan, axis, bars=plan.sized is None),
         probed=False,
         subject=systems.TORCH,
         find=systems.find,
         size_refused=partial(_refused, plan),
     )
+
+
+def _contests(names: Iterable[str]) -> tuple[Contest, ...]:
+    """PyTorch as it is with PyTorch and any other library."""
+    others = tuple(name for name in names if name not in (systems.TORCH, systems.LIMIT))
+    return (Contest(others, limits=(systems.LIMIT,), ours=systems.TORCH, of_weft=False),)
 
 
 def _refused(plan: Plan, size: int) -> str | None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench gather`, as the command knows it."""
 
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, Contest
 from . import marks, report, run
 
 BENCHMARK = Benchmark(
@@ -12,4 +12,5 @@ BENCHMARK = Benchmark(
     rows=report.rows,
     marks=marks.mark_rows,
     figures=report.figures,
+    contests=(Contest(("torch", "embedding"), limits=("copy",)),),
 )

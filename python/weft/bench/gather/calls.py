@@ -76,6 +76,7 @@ class Region:
         )
         self.handle = region.value
         self.rank = library.function("weft_world_rank")(world)
+        self.size = library.function("weft_world_size")(world)
         self.base = library.function("weft_region_base")(region)
 
     def barrier(self) -> None:

@@ -45,20 +45,28 @@ def _map(size: int, huge: bool) -> torch.Tensor:
     return whole[skip : skip + size // 4]
 
 
-def _fill(memory: torch.Tensor, at_work: Callable[[], None], numbers: bool = False) -> None:
+def _fill(
+    memory: torch.Tensor,
+    at_work: Callable[[], None],
+    numbers: bool = False,
+    seed: int | None = None,
+    part: tuple[int, int] = (0, 1),
+) -> None:
     """Other bits in every word: a wrong row cannot pass for the right one, nor for zeros.
 
     With `numbers` they are ordinary ones: to add to others may take a CPU much longer.
-    `at_work` is called after each piece.
+    `at_work` is called after each piece. Of several that fill one memory each has its `part`,
+    the first number of so many, and all have one seed.
     """
     words = memory.view(torch.int32)
-    seed = secrets.randbits(30)
-    for at in range(0, words.numel(), _FILLED_AT_ONCE):
-        part = words[at : at + _FILLED_AT_ONCE]
-        torch.arange(at + seed, at + seed + part.numel(), dtype=torch.int32, out=part)
-        part.mul_(_SPREAD)
+    seed = secrets.randbits(30) if seed is None else seed
+    number, parts = part
+    for at in range(number * _FILLED_AT_ONCE, words.numel(), parts * _FILLED_AT_ONCE):
+        piece = words[at : at + _FILLED_AT_ONCE]
+        torch.arange(at + seed, at + seed + piece.numel(), dtype=torch.int32, out=piece)
+        piece.mul_(_SPREAD)
         if numbers:
-            part.bitwise_and_(_FRACTION).bitwise_or_(_ONE)
+            piece.bitwise_and_(_FRACTION).bitwise_or_(_ONE)
         at_work()
 
 
@@ -154,14 +162,14 @@ class Rank:
         _fill(self._memory, self._at_work, numbers)
         return {"huge": (_huge_kib() - before) << 10}
 
-    def do_region(self, size: int) -> dict:
-        """A table that all ranks share, filled by the first."""
+    def do_region(self, size: int, seed: int) -> dict:
+        """A table that all ranks share. All fill it, so that nobody waits for long in silence."""
         assert self._library is not None
         self._region = Region(self._library, size)
         pointer = (ctypes.c_float * (size // 4)).from_address(self._region.base)
         self._memory = torch.frombuffer(pointer, dtype=torch.float32)
-        if self._region.rank == 0:
-            _fill(self._memory, self._at_work)
+        part = (self._region.rank, self._region.size)
+        _fill(self._memory, self._at_work, seed=seed, part=part)
         self._region.barrier()
         return {}
 

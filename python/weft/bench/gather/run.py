@@ -95,7 +95,7 @@ _COMMAND = (sys.executable, "-m", "weft.bench.gather.rank")
 class Runner:
     """Runs what was asked for and collects the blocks."""
 
-    def __init__(self, options: Options, advance: Callable[[str], None]):
+    def __init__(self, options: Options, advance: Callable[..., None]):
         self.outcome = Outcome()
         self._options = options
         self._advance = advance
@@ -143,6 +143,7 @@ class Runner:
             rank.ask("pin", cores=list(self._cores))
             rank.ask("library", path=path)
             updates = OPERATIONS[ops[0]].updates
+            self._advance(f"{ops[0]}: filling {self._table / _GIB:.3g} GiB", 0)
             found = rank.ask("table", size=self._table, huge=huge, numbers=updates)["huge"]
             if huge and found < 0.9 * self._table:
                 note = f"only {found / _GIB:.2f} GiB of the table are in huge pages"
@@ -185,8 +186,10 @@ class Runner:
             for number, rank in enumerate(pair):
                 rank.ask("pin", cores=[self._cores[number]])
                 rank.ask("library", path=path)
+            self._advance(f"{SHARED}: filling {self._table / _GIB:.3g} GiB", 0)
+            seed = secrets.randbits(30)
             for rank in pair:
-                rank.tell("region", size=self._table)
+                rank.tell("region", size=self._table, seed=seed)
             for rank in pair:
                 rank.hear()
             for row in SHARED_SIZES:

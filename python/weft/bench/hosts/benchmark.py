@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench hosts`, as the command knows it."""
 
-from ..benchmark import Benchmark, lines_of
+from ..benchmark import Benchmark, Contest, lines_of
 from . import marks, report, run
 
 BENCHMARK = Benchmark(
@@ -13,5 +13,9 @@ BENCHMARK = Benchmark(
     marks=marks.mark_rows,
     figures=report.figures,
     lines=lines_of(run.SYSTEMS),
+    contests=(
+        Contest(("gloo", "gloo-free")),
+        Contest(("openmpi",), limits=("iperf3",), ours="core"),
+    ),
     probed=False,
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench store`, as the command knows it."""
 
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, Contest
 from . import cases, marks, report, run
 
 BENCHMARK = Benchmark(
@@ -12,4 +12,6 @@ BENCHMARK = Benchmark(
     rows=report.rows,
     marks=marks.mark_rows,
     figures=report.figures,
+    # Without locks, a flat array is what no store can beat; between hosts, the transport.
+    contests=(Contest(("torch",), limits=("gather", "loop")), Contest(("tcp",), ("transport",))),
 )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench switch`, as the command knows it."""
 
-from ..benchmark import Benchmark, lines_of
+from ..benchmark import Benchmark, Contest, lines_of
 from . import marks, report, run
 
 BENCHMARK = Benchmark(
@@ -14,6 +14,7 @@ BENCHMARK = Benchmark(
     figures=report.figures,
     lines=lines_of(run.SYSTEMS),
     drawn=report.DRAWN,
+    contests=(Contest(("gloo", "gloo-free")), Contest(("ring",), ours="switch")),
     view=report.TimeOfHosts(),
     probed=False,
     subject="switch",

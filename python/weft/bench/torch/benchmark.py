@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench torch`, as the command knows it."""
 
-from ..benchmark import Benchmark, lines_of
+from ..benchmark import Benchmark, Contest, lines_of
 from . import marks, report, run
 from .operations import OPERATIONS
 
@@ -15,4 +15,5 @@ BENCHMARK = Benchmark(
     figures=report.figures,
     lines=lines_of(run.SYSTEMS),
     drawn=OPERATIONS,
+    contests=(Contest(run.GLOOS, limits=("noop",)),),
 )
