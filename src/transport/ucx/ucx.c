@@ -269,16 +269,33 @@ static void ucx_handle(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx)
     wf_am_set(&port->handlers, id, fn, ctx);
 }
 
+static weft_status am_to(wf_port *port, uint32_t to, const wf_am_view *am,
+                         wf_am_fill_fn *fill, void *ctx)
+{
+    weft_status st = wf_am_check(UCX_AM_PAYLOAD, am->id, am->header_bytes,
+                                 am->payload_bytes);
+    ucx_peer *peer = st == WEFT_OK ? ucx_target(port, to, &st) : NULL;
+
+    return peer != NULL ? ucx_out_am(peer, am, fill, ctx) : st;
+}
+
 static weft_status ucx_am(wf_port *port, uint32_t to, uint32_t id,
                           const void *header, size_t header_bytes,
                           const void *payload, size_t payload_bytes)
 {
     wf_am_view am = {id, header, header_bytes, payload, payload_bytes};
-    weft_status st =
-        wf_am_check(UCX_AM_PAYLOAD, id, header_bytes, payload_bytes);
-    ucx_peer *peer = st == WEFT_OK ? ucx_target(port, to, &st) : NULL;
 
-    return peer != NULL ? ucx_out_am(peer, &am) : st;
+    return am_to(port, to, &am, NULL, NULL);
+}
+
+static weft_status ucx_am_fill(wf_port *port, uint32_t to, uint32_t id,
+                               const void *header, size_t header_bytes,
+                               size_t payload_bytes, wf_am_fill_fn *fill,
+                               void *ctx)
+{
+    wf_am_view am = {id, header, header_bytes, NULL, payload_bytes};
+
+    return am_to(port, to, &am, fill, ctx);
 }
 
 /* --- progress --------------------------------------------------------------
@@ -364,6 +381,7 @@ const wf_transport wf_transport_module = {
     .forget = ucx_forget,
     .handle = ucx_handle,
     .am = ucx_am,
+    .am_fill = ucx_am_fill,
     .progress = ucx_progress,
     .busy = ucx_busy,
     .orphan = ucx_orphan,

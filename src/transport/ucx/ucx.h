@@ -29,6 +29,8 @@
 
 /* The number of UCX's handler. */
 #define UCX_HANDLER 1
+/* Where the payload of an active message that goes out is aligned to. */
+#define UCX_LINE 64
 /* Eager messages up to this size are copied, so that they can be dropped. */
 #define UCX_COPIED ((size_t)8 << 10)
 /* A piece of a large message that UCX moves straight to its place, by its own
@@ -202,7 +204,9 @@ bool ucx_out_say(ucx_peer *peer, ucx_kind kind, uint64_t word, uint64_t n,
 weft_status ucx_out_eager(ucx_peer *peer, uint64_t tag, const void *buf,
                           size_t n, wf_msg *msg);
 void ucx_out_drop(ucx_peer *peer, wf_msg *msg);
-weft_status ucx_out_am(ucx_peer *peer, const wf_am_view *am);
+/* With the payload of `am`, or with what `fill` writes. */
+weft_status ucx_out_am(ucx_peer *peer, const wf_am_view *am,
+                       wf_am_fill_fn *fill, void *ctx);
 unsigned ucx_out_flush(wf_port *port);
 
 /* in.c */
