@@ -17,6 +17,7 @@ static void ucx_close(wf_port *port)
     if (port == NULL) {
         return;
     }
+    ucx_log_begin();
     port->closing = true;
     for (uint32_t i = 0; i < port->count; i++) {
         if (port->worker != NULL) {
@@ -29,6 +30,7 @@ static void ucx_close(wf_port *port)
         wf_free(call);
     }
     ucx_context_close(port);
+    ucx_log_end();
     wf_match_fini(&port->match);
     wf_free(port->slot);
     wf_free(port->peer);
@@ -312,7 +314,7 @@ static unsigned ucx_resume(wf_port *port)
     return events;
 }
 
-static unsigned ucx_progress(wf_port *port)
+static unsigned progress(wf_port *port)
 {
     unsigned events = 0;
 
@@ -333,6 +335,16 @@ static unsigned ucx_progress(wf_port *port)
         events += ucx_peer_bury(port);
     }
     return events + ucx_out_flush(port);
+}
+
+static unsigned ucx_progress(wf_port *port)
+{
+    unsigned events;
+
+    ucx_log_begin();
+    events = progress(port);
+    ucx_log_end();
+    return events;
 }
 
 /* Is there something that UCX does not know of? */

@@ -7,6 +7,7 @@
  *   out.c      what goes out
  *   in.c       what comes in: order, matching, handlers
  *   large.c    messages that are offered first
+ *   log.c      what UCX has to say
  *   ucx.c      the contract
  *
  * Messages up to `eager` bytes are sent at once. Longer ones are offered; only
@@ -176,6 +177,13 @@ void ucx_context_close(wf_port *port);
 void ucx_context_orphan(wf_port *port);
 /* Say once at info what leads to this peer. */
 void ucx_context_tell(wf_port *port, const ucx_peer *peer);
+
+/* log.c */
+/* From now on, lines about connections that UCX prints while it works for us,
+ * between the other two, go to our log. */
+void ucx_log_take(void);
+void ucx_log_begin(void);
+void ucx_log_end(void);
 
 /* peer.c */
 ucx_peer *ucx_peer_of(const wf_port *port, uint32_t rank);
