@@ -239,6 +239,27 @@ static bool slurm_is_step(void)
            env_number("SLURM_STEP_ID", &step) == WEFT_OK && step < 0xfffffff0u;
 }
 
+static bool env_equal(const char *a, const char *b)
+{
+    uint32_t of_a;
+    uint32_t of_b;
+
+    return wf_boot_env(a) != NULL && wf_boot_env(b) != NULL &&
+           env_number(a, &of_a) == WEFT_OK && env_number(b, &of_b) == WEFT_OK &&
+           of_a == of_b;
+}
+
+/* srun --mpi=pmi2 sets MPICH's variables, too, but not the number of ranks on
+ * this host: Slurm's own say whether there are several hosts. MPICH's mpirun
+ * may have been started in a step of Slurm, and has numbers of its own. */
+static bool mpich_is_it(void)
+{
+    return wf_boot_env("PMI_RANK") != NULL &&
+           !(slurm_is_step() && wf_boot_env("MPI_LOCALNRANKS") == NULL &&
+             env_equal("PMI_RANK", "SLURM_PROCID") &&
+             env_equal("PMI_SIZE", "SLURM_NTASKS"));
+}
+
 static weft_status slurm_hosts(wf_boot_launch *launch)
 {
     const char *name = wf_boot_env("SLURM_STEP_NUM_NODES") != NULL
@@ -264,9 +285,9 @@ const wf_launcher wf_launchers[] = {
     {"openmpi", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_SIZE", NULL, NULL, openmpi_job,
      "install libpmix (Debian: libpmix2)"},
-    /* Also Intel MPI and srun --mpi=pmi2. */
-    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL, NULL, mpich_job,
-     "build libweft_mpi_mpich with MPICH's headers"},
+    /* Also Intel MPI. */
+    {"mpich", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", mpich_is_it, NULL,
+     mpich_job, "build libweft_mpi_mpich with MPICH's headers"},
     {"slurm", "SLURM_PROCID", "SLURM_NTASKS", NULL, slurm_is_step, slurm_hosts,
      slurm_job,
      "use srun --mpi=pmix (srun --mpi=list says whether it is there), or "

@@ -391,17 +391,55 @@ size_t wf_ports_am_payload(const weft_world *world, uint32_t to)
     return most > 0 ? most : WF_AM_PAYLOAD_MAX;
 }
 
+static weft_status check_open(const weft_world *world)
+{
+    return world->ports.count > 0
+               ? WEFT_OK
+               : wf_fail(WEFT_ERR_CLOSED, "rank %u has left the job",
+                         world->host->rank);
+}
+
 weft_status wf_ports_am(weft_world *world, uint32_t to, uint32_t id,
                         const void *header, size_t header_bytes,
                         const void *payload, size_t n)
 {
     const wf_route *r = wf_world_route(world, to);
+    weft_status st = check_open(world);
 
-    if (world->ports.count == 0) {
-        return wf_fail(WEFT_ERR_CLOSED, "rank %u has left the job",
-                       world->host->rank);
+    return st != WEFT_OK ? st
+                         : r->transport->am(r->port, to, id, header,
+                                            header_bytes, payload, n);
+}
+
+static weft_status am_filled(const wf_route *r, uint32_t to, uint32_t id,
+                             const void *header, size_t header_bytes, size_t n,
+                             wf_am_fill_fn *fill, void *ctx)
+{
+    _Alignas(64) unsigned char payload[WF_AM_PAYLOAD_MAX];
+
+    if (n > sizeof(payload)) {
+        return wf_fail(WEFT_ERR_INVALID,
+                       "transport %s has no active messages of %zu bytes",
+                       r->transport->name, n);
     }
+    fill(ctx, payload);
     return r->transport->am(r->port, to, id, header, header_bytes, payload, n);
+}
+
+weft_status wf_ports_am_fill(weft_world *world, uint32_t to, uint32_t id,
+                             const void *header, size_t header_bytes, size_t n,
+                             wf_am_fill_fn *fill, void *ctx)
+{
+    const wf_route *r = wf_world_route(world, to);
+    weft_status st = check_open(world);
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    return r->transport->am_fill == NULL
+               ? am_filled(r, to, id, header, header_bytes, n, fill, ctx)
+               : r->transport->am_fill(r->port, to, id, header, header_bytes, n,
+                                       fill, ctx);
 }
 
 static void tell_of_losses(weft_world *world)

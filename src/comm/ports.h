@@ -72,6 +72,12 @@ weft_status wf_ports_am(weft_world *world, uint32_t to, uint32_t id,
                         const void *header, size_t header_bytes,
                         const void *payload, size_t n);
 
+/* Like wf_ports_am, but `fill` writes the payload, in place where the transport
+ * can send it from there. It is called once, or not at all if this fails. */
+weft_status wf_ports_am_fill(weft_world *world, uint32_t to, uint32_t id,
+                             const void *header, size_t header_bytes, size_t n,
+                             wf_am_fill_fn *fill, void *ctx);
+
 /* Move what can be moved on all ports, and tell them who died or left. True if
  * something happened. */
 bool wf_ports_progress(weft_world *world);

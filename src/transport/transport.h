@@ -89,7 +89,7 @@
 #include "base/settings.h"
 #include "mem/host.h"
 
-#define WF_TRANSPORT_ABI 5u
+#define WF_TRANSPORT_ABI 6u
 #define WF_TRANSPORT_SYMBOL "wf_transport_module"
 
 #define WF_LOSS_GRACE_NS 150000000ull
@@ -102,7 +102,7 @@
 #define WF_AM_IDS 16
 #define WF_AM_HEADER_MAX 64
 #define WF_AM_PAYLOAD_MAX 8192
-#define WF_AM_PAYLOAD_MOST 65536
+#define WF_AM_PAYLOAD_MOST 129024
 
 typedef struct wf_port wf_port;
 
@@ -130,6 +130,10 @@ typedef struct wf_msg {
 typedef void wf_am_fn(void *ctx, uint32_t from, const void *header,
                       size_t header_bytes, const void *payload,
                       size_t payload_bytes);
+
+/* Writes the payload of an active message that is sent; `payload` is aligned to
+ * 64 bytes. It makes no call of a port. */
+typedef void wf_am_fill_fn(void *ctx, void *payload);
 
 /* Shall a tagged message be kept that no receive waits for? */
 typedef bool wf_keep_fn(void *ctx, uint64_t tag);
@@ -216,6 +220,13 @@ typedef struct wf_transport {
     weft_status (*am)(wf_port *port, uint32_t to, uint32_t id,
                       const void *header, size_t header_bytes,
                       const void *payload, size_t payload_bytes);
+    /* Optional where am_payload is 0. Send one whose payload is written where
+     * it is sent from: `fill` is called once, before this returns, or not at
+     * all if this fails. It spares the copy of a long payload. */
+    weft_status (*am_fill)(wf_port *port, uint32_t to, uint32_t id,
+                           const void *header, size_t header_bytes,
+                           size_t payload_bytes, wf_am_fill_fn *fill,
+                           void *ctx);
     /* Move what can be moved; the number of things that happened. */
     unsigned (*progress)(wf_port *port);
     /* Is there something that leaves, or is read, only by further calls of

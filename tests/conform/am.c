@@ -29,6 +29,37 @@ static void am_send(conform *c, uint32_t to, uint32_t id, const void *header,
                    payload_bytes));
 }
 
+typedef struct am_bytes {
+    const void *from;
+    size_t n;
+    unsigned calls;
+} am_bytes;
+
+static void am_fill(void *ctx, void *payload)
+{
+    am_bytes *b = ctx;
+
+    WT_CHECK((uintptr_t)payload % 64 == 0);
+    memcpy(payload, b->from, b->n);
+    b->calls++;
+}
+
+/* Send one whose payload is written in place, where the transport has that. */
+static void am_send_filled(conform *c, uint32_t to, uint32_t id,
+                           const void *header, size_t header_bytes,
+                           const void *payload, size_t payload_bytes)
+{
+    am_bytes b = {payload, payload_bytes, 0};
+
+    if (c->t->am_fill == NULL) {
+        am_send(c, to, id, header, header_bytes, payload, payload_bytes);
+        return;
+    }
+    WT_OK(c->t->am_fill(c->port, to, id, header, header_bytes, payload_bytes,
+                        am_fill, &b));
+    WT_CHECK(b.calls == 1);
+}
+
 /* --- sizes and order ----------------------------------------------------- */
 
 typedef struct am_count {
@@ -65,8 +96,9 @@ static void sizes_body(conform *c)
 
         conform_fill(header, header_sizes[k / PAYLOADS], 2 * k);
         conform_fill(payload, payload_size(c, k % PAYLOADS), 2 * k + 1);
-        am_send(c, c->receiver, 7, header, header_sizes[k / PAYLOADS], payload,
-                payload_size(c, k % PAYLOADS));
+        (i % 2 == 0 ? am_send : am_send_filled)(
+            c, c->receiver, 7, header, header_sizes[k / PAYLOADS], payload,
+            payload_size(c, k % PAYLOADS));
         /* Both parts were copied. */
         memset(header, 0xee, sizeof(header));
         memset(payload, 0xee, sizeof(payload));
@@ -216,7 +248,15 @@ static void limits_body(conform *c)
 {
     static const unsigned char bytes[WF_AM_PAYLOAD_MOST + 1];
     const wf_transport *t = c->t;
+    am_bytes none = {bytes, 0, 0};
 
+    WT_CHECK(t->am_fill != NULL || t->am_payload == 0);
+    if (t->am_fill != NULL) {
+        WT_STATUS(t->am_fill(c->port, c->receiver, 0, NULL, 0, longest(c) + 1,
+                             am_fill, &none),
+                  WEFT_ERR_INVALID);
+        WT_CHECK(none.calls == 0);
+    }
     WT_STATUS(t->am(c->port, c->receiver, WF_AM_IDS, NULL, 0, NULL, 0),
               WEFT_ERR_INVALID);
     WT_STATUS(

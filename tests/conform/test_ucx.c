@@ -30,6 +30,9 @@ const char *__tsan_default_suppressions(void)
 #endif
 
 #ifdef WT_UCX_LIBRARY
+#include <string.h>
+#include <ucs/debug/log_def.h>
+
 #include "transport/ucx/ucx.h"
 
 static const wf_transport *load(void)
@@ -278,6 +281,67 @@ static int faults(void)
     return cmocka_run_group_tests_name("ucx, faults", tests, NULL, NULL);
 }
 
+/* --- what UCX prints ------------------------------------------------------ */
+
+static void ucx_says(const char *file, ucs_log_level_t level)
+{
+    ucs_log_component_config_t component = {.log_level = UCS_LOG_LEVEL_WARN,
+                                            .name = "TEST"};
+
+    ucs_log_dispatch(file, 1, "test", level, &component, "of %s", file);
+}
+
+/* All that is said in `path`; UCX writes to the standard output. */
+static void read_said(const char *path, char *text, size_t room)
+{
+    FILE *f = fopen(path, "r");
+    size_t n;
+
+    assert_non_null(f);
+    n = fread(text, 1, room - 1, f);
+    text[n] = '\0';
+    fclose(f);
+}
+
+static void connections_that_fail_are_no_line_of_ucx(void **state)
+{
+    char path[] = "/tmp/weft-ucx-log-XXXXXX";
+    int file = mkstemp(path);
+    int out = dup(STDOUT_FILENO);
+    char text[4096];
+
+    (void)state;
+    assert_true(file >= 0 && out >= 0);
+    fflush(stdout);
+    assert_int_equal(dup2(file, STDOUT_FILENO), STDOUT_FILENO);
+    ucx_log_take();
+    ucx_says("tcp_before.c", UCS_LOG_LEVEL_ERROR);
+    ucx_log_begin();
+    ucx_says("uct/tcp/tcp_cm.c", UCS_LOG_LEVEL_ERROR);
+    ucx_says("ucp_ep.c", UCS_LOG_LEVEL_ERROR);
+    ucx_log_end();
+    ucx_says("tcp_after.c", UCS_LOG_LEVEL_ERROR);
+    fflush(stdout);
+    dup2(out, STDOUT_FILENO);
+    read_said(path, text, sizeof(text));
+    close(file);
+    close(out);
+    unlink(path);
+    assert_non_null(strstr(text, "of tcp_before.c"));
+    assert_null(strstr(text, "tcp_cm.c"));
+    assert_non_null(strstr(text, "of ucp_ep.c"));
+    assert_non_null(strstr(text, "of tcp_after.c"));
+}
+
+static int words(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(connections_that_fail_are_no_line_of_ucx),
+    };
+
+    return cmocka_run_group_tests_name("ucx, words", tests, NULL, NULL);
+}
+
 static int run(void)
 {
     const conform_kind kinds[] = {
@@ -291,7 +355,7 @@ static int run(void)
          .sleeps = true,
          .cut = cut_connections},
     };
-    int failed = faults();
+    int failed = faults() + words();
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         failed += conform_run(&kinds[i]);

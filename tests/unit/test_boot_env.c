@@ -90,6 +90,16 @@ static void find_each(void)
         {"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_JOB_ID=12 SLURM_STEP_ID=3 "
          "SLURM_NNODES=2 SLURM_STEP_NUM_NODES=1",
          "slurm", 5, 8, "12/3", false},
+        /* srun --mpi=pmi2, as Slurm 22.05 sets it. */
+        {"SLURM_PROCID=5 SLURM_NTASKS=8 SLURM_JOB_ID=12 SLURM_STEP_ID=3 "
+         "SLURM_STEP_NUM_NODES=2 SLURM_MPI_TYPE=pmi2 PMI_RANK=5 PMI_SIZE=8 "
+         "PMI_FD=11 PMI_JOBID=12.3",
+         "slurm", 5, 8, "12/3", true},
+        /* MPICH's mpirun that srun has started its proxies for. */
+        {"SLURM_PROCID=1 SLURM_NTASKS=2 SLURM_JOB_ID=12 SLURM_STEP_ID=3 "
+         "SLURM_STEP_NUM_NODES=2 PMI_RANK=1 PMI_SIZE=2 PMI_JOBID=9 "
+         "MPI_LOCALNRANKS=1",
+         "mpich", 1, 2, "9", true},
     };
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {

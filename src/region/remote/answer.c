@@ -151,10 +151,23 @@ static void move_rows(const question *q, uint32_t first, uint32_t n, void *near)
     wf_rows_run(&call);
 }
 
+/* Some rows of a question, which one answer has. */
+typedef struct share {
+    const question *q;
+    uint32_t first;
+    uint32_t rows;
+} share;
+
+static void fill_answer(void *ctx, void *payload)
+{
+    const share *s = ctx;
+
+    move_rows(s->q, s->first, s->rows, payload);
+}
+
 /* Short rows, as many at a time as fit into a payload. */
 static weft_status send_rows(const question *q)
 {
-    _Alignas(64) unsigned char rows[WF_AM_PAYLOAD_MOST];
     uint32_t most = (uint32_t)(q->payload / q->ask.bytes);
     weft_status st = WEFT_OK;
 
@@ -165,9 +178,11 @@ static weft_status send_rows(const question *q)
                                  .bytes = q->ask.bytes,
                                  .first = q->ask.first + i,
                                  .rows = n};
+        share s = {.q = q, .first = i, .rows = n};
 
-        move_rows(q, i, n, rows);
-        st = answer(q, &header, rows, n * q->ask.bytes);
+        st =
+            wf_ports_am_fill(q->world, q->from, WF_AM_ROWS_ANSWER, &header,
+                             sizeof(header), n * q->ask.bytes, fill_answer, &s);
     }
     return st;
 }

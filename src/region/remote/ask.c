@@ -82,36 +82,48 @@ static int64_t row_at(const wf_rows_block *b, uint32_t number)
     return (int64_t)call->table.first + wf_id_at(&call->ids, at);
 }
 
-/* The numbers of the rows and, to write, the rows; returns the bytes. */
-static size_t fill_payload(const wf_rows_block *b, const wf_rows_target *t,
-                           wf_rows_ask *ask, int64_t *payload)
+/* A question, whom it is for, and of which block. */
+typedef struct question {
+    const wf_rows_block *b;
+    const wf_rows_target *t;
+    const wf_rows_ask *ask;
+} question;
+
+/* The numbers of the rows and, to write, the rows. */
+static void fill_question(void *ctx, void *payload)
 {
-    size_t n = wf_rows_numbers(ask->rows);
+    const question *q = ctx;
+    const wf_rows_ask *ask = q->ask;
+    int64_t *number = payload;
     wf_rows_call pack;
 
-    ask->row = row_at(b, ask->first);
     for (uint32_t i = 0; ask->rows > 1 && i < ask->rows; i++) {
-        payload[i] = row_at(b, ask->first + i);
+        number[i] = row_at(q->b, ask->first + i);
     }
-    if (b->call->op == WF_ROWS_GATHER) {
-        return n;
+    if (ask->op != WF_ROWS_GATHER) {
+        pack =
+            near_call(q->b, WF_ROWS_GATHER, ask->first, ask->rows, q->t->at,
+                      ask->bytes, (char *)payload + wf_rows_numbers(ask->rows));
+        wf_rows_run(&pack);
     }
-    pack = near_call(b, WF_ROWS_GATHER, ask->first, ask->rows, t->at,
-                     ask->bytes, (char *)payload + n);
-    wf_rows_run(&pack);
-    return n + ask->rows * ask->bytes;
 }
 
 static weft_status ask(const wf_rows_block *b, const wf_rows_target *t,
-                       const wf_rows_ask *header, const void *payload, size_t n)
+                       const wf_rows_ask *header)
 {
     weft_world *world = world_of(b);
     uint32_t to = b->call->table.region->member[t->rank];
     weft_status st = wf_host_check(world->host, to);
+    question q = {.b = b, .t = t, .ask = header};
+    size_t n = wf_rows_numbers(header->rows);
 
-    return st != WEFT_OK ? st
-                         : wf_ports_am(world, to, WF_AM_ROWS_ASK, header,
-                                       sizeof(*header), payload, n);
+    if (header->op != WF_ROWS_GATHER) {
+        n += header->rows * header->bytes;
+    }
+    return st != WEFT_OK
+               ? st
+               : wf_ports_am_fill(world, to, WF_AM_ROWS_ASK, header,
+                                  sizeof(*header), n, fill_question, &q);
 }
 
 static void target_advance(const wf_rows_block *b, wf_rows_target *t,
@@ -127,7 +139,6 @@ static void target_advance(const wf_rows_block *b, wf_rows_target *t,
 
 static void target_ask(wf_rows_block *b, wf_rows_target *t)
 {
-    _Alignas(64) int64_t payload[WF_AM_PAYLOAD_MOST / sizeof(int64_t)];
     uint64_t window = WF_ROWS_WINDOW_PAYLOADS * t->payload;
     const wf_rows_call *call = b->call;
     wf_rows_ask header = {.region = call->table.region->id,
@@ -135,15 +146,14 @@ static void target_ask(wf_rows_block *b, wf_rows_target *t)
                           .op = call->op,
                           .type = call->table.type};
     weft_status st = WEFT_OK;
-    size_t n;
 
     while (t->next < t->end && st == WEFT_OK) {
         choose_next(b, t, &header);
         if (t->owed + header.rows * header.bytes > window) {
             return;
         }
-        n = fill_payload(b, t, &header, payload);
-        st = ask(b, t, &header, payload, n);
+        header.row = row_at(b, header.first);
+        st = ask(b, t, &header);
         if (st == WEFT_OK) {
             target_advance(b, t, &header);
         }

@@ -45,9 +45,10 @@
 
 /* Bytes of rows that one question may be about, and that may be due from one
  * rank to one call, in payloads of the transport that leads to it: enough for a
- * network never to wait for the next question, and no more. */
+ * network never to wait for the next question. Over UCX the window is as wide
+ * as that of large messages. */
 #define WF_ROWS_ANSWER_PAYLOADS 2u
-#define WF_ROWS_WINDOW_PAYLOADS 6u
+#define WF_ROWS_WINDOW_PAYLOADS 16u
 /* More is in no question, whatever leads to its rank. */
 #define WF_ROWS_ANSWER_MAX (WF_ROWS_ANSWER_PAYLOADS * WF_AM_PAYLOAD_MOST)
 /* Ids of a call that are looked at together. */

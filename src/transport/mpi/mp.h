@@ -3,7 +3,8 @@
  * each MPI ABI from these files. (MPI owns the names that begin with "mpi_";
  * ours begin with "mp_".)
  *
- *   net.c     MPI in this process: initialising, finalizing, communicators
+ *   net.c     MPI in this process: initialising, communicators
+ *   finalize.c  the end of MPI in this process
  *   flight.c  requests of MPI, and the buffers that they use
  *   in.c      frames coming in, and what they say
  *   out.c     frames going out

@@ -156,7 +156,7 @@ static void at_exit(int code, void *arg)
         wf_log(WEFT_LOG_INFO, "rank %d of MPI: %u messages were never received",
                net.rank, left);
     }
-    MPI_Finalize(); /* or others would wait there for this rank */
+    mp_net_finalize(net.rank);
 }
 
 static weft_status net_init(bool insist)

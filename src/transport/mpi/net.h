@@ -46,4 +46,7 @@ void mp_net_keep(MPI_Request request, void *memory);
 /* "MPI_Isend: message truncated", as an error detail. */
 weft_status mp_net_fail(weft_status status, const char *what, int code);
 
+/* MPI_Finalize; says so if that takes long. */
+void mp_net_finalize(int rank);
+
 #endif

@@ -212,6 +212,9 @@ static weft_status open_context(wf_port *port, const wf_settings *settings)
         return failed("reading its settings", st);
     }
     configure(port, config, settings);
+    if (!given("", "LOG_LEVEL")) {
+        ucx_log_take();
+    }
     st = ucp_init(&params, config, &port->context);
     ucp_config_release(config);
     return st == UCS_OK ? WEFT_OK : failed("starting", st);

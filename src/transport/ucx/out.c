@@ -149,19 +149,34 @@ void ucx_out_drop(ucx_peer *peer, wf_msg *msg)
     }
 }
 
-weft_status ucx_out_am(ucx_peer *peer, const wf_am_view *am)
+/* Where a payload that has so many bytes of header before it begins. */
+static unsigned char *payload_of(ucx_out *out, size_t header_bytes)
+{
+    size_t past = ((uintptr_t)out->data + header_bytes) % UCX_LINE;
+
+    return out->data + header_bytes + (past > 0 ? UCX_LINE - past : 0);
+}
+
+weft_status ucx_out_am(ucx_peer *peer, const wf_am_view *am,
+                       wf_am_fill_fn *fill, void *ctx)
 {
     size_t n = am->header_bytes + am->payload_bytes;
-    ucx_out *out = ucx_out_alloc(peer, UCX_AM, n);
+    ucx_out *out = ucx_out_alloc(peer, UCX_AM, n + UCX_LINE);
+    unsigned char *payload;
 
     if (out == NULL) {
         return wf_fail_nomem("an active message of %zu bytes", n);
     }
     out->head.word = am->id | (uint64_t)am->header_bytes << 8;
     out->head.n = n;
-    wf_copy(out->data, am->header, am->header_bytes);
-    wf_copy(out->data + am->header_bytes, am->payload, am->payload_bytes);
-    ucx_out_send(out, out->data, n);
+    payload = payload_of(out, am->header_bytes);
+    wf_copy(payload - am->header_bytes, am->header, am->header_bytes);
+    if (fill != NULL) {
+        fill(ctx, payload);
+    } else {
+        wf_copy(payload, am->payload, am->payload_bytes);
+    }
+    ucx_out_send(out, payload - am->header_bytes, n);
     return WEFT_OK;
 }
 

@@ -60,7 +60,9 @@ weft_status ucx_peer_connect(ucx_peer *peer)
     if (peer->ep != NULL) {
         return WEFT_OK;
     }
+    ucx_log_begin();
     st = ucp_ep_create(peer->port->worker, &params, &peer->ep);
+    ucx_log_end();
     if (st != UCS_OK) {
         peer->ep = NULL;
         ucx_peer_end(peer, UCX_GOING, WEFT_ERR_PEER);

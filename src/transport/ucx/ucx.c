@@ -17,6 +17,7 @@ static void ucx_close(wf_port *port)
     if (port == NULL) {
         return;
     }
+    ucx_log_begin();
     port->closing = true;
     for (uint32_t i = 0; i < port->count; i++) {
         if (port->worker != NULL) {
@@ -29,6 +30,7 @@ static void ucx_close(wf_port *port)
         wf_free(call);
     }
     ucx_context_close(port);
+    ucx_log_end();
     wf_match_fini(&port->match);
     wf_free(port->slot);
     wf_free(port->peer);
@@ -269,16 +271,33 @@ static void ucx_handle(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx)
     wf_am_set(&port->handlers, id, fn, ctx);
 }
 
+static weft_status am_to(wf_port *port, uint32_t to, const wf_am_view *am,
+                         wf_am_fill_fn *fill, void *ctx)
+{
+    weft_status st = wf_am_check(UCX_AM_PAYLOAD, am->id, am->header_bytes,
+                                 am->payload_bytes);
+    ucx_peer *peer = st == WEFT_OK ? ucx_target(port, to, &st) : NULL;
+
+    return peer != NULL ? ucx_out_am(peer, am, fill, ctx) : st;
+}
+
 static weft_status ucx_am(wf_port *port, uint32_t to, uint32_t id,
                           const void *header, size_t header_bytes,
                           const void *payload, size_t payload_bytes)
 {
     wf_am_view am = {id, header, header_bytes, payload, payload_bytes};
-    weft_status st =
-        wf_am_check(UCX_AM_PAYLOAD, id, header_bytes, payload_bytes);
-    ucx_peer *peer = st == WEFT_OK ? ucx_target(port, to, &st) : NULL;
 
-    return peer != NULL ? ucx_out_am(peer, &am) : st;
+    return am_to(port, to, &am, NULL, NULL);
+}
+
+static weft_status ucx_am_fill(wf_port *port, uint32_t to, uint32_t id,
+                               const void *header, size_t header_bytes,
+                               size_t payload_bytes, wf_am_fill_fn *fill,
+                               void *ctx)
+{
+    wf_am_view am = {id, header, header_bytes, NULL, payload_bytes};
+
+    return am_to(port, to, &am, fill, ctx);
 }
 
 /* --- progress --------------------------------------------------------------
@@ -295,7 +314,7 @@ static unsigned ucx_resume(wf_port *port)
     return events;
 }
 
-static unsigned ucx_progress(wf_port *port)
+static unsigned progress(wf_port *port)
 {
     unsigned events = 0;
 
@@ -316,6 +335,16 @@ static unsigned ucx_progress(wf_port *port)
         events += ucx_peer_bury(port);
     }
     return events + ucx_out_flush(port);
+}
+
+static unsigned ucx_progress(wf_port *port)
+{
+    unsigned events;
+
+    ucx_log_begin();
+    events = progress(port);
+    ucx_log_end();
+    return events;
 }
 
 /* Is there something that UCX does not know of? */
@@ -364,6 +393,7 @@ const wf_transport wf_transport_module = {
     .forget = ucx_forget,
     .handle = ucx_handle,
     .am = ucx_am,
+    .am_fill = ucx_am_fill,
     .progress = ucx_progress,
     .busy = ucx_busy,
     .orphan = ucx_orphan,

@@ -7,6 +7,7 @@
  *   out.c      what goes out
  *   in.c       what comes in: order, matching, handlers
  *   large.c    messages that are offered first
+ *   log.c      what UCX has to say
  *   ucx.c      the contract
  *
  * Messages up to `eager` bytes are sent at once. Longer ones are offered; only
@@ -29,6 +30,8 @@
 
 /* The number of UCX's handler. */
 #define UCX_HANDLER 1
+/* Where the payload of an active message that goes out is aligned to. */
+#define UCX_LINE 64
 /* Eager messages up to this size are copied, so that they can be dropped. */
 #define UCX_COPIED ((size_t)8 << 10)
 /* A piece of a large message that UCX moves straight to its place, by its own
@@ -175,6 +178,13 @@ void ucx_context_orphan(wf_port *port);
 /* Say once at info what leads to this peer. */
 void ucx_context_tell(wf_port *port, const ucx_peer *peer);
 
+/* log.c */
+/* From now on, lines about connections that UCX prints while it works for us,
+ * between the other two, go to our log. */
+void ucx_log_take(void);
+void ucx_log_begin(void);
+void ucx_log_end(void);
+
 /* peer.c */
 ucx_peer *ucx_peer_of(const wf_port *port, uint32_t rank);
 weft_status ucx_peer_check(const ucx_peer *peer);
@@ -202,7 +212,9 @@ bool ucx_out_say(ucx_peer *peer, ucx_kind kind, uint64_t word, uint64_t n,
 weft_status ucx_out_eager(ucx_peer *peer, uint64_t tag, const void *buf,
                           size_t n, wf_msg *msg);
 void ucx_out_drop(ucx_peer *peer, wf_msg *msg);
-weft_status ucx_out_am(ucx_peer *peer, const wf_am_view *am);
+/* With the payload of `am`, or with what `fill` writes. */
+weft_status ucx_out_am(ucx_peer *peer, const wf_am_view *am,
+                       wf_am_fill_fn *fill, void *ctx);
 unsigned ucx_out_flush(wf_port *port);
 
 /* in.c */

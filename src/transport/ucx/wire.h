@@ -35,7 +35,8 @@
 
 #define UCX_MAGIC 0x58554657u
 #define UCX_VERSION 2u
-/* Of an active message: a system call each is what they cost. */
+/* Of an active message: a system call each is what they cost. With its heads it
+ * fits into a segment, as a piece of a large message does. */
 #define UCX_AM_PAYLOAD ((size_t)WF_AM_PAYLOAD_MOST)
 
 typedef enum ucx_kind {
