@@ -122,7 +122,10 @@ static timing run(uint32_t ranks, uint32_t per_host, size_t address)
         uint32_t first = g * group;
         uint32_t count = ranks - first < group ? ranks - first : group;
 
-        part[g] = merge_group(first, count, ranks, per_host, address, &out);
+        timing last = {0}; /* the last group may be small */
+
+        part[g] = merge_group(first, count, ranks, per_host, address,
+                              g == 0 ? &out : &last);
     }
     for (unsigned i = 0; i < ROUNDS; i++) {
         wf_join_table *all = NULL;

@@ -403,10 +403,10 @@ static weft_status conclude(build *b, weft_status own)
     if (!heard) {
         return build_give_up(b, wf_failure_again(&verdict));
     }
-    if (verdict.status == WEFT_OK) {
-        return st == WEFT_OK ? WEFT_OK : build_give_up(b, st);
+    if (own != WEFT_OK || verdict.status != WEFT_OK) {
+        return wf_failure_again(own != WEFT_OK ? &mine : &verdict);
     }
-    return wf_failure_again(own != WEFT_OK ? &mine : &verdict);
+    return st == WEFT_OK ? WEFT_OK : build_give_up(b, st);
 }
 
 static weft_status lead(build *b, weft_status own)
