@@ -7,7 +7,6 @@
 #include "replay.h"
 
 typedef struct sim_control {
-    bool tree;        /* create, split: along a tree instead of by the leader */
     uint32_t colours; /* split: communicators that are made */
     uint32_t dead;    /* news: ranks that died, all at once */
     double every;     /* idle: seconds between heartbeats */

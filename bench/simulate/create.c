@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making a communicator: what the first member tells goes down, what members
- * answer goes up; and the first member of each node mails its mates the memory
- * that they share. Today the first member mails everybody; along a tree,
- * members pass it on. */
+/* Making a communicator: tickets and verdicts go down the tree of its members
+ * (comm/span.h), replies go up; the wishes of a split go up and then down. Each
+ * letter of wishes is passed on as it comes in the library, but here when all
+ * of them have come. */
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/settings.h"
+#include "comm/span.h"
 #include "control.h"
 #include "mem/host.h"
 
-enum { WISH, WISHES, TICKET, SEGMENT, REPLY, VERDICT };
+enum { WISH, WISHES, TICKET, REPLY, VERDICT };
 
 /* Bytes of mail, as in comm/group.c and comm/build.c, when all goes well. */
-enum { WISH_BYTES = 24, TICKET_BYTES = 17, REPLY_BYTES = 5 };
+enum { WISH_BYTES = 24, TICKET_HEAD = 16, REPLY_BYTES = 5 };
 
 typedef struct creation {
-    bool tree;
     uint32_t colours; /* rank r has colour r % colours */
     bool splits;
+    uint64_t ticket; /* bytes */
     uint32_t *heard;
-    uint8_t *tickets; /* that have come: the leader's, the node's */
 } creation;
 
 /* A group: every `step`-th rank from `first` on. */
@@ -26,100 +28,134 @@ typedef struct group {
     uint32_t first;
     uint32_t step;
     uint32_t size;
+    uint32_t per_host;
 } group;
+
+static group group_of(const sim *s, uint32_t first, uint32_t step)
+{
+    return (group){first, step, (s->model.ranks - first + step - 1) / step,
+                   s->model.per_host};
+}
 
 static group all_of(const sim *s)
 {
-    return (group){0, 1, s->model.ranks};
+    return group_of(s, 0, 1);
 }
 
 static group own_of(const sim *s, uint32_t rank)
 {
     const creation *c = s->state;
-    uint32_t first = rank % c->colours;
 
-    return (group){first, c->colours,
-                   (s->model.ranks - first + c->colours - 1) / c->colours};
-}
-
-static uint32_t number_in(group g, uint32_t rank)
-{
-    return (rank - g.first) / g.step;
+    return group_of(s, rank % c->colours, c->colours);
 }
 
 /* --- who passes on to whom ------------------------------------------------ */
 
-static uint32_t parent_of(const creation *c, uint32_t number)
+/* The number of a rank's node in the group. Where members are further apart
+ * than ranks of a host, each has a host of its own; else no host between two of
+ * them is left out. */
+static uint32_t node_of(group g, uint32_t rank)
 {
-    return c->tree ? number & (number - 1) : 0;
+    return g.step > g.per_host ? (rank - g.first) / g.step
+                               : rank / g.per_host - g.first / g.per_host;
 }
 
-/* The i-th child's number; 0: there are not so many. */
-static uint32_t child_of(const creation *c, group g, uint32_t number,
-                         uint32_t i)
+static uint32_t nodes_of(group g)
 {
-    uint64_t child = c->tree ? number + ((uint64_t)1 << i) : i + 1;
-    bool is = c->tree ? number == 0 || child - number < (number & -number)
-                      : number == 0;
-
-    return is && child < g.size ? (uint32_t)child : 0;
+    return node_of(g, g.first + (g.size - 1) * g.step) + 1;
 }
 
-static uint32_t children_of(const creation *c, group g, uint32_t number)
+/* The first member of a node. */
+static uint32_t head_of(group g, uint32_t node)
 {
-    uint32_t n = 0;
+    uint32_t host = g.first / g.per_host + node;
+    uint32_t from = host * g.per_host;
 
-    if (!c->tree) {
-        return number == 0 ? g.size - 1 : 0;
+    if (g.step > g.per_host) {
+        return g.first + node * g.step;
     }
-    while (child_of(c, g, number, n) != 0) {
-        n++;
-    }
-    return n;
+    return from <= g.first
+               ? g.first
+               : g.first + (from - g.first + g.step - 1) / g.step * g.step;
 }
 
-/* Members below `number` and itself. */
-static uint32_t subtree_of(const creation *c, group g, uint32_t number)
+static bool is_head(group g, uint32_t rank)
 {
-    uint32_t whole = c->tree ? number & -number : 1;
+    return rank == head_of(g, node_of(g, rank));
+}
 
-    return number == 0               ? g.size
-           : g.size - number < whole ? g.size - number
-                                     : whole;
+/* The i-th rank directly below one, that one itself if there are not so many:
+ * heads of other nodes, then mates. */
+static uint32_t below(const sim *s, group g, uint32_t rank, uint32_t i)
+{
+    uint32_t nodes = nodes_of(g);
+    uint32_t node = node_of(g, rank);
+    uint32_t heads = 0;
+    uint32_t mate;
+
+    if (!is_head(g, rank)) {
+        return rank;
+    }
+    while (wf_span_down(node, heads, nodes) != 0) {
+        heads++;
+    }
+    if (i < heads) {
+        return head_of(g, wf_span_down(node, i, nodes));
+    }
+    mate = rank + (i - heads + 1) * g.step;
+    return mate < s->model.ranks && sim_near(s, mate, rank) ? mate : rank;
+}
+
+static uint32_t above(group g, uint32_t rank)
+{
+    uint32_t node = node_of(g, rank);
+
+    return head_of(g, is_head(g, rank) ? wf_span_up(node) : node);
+}
+
+/* Members below a rank and itself. */
+static uint32_t subtree_of(group g, uint32_t rank)
+{
+    uint32_t nodes = nodes_of(g);
+    uint32_t node = node_of(g, rank);
+    uint64_t end = node == 0 ? nodes : (uint64_t)node + (node & -node);
+    uint32_t last = g.first + g.size * g.step;
+
+    if (!is_head(g, rank)) {
+        return 1;
+    }
+    if (end < nodes) {
+        last = head_of(g, (uint32_t)end);
+    }
+    return (last - rank) / g.step;
 }
 
 static void pass_down(sim *s, group g, uint32_t rank, uint32_t kind,
                       uint64_t bytes, uint64_t letters)
 {
-    const creation *c = s->state;
-    uint32_t number = number_in(g, rank);
+    uint32_t to;
 
-    for (uint32_t i = 0; child_of(c, g, number, i) != 0; i++) {
-        uint32_t child = child_of(c, g, number, i);
-
-        sim_mail(s, rank, g.first + child * g.step, kind, bytes, letters);
+    for (uint32_t i = 0; (to = below(s, g, rank, i)) != rank; i++) {
+        sim_mail(s, rank, to, kind, bytes, letters);
     }
 }
 
 /* One more is ready; true if all below and the rank itself are. */
 static bool all_ready(sim *s, group g, uint32_t rank)
 {
-    creation *c = s->state;
+    const creation *c = s->state;
 
-    c->heard[rank]++;
-    if (c->heard[rank] <= children_of(c, g, number_in(g, rank))) {
+    if (below(s, g, rank, c->heard[rank]++) != rank) {
         return false;
     }
     c->heard[rank] = 0;
     return true;
 }
 
-static void answer(sim *s, group g, uint32_t rank, uint32_t kind,
-                   uint64_t bytes)
+/* The last one is not full. */
+static uint64_t letters_of(uint32_t wishes)
 {
-    uint32_t up = parent_of(s->state, number_in(g, rank));
-
-    sim_mail(s, rank, g.first + up * g.step, kind, bytes, 1);
+    return wishes / (WF_MAIL_MAX / WISH_BYTES) + 1;
 }
 
 /* --- the steps ------------------------------------------------------------ */
@@ -137,58 +173,28 @@ static void see_reply(sim *s, uint32_t rank)
     if (!all_ready(s, g, rank)) {
         return;
     }
-    if (number_in(g, rank) == 0) {
+    if (rank == g.first) {
         see_verdict(s, rank);
     } else {
-        answer(s, g, rank, REPLY, REPLY_BYTES);
-    }
-}
-
-/* The first member of a group on the node of a rank. */
-static uint32_t node_first(const sim *s, group g, uint32_t rank)
-{
-    uint32_t from = rank / s->model.per_host * s->model.per_host;
-
-    return from <= g.first
-               ? g.first
-               : g.first + (from - g.first + g.step - 1) / g.step * g.step;
-}
-
-static void see_segment(sim *s, uint32_t rank)
-{
-    creation *c = s->state;
-    group g = own_of(s, rank);
-    uint32_t first = node_first(s, g, rank);
-    /* One ticket does both for the leader's mates. */
-    uint32_t needed = first == g.first || rank == first ? 1 : 2;
-
-    if (++c->tickets[rank] == needed) {
-        see_reply(s, rank);
+        sim_mail(s, rank, above(g, rank), REPLY, REPLY_BYTES, 1);
     }
 }
 
 static void see_ticket(sim *s, uint32_t rank)
 {
-    group g = own_of(s, rank);
+    const creation *c = s->state;
 
-    pass_down(s, g, rank, TICKET, TICKET_BYTES, 1);
-    if (rank != g.first && rank == node_first(s, g, rank)) {
-        for (uint32_t r = rank + g.step;
-             r < s->model.ranks && sim_near(s, r, rank); r += g.step) {
-            sim_mail(s, rank, r, SEGMENT, TICKET_BYTES, 1);
-        }
-    }
-    see_segment(s, rank);
+    pass_down(s, own_of(s, rank), rank, TICKET, c->ticket, 1);
+    see_reply(s, rank);
 }
 
 static void see_wishes(sim *s, uint32_t rank)
 {
-    uint64_t bytes = (uint64_t)s->model.ranks * WISH_BYTES;
-    uint64_t a_letter = WF_MAIL_MAX / WISH_BYTES * WISH_BYTES;
+    uint32_t ranks = s->model.ranks;
 
-    pass_down(s, all_of(s), rank, WISHES, bytes,
-              (bytes + a_letter - 1) / a_letter);
-    if (number_in(own_of(s, rank), rank) == 0) {
+    pass_down(s, all_of(s), rank, WISHES, (uint64_t)ranks * WISH_BYTES,
+              letters_of(ranks));
+    if (rank == own_of(s, rank).first) {
         see_ticket(s, rank);
     }
 }
@@ -196,16 +202,18 @@ static void see_wishes(sim *s, uint32_t rank)
 static void see_wish(sim *s, uint32_t rank)
 {
     group g = all_of(s);
+    uint32_t wishes;
 
     if (!all_ready(s, g, rank)) {
         return;
     }
     if (rank == 0) {
         see_wishes(s, rank);
-    } else {
-        answer(s, g, rank, WISH,
-               (uint64_t)subtree_of(s->state, g, rank) * WISH_BYTES);
+        return;
     }
+    wishes = subtree_of(g, rank);
+    sim_mail(s, rank, above(g, rank), WISH, (uint64_t)wishes * WISH_BYTES,
+             letters_of(wishes));
 }
 
 static bool create_arrived(sim *s, uint32_t rank, sim_message *m)
@@ -220,9 +228,6 @@ static bool create_arrived(sim *s, uint32_t rank, sim_message *m)
         break;
     case TICKET:
         see_ticket(s, rank);
-        break;
-    case SEGMENT:
-        see_segment(s, rank);
         break;
     case REPLY:
         see_reply(s, rank);
@@ -251,6 +256,20 @@ static void create_step(sim *s, uint32_t rank)
 
 static const sim_actor create_actor = {create_arrived, create_step, NULL};
 
+/* With the settings that a ticket tells. */
+static uint64_t ticket_bytes(void)
+{
+    wf_settings settings;
+    char text[WF_SETTINGS_SHARED_MAX];
+
+    if (wf_settings_load(NULL, &settings) != WEFT_OK) {
+        fprintf(stderr, "simulate: %s\n", weft_error_detail());
+        exit(1);
+    }
+    wf_settings_shared(&settings, text, sizeof(text));
+    return TICKET_HEAD + strlen(text) + 1;
+}
+
 static void run(const sim_model *model, creation *c, sim_result *out)
 {
     /* Beside the new communicator's list of members. */
@@ -259,8 +278,8 @@ static void run(const sim_model *model, creation *c, sim_result *out)
 
     sim_init(&s, model, &create_actor, c);
     c->heard = sim_alloc(model->ranks, sizeof(*c->heard));
-    c->tickets = sim_alloc(model->ranks, sizeof(*c->tickets));
-    sim_control_run(&s, c->tree ? "tree" : "leader", model->ranks, out);
+    c->ticket = ticket_bytes();
+    sim_control_run(&s, "tree", model->ranks, out);
     for (uint32_t r = 0; r < model->ranks; r++) {
         s.count[r].memory = wishes + (uint64_t)own_of(&s, r).size *
                                          (sizeof(uint32_t) + sizeof(void *));
@@ -268,23 +287,22 @@ static void run(const sim_model *model, creation *c, sim_result *out)
     }
     out->summary = sim_summarize(s.count, model->ranks);
     free(c->heard);
-    free(c->tickets);
     sim_fini(&s);
 }
 
 void sim_create(const sim_model *model, const sim_control *control,
                 sim_result *out)
 {
-    creation c = {.tree = control->tree, .colours = 1};
+    creation c = {.colours = 1};
 
+    (void)control;
     run(model, &c, out);
 }
 
 void sim_split(const sim_model *model, const sim_control *control,
                sim_result *out)
 {
-    creation c = {
-        .tree = control->tree, .colours = control->colours, .splits = true};
+    creation c = {.colours = control->colours, .splits = true};
 
     run(model, &c, out);
 }

@@ -78,7 +78,6 @@ static const char help[] =
     "  --op NAME           of a collective (allreduce)\n"
     "  --bytes N           of its buffer, or of a rank's block; 64K, 1M (8)\n"
     "  --algorithm NAME    of a collective: instead of what weft chooses\n"
-    "                      of create and split: leader or tree\n"
     "  --flat              one group of all ranks, without a hierarchy\n"
     "  --repeat N          calls one after the other; the time is of one (1)\n"
     "  --chunk-bytes N     as WEFT_CHUNK_BYTES\n"
@@ -148,16 +147,13 @@ static wf_call_kind kind_of(const char *name)
 
 static void set_algorithm(wanted *w, const char *name)
 {
-    w->control.tree = strcmp(name, "tree") == 0;
     for (unsigned a = 0; a < WF_ALGORITHMS; a++) {
         if (strcmp(wf_algorithm_name((wf_algorithm)a), name) == 0) {
             w->call.how = (wf_algorithm)a;
             return;
         }
     }
-    if (!w->control.tree && strcmp(name, "leader") != 0) {
-        bad("an algorithm", name);
-    }
+    bad("an algorithm", name);
 }
 
 static void read_model(sim_model *model, const char *path)

@@ -58,7 +58,7 @@ weft_status switch_open_client(switch_state *s)
     const wf_settings *set = &s->comm->world->settings;
     wf_agg_options o = {.switches = s->switches,
                         .rank = s->shares ? s->layout.node : s->comm->rank,
-                        .ranks = s->shares ? s->comm->nodes : s->comm->size,
+                        .ranks = s->shares ? s->comm->tree.nodes : s->comm->size,
                         .slots = set->switch_slots,
                         .payload = (uint32_t)set->switch_payload,
                         .least_ns = LEAST_NS,

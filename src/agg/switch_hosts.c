@@ -35,7 +35,7 @@ struct switch_cell {
 
 bool switch_shares_hosts(const weft_comm *comm)
 {
-    return comm->nodes > 1 && comm->nodes < comm->size;
+    return comm->tree.nodes > 1 && comm->tree.nodes < comm->size;
 }
 
 /* --- memory --------------------------------------------------------------- */
@@ -49,7 +49,7 @@ static size_t cells_bytes(uint32_t members)
 static size_t slot_of(const weft_comm *comm)
 {
     const wf_settings *set = &comm->world->settings;
-    size_t slot = wf_shape_slot(comm->size, comm->nodes, set->chunk_bytes);
+    size_t slot = wf_shape_slot(comm->size, comm->tree.nodes, set->chunk_bytes);
     size_t least = wf_round_up(RAILS_MOST * set->switch_payload, PAGE);
 
     return slot > least ? slot : least;
@@ -96,7 +96,7 @@ weft_status switch_hosts_attach(switch_state *s, unsigned char *area)
                                          : NULL,
                             slot_of(comm));
     }
-    s->driver = wf_alloc(comm->nodes * sizeof(*s->driver));
+    s->driver = wf_alloc(comm->tree.nodes * sizeof(*s->driver));
     if (st == WEFT_OK && s->driver == NULL) {
         st = wf_fail_nomem("the rails of rank %u", comm->rank);
     }

@@ -75,16 +75,20 @@ weft_status wf_comm_break(weft_comm *comm, weft_status status, const char *text)
     return wf_fail(comm->status, "%s", comm->text);
 }
 
-void wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text)
+bool wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text)
 {
+    bool news;
+
     pthread_mutex_lock(&comm->lock);
-    if (!atomic_load(&comm->failed)) {
+    news = !atomic_load(&comm->failed);
+    if (news) {
         adopt(comm, status, text);
     }
     pthread_mutex_unlock(&comm->lock);
     if (!atomic_load(&comm->world->host->orphan)) {
         wf_board_wake(comm->own);
     }
+    return news;
 }
 
 weft_status wf_comm_refuse(weft_comm *comm)

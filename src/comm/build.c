@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making communicators.
  *
- * The first member leads. It picks the id and mails it to the others as a
- * ticket. The first member of each node makes the segment of the members there
- * and mails it to them in the same way: one ticket does both for the leader's
- * own node. Each replies; when all are ready the first says so. Thus either all
- * have it or none has, and all get the reason: in a ticket if a first one has
- * failed, in the verdict if another has. A ticket also tells the settings that
- * all members must share, and each compares its own. */
+ * The first member leads. It picks the id and mails it as a ticket along the
+ * tree of the group (span.h). The head of each node makes the segment of the
+ * members there, and sends it to them with their ticket. When all below a
+ * member are ready it says so to the one above; when all are, the first one
+ * tells that, the same way down. Thus either all have it or none has, and all
+ * get the reason, with the name of the rank that failed.
+ *
+ * A ticket that tells of a failure is the end for those who get it: they pass
+ * it on, and are asked no more. After any other failure a member goes on, so
+ * that those above and below get the reason. Whoever is nearest to one that
+ * does not answer gives up first: waits end later with every step from it. A
+ * ticket also tells the settings that all members must share, and each compares
+ * its own. */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -19,21 +25,27 @@
 #include "comm/ids.h"
 #include "comm/mail.h"
 
-/* The leader's explanation needs a moment longer than the members wait. */
+/* How long an explanation may take for one step along the tree. */
 #define EXPLAIN_NS (WF_SEC / 2)
 
 typedef struct ticket {
-    int32_t status; /* of whoever sent it; with a reason if it failed, else
-                     * with its wf_settings_shared */
+    int32_t status; /* with a reason if it failed, else with the leader's
+                     * wf_settings_shared */
     uint32_t id;
-    uint64_t bytes; /* of the segment; 0: none */
+    uint64_t bytes; /* of the segment of the receiver's node; 0: none */
     char text[WF_DETAIL_MAX];
 } ticket;
 
 typedef struct build {
     weft_comm *comm; /* NULL: there was no memory for it */
     wf_mail_group group;
+    wf_span tree;
     uint64_t salt;
+    uint64_t deadline_ns; /* without time for explanations */
+    wf_failure why;       /* the first failure of this member or one below */
+    bool heads_wait;      /* those below have a good ticket */
+    bool mates_wait;      /* likewise the mates of a head */
+    bool unsent;          /* a ticket could not be sent: not all will reply */
 } build;
 
 static uint64_t build_key(const build *b, enum wf_mail_step step)
@@ -41,31 +53,26 @@ static uint64_t build_key(const build *b, enum wf_mail_step step)
     return wf_mail_key(b->group.member, b->group.size, b->salt, step);
 }
 
-/* Of the tickets that the first members of nodes send, beside the leader's. */
-static uint64_t node_key(const build *b)
-{
-    return wf_mail_key(b->group.member, b->group.size, ~b->salt,
-                       WF_MAIL_TICKET);
-}
-
 /* Is this member on the node of this rank? */
 static bool is_mate(const build *b, uint32_t member)
 {
-    const wf_host *host = b->group.world->host;
-
-    return host->peer[b->group.member[member]].node ==
-           host->peer[host->rank].node;
+    return wf_host_same_node(b->group.world->host, b->group.member[member]);
 }
 
-/* The first member on this rank's node. */
-static uint32_t node_first(const build *b)
+static bool is_head(const build *b)
 {
-    uint32_t r = 0;
+    return b->tree.head == b->tree.self;
+}
 
-    while (!is_mate(b, r)) {
-        r++;
-    }
-    return r;
+static bool is_leader(const build *b)
+{
+    return b->tree.parent == b->tree.self;
+}
+
+/* Wait so many steps longer than the caller allows. */
+static void wait_for(build *b, uint32_t steps)
+{
+    b->group.deadline_ns = b->deadline_ns + steps * EXPLAIN_NS;
 }
 
 /* Others may have it already, or be about to get it. */
@@ -132,16 +139,6 @@ static weft_status make_segment(weft_comm *comm)
     return WEFT_OK;
 }
 
-/* The rank that failed sends the reason; the others name that rank. */
-static weft_status name_rank(const build *b, uint32_t member, weft_status st)
-{
-    const uint32_t rank = b->group.member[member];
-    const wf_peer *p = &b->group.world->host->peer[rank];
-
-    return wf_fail(st, "rank %u (pid %d on %s): %.800s", rank, p->pid, p->host,
-                   weft_error_detail());
-}
-
 static weft_status lead_make(weft_comm *comm)
 {
     weft_status st = wf_ids_pick(comm);
@@ -152,82 +149,71 @@ static weft_status lead_make(weft_comm *comm)
     return st == WEFT_OK ? enter(comm) : st;
 }
 
-/* To all other members, or to those of the own node. Its segment goes to them
- * alone. */
-static weft_status send_tickets(build *b, uint64_t key, bool mates_only,
-                                const wf_failure *own)
+/* --- tickets -------------------------------------------------------------- */
+
+/* What others are told of a failure of this rank. */
+static void write_reason(const build *b, const wf_failure *why, char *text)
 {
-    uint32_t self = node_first(b);
-    ticket t = {.status = (int32_t)own->status};
-    weft_status st = WEFT_OK;
+    const wf_host *host = b->group.world->host;
+    const wf_peer *own = &host->peer[host->rank];
+
+    snprintf(text, WF_DETAIL_MAX, "rank %u (pid %d on %s): %.800s", host->rank,
+             own->pid, own->host, why->text);
+}
+
+static size_t ticket_bytes(const ticket *t)
+{
+    return offsetof(ticket, text) + strlen(t->text) + 1;
+}
+
+static void send_ticket(build *b, uint32_t to, const ticket *t, int fd)
+{
+    weft_status st = wf_mail_post(&b->group, to, build_key(b, WF_MAIL_TICKET),
+                                  t, ticket_bytes(t), fd);
+
+    wf_failure_note(&b->why, st);
+    b->unsent |= st != WEFT_OK;
+}
+
+/* To the heads of other nodes below this one. */
+static void tell_heads(build *b, const ticket *t)
+{
+    b->heads_wait = t->status == WEFT_OK;
+    for (uint32_t i = 0; i < b->tree.count; i++) {
+        send_ticket(b, b->tree.below[i], t, -1);
+    }
+}
+
+/* To the other members of this node, with its segment. */
+static void tell_mates(build *b, ticket *t)
+{
     int fd = -1;
 
-    snprintf(t.text, sizeof(t.text), "%s", own->text);
-    if (own->status == WEFT_OK) {
-        wf_settings_shared(&b->group.world->settings, t.text,
-                           WF_SETTINGS_SHARED_MAX);
-        t.id = b->comm->id;
-        t.bytes = b->comm->segment.bytes;
+    b->mates_wait = t->status == WEFT_OK;
+    if (b->mates_wait) {
+        t->bytes = b->comm->segment.bytes;
         fd = b->comm->segment.fd;
     }
-    for (uint32_t r = self + 1; r < b->group.size && st == WEFT_OK; r++) {
-        bool mate = is_mate(b, r);
-
-        if (mate || !mates_only) {
-            st = wf_mail_post(&b->group, r, key, &t,
-                              offsetof(ticket, text) + strlen(t.text) + 1,
-                              mate ? fd : -1);
+    for (uint32_t m = b->tree.self + 1; m < b->group.size; m++) {
+        if (is_mate(b, m)) {
+            send_ticket(b, m, t, fd);
         }
     }
-    return st;
 }
 
-/* All of them, also after a failure, so that none is left lying for the next
- * creation by the same ranks. */
-static weft_status collect_replies(build *b, wf_failure *first)
+/* It ends for all below, for the reason that is the error detail. Returns
+ * `st`. */
+static weft_status refuse_below(build *b, weft_status st)
 {
-    weft_status st = WEFT_OK;
+    wf_failure why = wf_failure_of(st);
+    ticket t = {.status = (int32_t)st};
 
-    for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
-        weft_status one = WEFT_OK;
-
-        st = wf_mail_take_status(&b->group, r, build_key(b, WF_MAIL_REPLY),
-                                 &one);
-        if (st == WEFT_OK && one != WEFT_OK) {
-            wf_failure_note(first, name_rank(b, r, one));
-        }
+    if (is_head(b)) {
+        snprintf(t.text, sizeof(t.text), "%s", why.text);
+        tell_heads(b, &t);
+        tell_mates(b, &t);
     }
-    return st;
-}
-
-static weft_status send_verdicts(build *b, const wf_failure *verdict)
-{
-    weft_status st = WEFT_OK;
-
-    for (uint32_t r = 1; r < b->group.size && st == WEFT_OK; r++) {
-        st = wf_mail_post_status(&b->group, r, build_key(b, WF_MAIL_VERDICT),
-                                 verdict->status, verdict->text);
-    }
-    return st;
-}
-
-static weft_status lead(build *b, weft_status own)
-{
-    wf_failure first = {.status = WEFT_OK};
-    weft_status st;
-
-    wf_failure_note(&first, own == WEFT_OK ? lead_make(b->comm) : own);
-    st = send_tickets(b, build_key(b, WF_MAIL_TICKET), false, &first);
-    if (st == WEFT_OK && first.status == WEFT_OK) {
-        st = collect_replies(b, &first);
-        if (st == WEFT_OK) {
-            st = send_verdicts(b, &first);
-        }
-    }
-    if (st != WEFT_OK) {
-        return build_give_up(b, st);
-    }
-    return first.status == WEFT_OK ? WEFT_OK : wf_failure_again(&first);
+    return wf_failure_again(&why);
 }
 
 /* Check what member `from` wrote. */
@@ -237,11 +223,28 @@ static weft_status check_ticket(const build *b, uint32_t from, const ticket *t,
     if (n <= offsetof(ticket, text) || ((const char *)t)[n - 1] != '\0' ||
         t->id % 2 != 0) {
         return wf_fail(WEFT_ERR_PROTOCOL,
-                       "rank %u sent a malformed ticket for a communicator "
-                       "that it leads",
+                       "rank %u sent a malformed ticket for a communicator",
                        b->group.member[from]);
     }
     return WEFT_OK;
+}
+
+/* Take the ticket; `*fd` is the caller's to close. WEFT_OK, or why there is
+ * none or it cannot be used; false if it did not come at all. */
+static bool take_ticket(build *b, ticket *t, int *fd, weft_status *out)
+{
+    size_t n = sizeof(*t);
+
+    wait_for(b, b->tree.steps);
+    *out = wf_mail_take(&b->group, b->tree.parent, build_key(b, WF_MAIL_TICKET),
+                        t, &n, fd);
+    if (!wf_await_spent(*out)) {
+        return false;
+    }
+    if (*out == WEFT_OK) {
+        *out = check_ticket(b, b->tree.parent, t, n);
+    }
+    return true;
 }
 
 static weft_status attach_segment(weft_comm *comm, uint32_t from,
@@ -272,141 +275,180 @@ static weft_status attach_segment(weft_comm *comm, uint32_t from,
     return WEFT_OK;
 }
 
-/* Make the segment of this node, and tell the others here; `own` is what this
- * member has failed with, if it has. */
-static weft_status node_lead(build *b, weft_status own)
+/* Make the segment of this node and tell the mates, or why there is none; `own`
+ * is what this member has failed with, if it has. */
+static weft_status share_segment(build *b, ticket *t, weft_status own)
 {
     wf_failure why =
         wf_failure_of(own == WEFT_OK ? make_segment(b->comm) : own);
-    weft_status st = send_tickets(b, node_key(b), true, &why);
 
-    if (st != WEFT_OK) {
-        return build_give_up(b, st);
+    if (why.status != WEFT_OK) {
+        t->status = (int32_t)why.status;
+        write_reason(b, &why, t->text);
     }
+    tell_mates(b, t);
     return why.status == WEFT_OK ? WEFT_OK : wf_failure_again(&why);
 }
 
-/* The sender could not make what it leads, and says why. */
-static weft_status refused(const build *b, uint32_t from, const ticket *t)
-{
-    weft_status st = wf_status_parse(t->status);
-
-    wf_fail(st, "%s", t->text);
-    return name_rank(b, from, st);
-}
-
-/* Take a ticket; `*fd` is the caller's to close. WEFT_OK, or why there is none
- * or it cannot be used; false if it did not come at all. */
-static bool take_ticket(build *b, uint32_t from, uint64_t key, ticket *t,
-                        int *fd, weft_status *out)
-{
-    size_t n = sizeof(*t);
-
-    *out = wf_mail_take(&b->group, from, key, t, &n, fd);
-    if (!wf_await_spent(*out)) {
-        return false;
-    }
-    if (*out == WEFT_OK) {
-        *out = check_ticket(b, from, t, n);
-    }
-    return true;
-}
-
-/* Map the segment that the first member of this node has made. */
-static weft_status node_follow(build *b, uint32_t first, weft_status own)
-{
-    wf_failure why = wf_failure_of(own);
-    ticket t = {0};
-    int fd = -1;
-    weft_status st;
-
-    if (!take_ticket(b, first, node_key(b), &t, &fd, &st)) {
-        return st;
-    }
-    if (own != WEFT_OK || st != WEFT_OK || t.status != WEFT_OK) {
-        wf_close(fd);
-        return own != WEFT_OK  ? wf_failure_again(&why)
-               : st != WEFT_OK ? st
-                               : refused(b, first, &t);
-    }
-    return attach_segment(b->comm, first, &t, fd);
-}
-
-/* The memory of this node, if it is not that of the leader. */
-static weft_status node_make(build *b, uint32_t first, weft_status own)
-{
-    if (b->group.member[first] == b->group.world->host->rank) {
-        return node_lead(b, own);
-    }
-    return node_follow(b, first, own);
-}
-
 /* What this member does with a good ticket; `fd` is taken over. */
-static weft_status follow_make(build *b, const ticket *t, int fd,
-                               weft_status own)
+static weft_status use_ticket(build *b, ticket *t, int fd, weft_status own)
 {
-    weft_comm *comm = b->comm;
-    uint32_t first = node_first(b);
-
-    if (first != 0) {
+    if (is_head(b)) {
         wf_close(fd);
-        own = node_make(b, first, own);
+        own = share_segment(b, t, own);
     } else if (own != WEFT_OK) {
         wf_close(fd);
     } else {
-        own = attach_segment(comm, 0, t, fd);
+        own = attach_segment(b->comm, b->tree.head, t, fd);
     }
     if (own == WEFT_OK) {
-        comm->id = t->id;
-        wf_ids_open(comm);
-        own = enter(comm);
+        b->comm->id = t->id;
+        wf_ids_open(b->comm);
+        own = enter(b->comm);
     }
     return own;
 }
 
-/* Say whether this member has it, and hear whether all have. */
-static weft_status reply(build *b, weft_status own)
+static weft_status compare_settings(const build *b, const ticket *t)
 {
-    wf_failure why = wf_failure_of(own);
-    weft_status verdict = WEFT_OK;
-    weft_status st =
-        wf_mail_post_status(&b->group, 0, build_key(b, WF_MAIL_REPLY), own,
-                            own == WEFT_OK ? "" : why.text);
+    const weft_world *world = b->group.world;
+
+    return wf_settings_compare(&world->settings, world->host->rank, t->text,
+                               b->group.member[0]);
+}
+
+/* --- ready? --------------------------------------------------------------- */
+
+static bool waits(const build *b, uint32_t member)
+{
+    return is_mate(b, member) ? b->mates_wait : b->heads_wait;
+}
+
+/* Hear from all below, also after a failure, so that no reply is left lying for
+ * the next creation by the same ranks. */
+static void collect_replies(build *b)
+{
+    uint32_t next = 0;
+    uint32_t member;
+
+    wait_for(b, wf_span_levels(b->tree.nodes) - 1 - b->tree.steps);
+    while (!b->unsent && wf_mail_below(&b->group, &b->tree, &next, &member)) {
+        weft_status one = WEFT_OK;
+        weft_status st = WEFT_OK;
+
+        if (waits(b, member)) {
+            st = wf_mail_take_status(&b->group, member,
+                                     build_key(b, WF_MAIL_REPLY), &one);
+        }
+        wf_failure_note(&b->why, st == WEFT_OK ? one : st);
+    }
+}
+
+static weft_status tell_verdict(build *b, const wf_failure *verdict)
+{
+    const char *text = verdict->status == WEFT_OK ? "" : verdict->text;
+    wf_failure first = {.status = WEFT_OK};
+    uint32_t next = 0;
+    uint32_t member;
+
+    while (wf_mail_below(&b->group, &b->tree, &next, &member)) {
+        if (waits(b, member)) {
+            wf_failure_note(&first,
+                            wf_mail_post_status(&b->group, member,
+                                                build_key(b, WF_MAIL_VERDICT),
+                                                verdict->status, text));
+        }
+    }
+    return first.status == WEFT_OK ? WEFT_OK : wf_failure_again(&first);
+}
+
+/* Say whether all below are ready, and hear whether all are. False: nothing was
+ * heard, because of `*out`. */
+static bool hear_verdict(build *b, weft_status *out)
+{
+    weft_status theirs = WEFT_OK;
+    weft_status st = wf_mail_post_status(&b->group, b->tree.parent,
+                                         build_key(b, WF_MAIL_REPLY),
+                                         b->why.status, b->why.text);
 
     if (st == WEFT_OK) {
-        st = wf_mail_take_status(&b->group, 0, build_key(b, WF_MAIL_VERDICT),
-                                 &verdict);
+        wait_for(b, wf_span_levels(b->tree.nodes) - 1 + b->tree.steps);
+        st = wf_mail_take_status(&b->group, b->tree.parent,
+                                 build_key(b, WF_MAIL_VERDICT), &theirs);
     }
-    if (st != WEFT_OK) {
-        return build_give_up(b, st);
+    *out = st == WEFT_OK ? theirs : st;
+    return st == WEFT_OK;
+}
+
+/* This member is ready, or has failed with `own`: are all ready? */
+static weft_status conclude(build *b, weft_status own)
+{
+    wf_failure mine = wf_failure_of(own);
+    wf_failure verdict;
+    weft_status st;
+    bool heard = true;
+
+    if (own != WEFT_OK) {
+        b->why.status = own;
+        write_reason(b, &mine, b->why.text);
     }
-    return own != WEFT_OK ? wf_failure_again(&why) : verdict;
+    collect_replies(b);
+    if (is_leader(b)) {
+        verdict = b->why;
+    } else {
+        heard = hear_verdict(b, &st);
+        verdict = wf_failure_of(st);
+    }
+    st = tell_verdict(b, &verdict);
+    if (!heard) {
+        return build_give_up(b, wf_failure_again(&verdict));
+    }
+    if (own != WEFT_OK || verdict.status != WEFT_OK) {
+        return wf_failure_again(own != WEFT_OK ? &mine : &verdict);
+    }
+    return st == WEFT_OK ? WEFT_OK : build_give_up(b, st);
+}
+
+static weft_status lead(build *b, weft_status own)
+{
+    wf_failure why = wf_failure_of(own == WEFT_OK ? lead_make(b->comm) : own);
+    ticket t = {0};
+
+    if (why.status != WEFT_OK) {
+        write_reason(b, &why, t.text);
+        refuse_below(b, wf_fail(why.status, "%s", t.text));
+        return wf_failure_again(&why);
+    }
+    t.id = b->comm->id;
+    wf_settings_shared(&b->group.world->settings, t.text,
+                       WF_SETTINGS_SHARED_MAX);
+    tell_heads(b, &t);
+    tell_mates(b, &t);
+    return conclude(b, WEFT_OK);
 }
 
 static weft_status follow(build *b, weft_status own)
 {
-    ticket t = {0};
     wf_failure why = wf_failure_of(own);
+    ticket t = {0};
     int fd = -1;
     weft_status st;
 
-    b->group.deadline_ns += EXPLAIN_NS;
-    if (!take_ticket(b, 0, build_key(b, WF_MAIL_TICKET), &t, &fd, &st)) {
-        return st;
+    if (!take_ticket(b, &t, &fd, &st)) {
+        return refuse_below(b, st);
     }
-    if (st == WEFT_OK && t.status != WEFT_OK) {
+    if (st != WEFT_OK) { /* it came, and cannot be used */
         wf_close(fd);
-        return refused(b, 0, &t);
+        return conclude(b, refuse_below(b, st));
     }
-    if (own != WEFT_OK) {
-        st = wf_failure_again(&why);
-    } else if (st == WEFT_OK) {
-        const wf_host *host = b->group.world->host;
-
-        st = wf_settings_compare(&b->group.world->settings, host->rank, t.text,
-                                 b->group.member[0]);
+    if (t.status != WEFT_OK) {
+        wf_close(fd);
+        return refuse_below(b,
+                            wf_fail(wf_status_parse(t.status), "%s", t.text));
     }
-    return reply(b, follow_make(b, &t, fd, st));
+    tell_heads(b, &t);
+    st = own != WEFT_OK ? wf_failure_again(&why) : compare_settings(b, &t);
+    return conclude(b, use_ticket(b, &t, fd, st));
 }
 
 weft_status wf_comm_build(weft_world *world, weft_comm *parent,
@@ -416,15 +458,17 @@ weft_status wf_comm_build(weft_world *world, weft_comm *parent,
     build b = {.group = {.world = world,
                          .comm = parent,
                          .member = members,
-                         .size = size,
-                         .deadline_ns = wf_now_ns() + timeout_ns},
-               .salt = salt};
+                         .size = size},
+               .salt = salt,
+               .deadline_ns = wf_now_ns() + timeout_ns,
+               .why = {.status = WEFT_OK}};
     weft_status st = wf_comm_alloc(world, members, size, &b.comm);
 
+    wf_span_find(world, members, size, &b.tree);
     if (st == WEFT_OK) {
         atomic_init(&b.comm->timeout_ns, timeout_ns);
     }
-    st = members[0] == world->host->rank ? lead(&b, st) : follow(&b, st);
+    st = is_leader(&b) ? lead(&b, st) : follow(&b, st);
     if (st != WEFT_OK) {
         if (b.comm != NULL) {
             wf_ids_close(b.comm);

@@ -11,22 +11,6 @@
 #include "comm/ids.h"
 #include "comm/mail.h"
 
-/* Count the nodes that members are on; false: out of memory. */
-static bool count_nodes(weft_comm *comm)
-{
-    const wf_host *host = comm->world->host;
-    bool *seen = wf_zalloc(host->ranks * sizeof(*seen));
-
-    for (uint32_t r = 0; seen != NULL && r < comm->size; r++) {
-        bool *here = &seen[host->peer[comm->member[r]].node];
-
-        comm->nodes += !*here;
-        *here = true;
-    }
-    wf_free(seen);
-    return seen != NULL;
-}
-
 weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
                           uint32_t size, weft_comm **out)
 {
@@ -46,12 +30,13 @@ weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
         comm->size = size;
     }
     if (comm == NULL || comm->member == NULL || comm->entry == NULL ||
-        comm->local == NULL || !count_nodes(comm)) {
+        comm->local == NULL) {
         if (comm != NULL) {
             wf_comm_free(comm);
         }
         return wf_fail_nomem("a communicator of %u ranks", size);
     }
+    wf_span_find(world, members, size, &comm->tree);
     atomic_store(&comm->users, 1);
     wf_requests_init(&comm->ordered);
     wf_requests_init(&comm->loose);

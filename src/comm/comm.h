@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "comm/drive.h"
 #include "comm/op.h"
+#include "comm/span.h"
 #include "comm/world.h"
 #include "mem/segment.h"
 
@@ -61,7 +62,7 @@ struct weft_comm {
      * order; or WF_NOT_HERE. */
     uint32_t *local;
     uint32_t mates; /* members on this rank's node, itself among them */
-    uint32_t nodes; /* that members are on */
+    wf_span tree;   /* along which it makes others */
     _Atomic uint64_t timeout_ns; /* may change while somebody waits */
     uint32_t sequence;           /* number of the next collective operation */
     uint64_t mark;               /* that collective operations carry */

@@ -255,13 +255,16 @@ weft_status wf_plane_create(weft_world *world)
     p->world = world;
     p->last = &p->first;
     st = make_spares(p);
-    if (st == WEFT_OK) {
-        st = wf_beat_init(p);
-    }
     if (st != WEFT_OK) {
-        letters_free(p->spare);
-        wf_free(p);
-        return st;
+        goto free_plane;
+    }
+    st = wf_span_init(&p->notes, world->host->nodes);
+    if (st != WEFT_OK) {
+        goto free_plane;
+    }
+    st = wf_beat_init(p);
+    if (st != WEFT_OK) {
+        goto free_notes;
     }
     pthread_mutex_init(&p->outbox, NULL);
     pthread_mutex_lock(&world->drive);
@@ -270,6 +273,13 @@ weft_status wf_plane_create(weft_world *world)
     handle(world, WF_PLANE_BEAT, wf_beat_came);
     pthread_mutex_unlock(&world->drive);
     return WEFT_OK;
+
+free_notes:
+    wf_span_fini(&p->notes);
+free_plane:
+    letters_free(p->spare);
+    wf_free(p);
+    return st;
 }
 
 void wf_plane_destroy(weft_world *world)
@@ -283,6 +293,7 @@ void wf_plane_destroy(weft_world *world)
     letters_free(p->spare);
     pthread_mutex_destroy(&p->outbox);
     wf_beat_fini(p);
+    wf_span_fini(&p->notes);
     wf_free(p);
     world->plane = NULL;
 }
@@ -290,8 +301,9 @@ void wf_plane_destroy(weft_world *world)
 void wf_plane_orphan(weft_world *world)
 {
     if (world->plane != NULL) {
-        /* Another thread may have had it. */
+        /* Another thread may have had them. */
         pthread_mutex_init(&world->plane->outbox, NULL);
+        pthread_mutex_init(&world->plane->notes.lock, NULL);
     }
 }
 

@@ -6,13 +6,14 @@
  *   beat.c     who died or left, and whether other nodes are still there
  *
  * A world of several nodes has a plane, and a server (serve.h) that drives
- * while its rank computes. All of a plane but the outbox is touched under
- * world->drive only. What comes in is checked before it is used; what is not
- * understood is counted and ignored. */
+ * while its rank computes. All of a plane but the outbox and the notes is
+ * touched under world->drive only. What comes in is checked before it is used;
+ * what is not understood is counted and ignored. */
 #ifndef WF_COMM_CONTROL_H
 #define WF_COMM_CONTROL_H
 
 #include "comm/gossip.h"
+#include "comm/span.h"
 #include "comm/world.h"
 
 /* Active messages of slot 0 (layer.h). */
@@ -31,6 +32,7 @@ typedef struct wf_plane {
     uint64_t came;    /* messages in all */
     uint64_t refused; /* those that were not understood */
 
+    wf_span_notes notes; /* with a lock of its own */
     wf_gossip gossip;
     uint32_t seen; /* of board->gone, that gossip knows of */
     uint32_t neighbour[WF_GOSSIP_NEIGHBOURS];

@@ -18,7 +18,8 @@ typedef struct wish {
     int32_t status; /* why this rank cannot go on, and so none can */
 } wish;
 
-/* Wishes travel in as many letters as they need. */
+/* Wishes travel in as many letters as they need; one that is not full is the
+ * last. */
 #define WISHES_A_LETTER (WF_MAIL_MAX / sizeof(wish))
 
 typedef struct letter {
@@ -36,9 +37,12 @@ typedef struct letter {
 /* A split under way. */
 typedef struct splitting {
     wf_mail_group group;
+    const wf_span *tree;
     uint64_t key;
     wish own;
+    wish failed;       /* the first that cannot go on, if its status says so */
     wish *all;         /* NULL: there was no memory for it */
+    uint32_t count;    /* of those there */
     uint32_t *members; /* of the caller's colour; NULL likewise */
 } splitting;
 
@@ -65,49 +69,6 @@ static weft_status malformed(const splitting *s, uint32_t from)
     return wf_mail_give_up(&s->group, WEFT_ERR_PROTOCOL);
 }
 
-/* Everybody sends its wish to the first rank, which sends all of them back; or,
- * if one of them cannot go on, that one's alone. */
-static weft_status collect_wishes(const splitting *s, wish *failed)
-{
-    weft_status st = WEFT_OK;
-
-    *failed = s->own;
-    for (uint32_t r = 1; r < s->group.size && st == WEFT_OK; r++) {
-        wish one = {0};
-        size_t n = sizeof(one);
-
-        st = wf_mail_take(&s->group, r, s->key, &one, &n, NULL);
-        if (st == WEFT_OK &&
-            (n != sizeof(one) || one.rank != r || one.status > 0)) {
-            st = malformed(s, r);
-        }
-        if (one.status != WEFT_OK && failed->status == WEFT_OK) {
-            *failed = one;
-        }
-        if (s->all != NULL) {
-            s->all[r] = one;
-        }
-    }
-    return st;
-}
-
-static size_t letter_count(uint32_t size, uint32_t first)
-{
-    return wf_least(size - first, WISHES_A_LETTER);
-}
-
-static weft_status send_wishes(const splitting *s, uint32_t to)
-{
-    uint32_t size = s->group.size;
-    weft_status st = WEFT_OK;
-
-    for (uint32_t i = 0; i < size && st == WEFT_OK; i += WISHES_A_LETTER) {
-        st = wf_mail_post(&s->group, to, s->key, &s->all[i],
-                          letter_count(size, i) * sizeof(wish), -1);
-    }
-    return st;
-}
-
 static weft_status fail_wish(const wish *failed)
 {
     weft_status st = wf_status_parse(failed->status);
@@ -116,61 +77,115 @@ static weft_status fail_wish(const wish *failed)
                    failed->rank, weft_status_text(st));
 }
 
-static weft_status gather_wishes(const splitting *s)
+/* Keep what came in a letter of `n` bytes. */
+static weft_status keep_wishes(splitting *s, uint32_t from, const letter *l,
+                               size_t n)
 {
-    wish failed;
-    weft_status st = collect_wishes(s, &failed);
+    size_t count = n / sizeof(wish);
 
-    for (uint32_t r = 1; r < s->group.size && st == WEFT_OK; r++) {
-        st = failed.status == WEFT_OK
-                 ? send_wishes(s, r)
-                 : wf_mail_post(&s->group, r, s->key, &failed, sizeof(failed),
-                                -1);
+    if (n % sizeof(wish) != 0 || count > s->group.size - s->count) {
+        return malformed(s, from);
     }
-    return st == WEFT_OK && failed.status != WEFT_OK ? fail_wish(&failed) : st;
-}
+    for (size_t i = 0; i < count; i++) {
+        const wish *one = &l->wish[i];
 
-/* Whoever has no memory for the wishes has said so, and gets none. */
-static weft_status take_letter(const splitting *s, uint32_t first)
-{
-    size_t expected = letter_count(s->group.size, first) * sizeof(wish);
-    letter l;
-    size_t n = sizeof(l);
-    weft_status st = wf_mail_take(&s->group, 0, s->key, &l, &n, NULL);
-
-    if (st != WEFT_OK) {
-        return st;
+        if (one->rank >= s->group.size || one->status > 0) {
+            return malformed(s, from);
+        }
+        if (one->status < 0 && s->failed.status == WEFT_OK) {
+            s->failed = *one;
+        }
+        if (s->all != NULL) {
+            s->all[s->count++] = *one;
+        }
     }
-    if (n >= sizeof(wish) && l.wish[0].status < 0) {
-        return fail_wish(&l.wish[0]);
-    }
-    if (n != expected || s->all == NULL) {
-        return malformed(s, 0);
-    }
-    memcpy(&s->all[first], &l, n);
     return WEFT_OK;
 }
 
-static weft_status swap_wishes(const splitting *s)
+/* Take all letters of one member; `pass`: each goes on to those below. */
+static weft_status take_letters(splitting *s, uint32_t from, bool pass)
 {
-    weft_status st =
-        wf_mail_post(&s->group, 0, s->key, &s->own, sizeof(s->own), -1);
+    letter l;
+    size_t n;
+    weft_status st;
 
-    for (uint32_t i = 0; i < s->group.size && st == WEFT_OK;
-         i += WISHES_A_LETTER) {
-        st = take_letter(s, i);
-    }
+    do {
+        n = sizeof(l);
+        st = wf_mail_take(&s->group, from, s->key, &l, &n, NULL);
+        if (st == WEFT_OK) {
+            st = keep_wishes(s, from, &l, n);
+        }
+        if (st == WEFT_OK && pass) {
+            st = wf_mail_tell(&s->group, s->tree, s->key, &l, n);
+        }
+    } while (st == WEFT_OK && n == sizeof(l));
     return st;
+}
+
+/* Send the wishes that are here to the one above, or to those below; or, if one
+ * of them cannot go on, that one alone. */
+static weft_status send_letters(const splitting *s, bool up)
+{
+    bool failed = s->failed.status != WEFT_OK;
+    const wish *from = failed ? &s->failed : s->all;
+    uint32_t count = failed ? 1 : s->count;
+    uint32_t sent = 0;
+    size_t n;
+    weft_status st;
+
+    do {
+        n = wf_least(count - sent, WISHES_A_LETTER);
+        st = up ? wf_mail_post(&s->group, s->tree->parent, s->key, from + sent,
+                               n * sizeof(wish), -1)
+                : wf_mail_tell(&s->group, s->tree, s->key, from + sent,
+                               n * sizeof(wish));
+        sent += (uint32_t)n;
+    } while (st == WEFT_OK && n == WISHES_A_LETTER);
+    return st;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const wish *x = a;
+    const wish *y = b;
+
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+/* Wishes go up the tree of the communicator, and all of them down again. */
+static weft_status gather_wishes(splitting *s)
+{
+    bool leads = s->tree->parent == s->tree->self;
+    uint32_t next = 0;
+    uint32_t member;
+    weft_status st = WEFT_OK;
+
+    while (st == WEFT_OK && wf_mail_below(&s->group, s->tree, &next, &member)) {
+        st = take_letters(s, member, false);
+    }
+    if (st != WEFT_OK) {
+        return st;
+    }
+    if (leads) {
+        if (s->failed.status == WEFT_OK) {
+            qsort(s->all, s->count, sizeof(*s->all), by_rank);
+        }
+        return send_letters(s, false);
+    }
+    st = send_letters(s, true);
+    s->count = 0;
+    return st == WEFT_OK ? take_letters(s, s->tree->parent, true) : st;
 }
 
 /* Is it everybody's wish, in the order of ranks, with ours as we sent it? */
 static weft_status check_wishes(const weft_comm *comm, const splitting *s)
 {
-    bool good = memcmp(&s->all[comm->rank], &s->own, sizeof(s->own)) == 0;
+    bool good = s->count == comm->size;
 
-    for (uint32_t r = 0; r < comm->size; r++) {
-        good = good && s->all[r].rank == r;
+    for (uint32_t r = 0; r < comm->size && good; r++) {
+        good = s->all[r].rank == r;
     }
+    good = good && memcmp(&s->all[comm->rank], &s->own, sizeof(s->own)) == 0;
     return good ? WEFT_OK : malformed(s, 0);
 }
 
@@ -211,9 +226,11 @@ static weft_status split(weft_comm *comm, splitting *s, weft_comm **out)
     }
     s->group = wf_mail_group_of(comm);
     s->key = wf_mail_key(comm->member, comm->size, salt, WF_MAIL_COLOURS);
-    st = comm->rank == 0 ? gather_wishes(s) : swap_wishes(s);
+    s->tree = &comm->tree;
+    st = gather_wishes(s);
     if (st == WEFT_OK) {
-        st = check_wishes(comm, s);
+        st = s->failed.status == WEFT_OK ? check_wishes(comm, s)
+                                         : fail_wish(&s->failed);
     }
     if (st != WEFT_OK) {
         return st;
@@ -241,8 +258,9 @@ weft_status weft_comm_split(weft_comm *comm, int64_t colour, int64_t key,
     s.members = wf_alloc(comm->size * sizeof(*s.members));
     if (s.all == NULL || s.members == NULL) {
         s.own.status = WEFT_ERR_NOMEM;
+        s.failed = s.own;
     } else {
-        s.all[comm->rank] = s.own;
+        s.all[s.count++] = s.own;
     }
     st = split(comm, &s, out);
     wf_free(s.all);

@@ -75,6 +75,40 @@ weft_status wf_mail_take(const wf_mail_group *g, uint32_t from, uint64_t key,
     return wf_await_spent(st) ? st : wf_mail_give_up(g, st);
 }
 
+bool wf_mail_below(const wf_mail_group *g, const wf_span *tree, uint32_t *next,
+                   uint32_t *member)
+{
+    if (*next < tree->count) {
+        *member = tree->below[(*next)++];
+        return true;
+    }
+    if (tree->head != tree->self) {
+        return false;
+    }
+    /* From here on `*next` counts members behind this one as well. */
+    for (uint32_t m = tree->self + 1 + *next - tree->count; m < g->size; m++) {
+        ++*next;
+        if (wf_host_same_node(g->world->host, g->member[m])) {
+            *member = m;
+            return true;
+        }
+    }
+    return false;
+}
+
+weft_status wf_mail_tell(const wf_mail_group *g, const wf_span *tree,
+                         uint64_t key, const void *data, size_t n)
+{
+    wf_failure first = {.status = WEFT_OK};
+    uint32_t next = 0;
+    uint32_t member;
+
+    while (wf_mail_below(g, tree, &next, &member)) {
+        wf_failure_note(&first, wf_mail_post(g, member, key, data, n, -1));
+    }
+    return first.status == WEFT_OK ? WEFT_OK : wf_failure_again(&first);
+}
+
 /* --- a status ------------------------------------------------------------- */
 
 static size_t note_make(weft_status status, const char *text, note *out)
@@ -130,11 +164,18 @@ weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
 
 void wf_mail_break(weft_comm *comm)
 {
+    uint32_t far[WF_SPAN_NEIGHBOURS];
+    uint32_t count =
+        wf_span_neighbours(comm->world, comm->member, comm->size, far);
     note n;
     size_t bytes = note_make(comm->status, comm->text, &n);
 
+    for (uint32_t i = 0; i < count; i++) {
+        (void)wf_mail_send(comm->world, comm->member[far[i]],
+                           WF_MAIL_CALL | comm->id, &n, bytes, -1);
+    }
     for (uint32_t r = 0; r < comm->size; r++) {
-        if (r != comm->rank) {
+        if (r != comm->rank && comm->local[r] != WF_NOT_HERE) {
             (void)wf_mail_send(comm->world, comm->member[r],
                                WF_MAIL_CALL | comm->id, &n, bytes, -1);
         }
@@ -171,11 +212,17 @@ static wf_closed *find_closed(weft_world *world, uint32_t id)
     return NULL;
 }
 
+/* Is it broken, for a reason that others should have? */
+static bool is_broken(weft_comm *comm)
+{
+    return atomic_load_explicit(&comm->failed, memory_order_acquire) &&
+           comm->status != WEFT_ERR_CLOSED;
+}
+
 void wf_mail_closed(weft_comm *comm)
 {
     weft_world *world = comm->world;
-    bool broken = atomic_load_explicit(&comm->failed, memory_order_acquire) &&
-                  comm->status != WEFT_ERR_CLOSED;
+    bool broken = is_broken(comm);
     wf_closed *c;
 
     if (comm->shared != NULL) {
@@ -197,20 +244,34 @@ void wf_mail_closed(weft_comm *comm)
 static void answer(weft_world *world, uint32_t by, uint32_t id)
 {
     const wf_closed *why;
+    weft_comm *comm;
     bool exists;
     note n;
     size_t bytes = 0;
 
     pthread_mutex_lock(&world->comms_lock);
-    exists = find_comm(world, id) != NULL;
+    comm = find_comm(world, id);
+    exists = comm != NULL;
     why = find_closed(world, id);
-    if (why != NULL) {
+    if (exists && is_broken(comm)) {
+        bytes = note_make(comm->status, comm->text, &n);
+    } else if (!exists && why != NULL) {
         bytes = note_make(why->status, why->text, &n);
     }
     pthread_mutex_unlock(&world->comms_lock);
-    if (!exists) {
+    if (!exists || bytes > 0) {
         (void)wf_mail_send(world, by, WF_MAIL_CALL | WF_MAIL_CLOSED | id, &n,
                            bytes, -1);
+    }
+}
+
+/* Who hears it from another node is one of few there who do. Under comms_lock,
+ * so that it stays. */
+static void hear_broken(weft_comm *comm, uint32_t from, const note *why)
+{
+    if (wf_comm_broken_by(comm, (weft_status)why->status, why->text) &&
+        !wf_host_same_node(comm->world->host, from)) {
+        wf_mail_break(comm);
     }
 }
 
@@ -226,7 +287,7 @@ static void hear_closed(weft_world *world, uint32_t by, uint32_t id,
     pthread_mutex_lock(&world->comms_lock);
     comm = find_comm(world, id);
     if (comm != NULL && n > 0) {
-        wf_comm_broken_by(comm, (weft_status)why.status, why.text);
+        hear_broken(comm, by, &why);
     } else if (comm != NULL) {
         atomic_store(&comm->closed_by, by + 1);
     }
@@ -241,6 +302,7 @@ static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
                     size_t n)
 {
     weft_world *world = ctx;
+    weft_comm *comm;
     note got;
 
     if ((key & WF_MAIL_IDS) != 0) {
@@ -259,10 +321,9 @@ static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
         return;
     }
     pthread_mutex_lock(&world->comms_lock);
-    for (weft_comm *c = world->comms; c != NULL; c = c->next) {
-        if (c->id == (uint32_t)key) {
-            wf_comm_broken_by(c, (weft_status)got.status, got.text);
-        }
+    comm = find_comm(world, (uint32_t)key);
+    if (comm != NULL) {
+        hear_broken(comm, from, &got);
     }
     pthread_mutex_unlock(&world->comms_lock);
 }

@@ -18,34 +18,36 @@
 weft_status wf_mail_send(weft_world *world, uint32_t to, uint64_t key,
                          const void *data, size_t n, int fd);
 
-/* Notify the other members that `comm` is broken; under comm->lock. */
+/* Tell others that `comm` is broken, once its reason is set: its members on
+ * this node, and some on others, who pass it on (span.h). */
 void wf_mail_break(weft_comm *comm);
 
 /* Ask a member of another node whether it still has this communicator. If it
- * has not, comm->closed_by says so some time later, after an alarm. */
+ * has not, comm->closed_by says so some time later, after an alarm; if it is
+ * broken there, it is broken here, too. */
 void wf_mail_ask(weft_comm *comm, uint32_t member);
 
 /* This rank closes a communicator: remember why it was broken, if it was, for
  * those who ask. Their own news of that may come later than the closing. */
 void wf_mail_closed(weft_comm *comm);
 
-/* Beside WF_MAIL_CALL: that question, and the answer "no", with the reason if
- * it was broken before. */
+/* Beside WF_MAIL_CALL: that question, and the answer "no", or the reason for
+ * which it is, or was, broken. */
 #define WF_MAIL_ASK (1ull << 61)
 #define WF_MAIL_CLOSED (1ull << 60)
 
 /* Handle such notifications. */
 void wf_mail_listen(weft_world *world);
 
-/* Another member broke it. */
-void wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text);
+/* Another member broke it. True if that is new. */
+bool wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text);
 
 /* A key for mail between the members of a communicator to be made. */
 enum wf_mail_step {
-    WF_MAIL_TICKET = 0,  /* the first member: id, and the segment */
-    WF_MAIL_REPLY = 1,   /* a member: ready, or why not */
-    WF_MAIL_VERDICT = 2, /* the first member: all are ready, or why not */
-    WF_MAIL_COLOURS = 3  /* split: everybody's colour and key */
+    WF_MAIL_TICKET = 0,  /* down the tree: id, and the segment of a node */
+    WF_MAIL_REPLY = 1,   /* up: all below are ready, or why not */
+    WF_MAIL_VERDICT = 2, /* down: all are ready, or why not */
+    WF_MAIL_COLOURS = 3  /* split: colours and keys, up and then down */
 };
 uint64_t wf_mail_key(const uint32_t *members, uint32_t size, uint64_t salt,
                      enum wf_mail_step step);
@@ -69,6 +71,16 @@ weft_status wf_mail_post(const wf_mail_group *g, uint32_t to, uint64_t key,
                          const void *data, size_t n, int fd);
 weft_status wf_mail_take(const wf_mail_group *g, uint32_t from, uint64_t key,
                          void *data, size_t *n, int *fd);
+
+/* The next member that stands directly below this rank in the group's tree,
+ * from `*next` on, which is 0 at first: heads of other nodes, then mates.
+ * False: there is none left. */
+bool wf_mail_below(const wf_mail_group *g, const wf_span *tree, uint32_t *next,
+                   uint32_t *member);
+/* Mail to all members directly below this rank. After a failure the others are
+ * told all the same; returns the first. */
+weft_status wf_mail_tell(const wf_mail_group *g, const wf_span *tree,
+                         uint64_t key, const void *data, size_t n);
 
 /* This rank cannot go on, because of `st` and its detail. Returns the first
  * reason that the group's communicator was broken with. */

@@ -107,7 +107,19 @@ static weft_status far_closed(const wf_goal *g, uint32_t member)
                                            : fail_closed(comm, member);
 }
 
-/* Some of those that it waits for, others the next time. */
+/* Does it wait for one member only? */
+static bool awaits_one(const wf_goal *g)
+{
+    uint32_t count = 0;
+
+    for (uint32_t r = 0; r < g->ranks && count < 2; r++) {
+        count += op_awaits(g, r);
+    }
+    return count == 1;
+}
+
+/* Some of those that it waits for, others the next time. A message from anybody
+ * connects with nobody. */
 static void op_stalled(const wf_goal *g)
 {
     wf_op *op = g->ctx;
@@ -115,7 +127,7 @@ static void op_stalled(const wf_goal *g)
     uint32_t asked = 0;
 
     if (comm->one_node || op->awaits == NULL ||
-        wf_call_is(op->call.kind, WF_MESSAGE)) {
+        (wf_call_is(op->call.kind, WF_MESSAGE) && !awaits_one(g))) {
         return;
     }
     for (uint32_t i = 0; i < comm->size && asked < ASKED; i++) {

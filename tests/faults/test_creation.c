@@ -20,7 +20,7 @@
 /* Far longer than a test may take. */
 #define PATIENT "TIMEOUT=1800s BOOT_TIMEOUT=1800s"
 
-enum { RANKS = 3, ROWS = 3000 };
+enum { RANKS = 3, TREE_RANKS = 8, ROWS = 3000 };
 
 /* Words of the board. */
 enum { THROUGH, STRUCK, OVER, TOLD };
@@ -81,7 +81,7 @@ static void prepare(what w, weft_comm *comm, made *m)
 
 static weft_status make(what w, weft_comm *comm, made *m)
 {
-    static const uint32_t all[RANKS] = {0, 1, 2};
+    static const uint32_t all[TREE_RANKS] = {0, 1, 2, 3, 4, 5, 6, 7};
     int64_t last = weft_comm_rank(comm) == RANKS - 1;
 
     switch (w) {
@@ -179,7 +179,7 @@ static void death_body(weft_world *world)
     }
     /* One that leaves because of it would tell the others as well. */
     wt_word_add(TOLD, 1);
-    wt_word_await(TOLD, RANKS - 1);
+    wt_word_await(TOLD, weft_comm_size(comm) - 1);
     let_go(&m, comm);
 }
 
@@ -230,7 +230,17 @@ static const char *two_nodes(unsigned rank)
     return rank == 1 ? PATIENT " NODE=b" : PATIENT " NODE=a";
 }
 
-static void death_between_nodes(what w, unsigned victim)
+/* Heads 0, 2, 4 and 6: what rank 4 passes on is for ranks 5 and 6, and rank 6
+ * passes it on to rank 7. */
+static const char *four_nodes(unsigned rank)
+{
+    static const char *const nodes[] = {PATIENT " NODE=a", PATIENT " NODE=b",
+                                        PATIENT " NODE=c", PATIENT " NODE=d"};
+
+    return nodes[rank / 2];
+}
+
+static void death_between_nodes(what w, unsigned victim, unsigned ranks)
 {
     bool through = false;
 
@@ -238,12 +248,13 @@ static void death_between_nodes(what w, unsigned victim)
     the.victim = victim;
     for (the.nth = 1; !through; the.nth += wt_full() ? 1 : 3) {
         assert_true(the.nth < 200);
-        wt_note("%s over nodes: rank %u dies at step %u", names[w], victim,
-                the.nth);
-        wt_run_job(&(wt_job){.ranks = RANKS,
-                             .settings_of = two_nodes,
-                             .body = death_body,
-                             .doomed = 1u << victim});
+        wt_note("%s over nodes: rank %u of %u dies at step %u", names[w],
+                victim, ranks, the.nth);
+        wt_run_job(
+            &(wt_job){.ranks = ranks,
+                      .settings_of = ranks == RANKS ? two_nodes : four_nodes,
+                      .body = death_body,
+                      .doomed = 1u << victim});
         through = atomic_load(wt_word(THROUGH)) != 0;
     }
 }
@@ -251,9 +262,22 @@ static void death_between_nodes(what w, unsigned victim)
 static void a_death_is_told_at_once_between_nodes_too(void **state)
 {
     (void)state;
-    death_between_nodes(DUP, 0);
-    death_between_nodes(SPLIT, 1);
-    death_between_nodes(REGION, 2);
+    death_between_nodes(DUP, 0, RANKS);
+    death_between_nodes(SPLIT, 1, RANKS);
+    death_between_nodes(REGION, 2, RANKS);
+}
+
+static void a_death_inside_the_tree_is_told_at_once(void **state)
+{
+    (void)state;
+    death_between_nodes(DUP, 4, TREE_RANKS);
+    death_between_nodes(SPLIT, 6, TREE_RANKS);
+    if (wt_full()) {
+        death_between_nodes(SUBSET, 4, TREE_RANKS);
+        death_between_nodes(SPLIT, 4, TREE_RANKS);
+        death_between_nodes(DUP, 0, TREE_RANKS);
+        death_between_nodes(DUP, 7, TREE_RANKS);
+    }
 }
 
 /* Nobody waits for mail that was not sent, and all have the reason. */
@@ -482,6 +506,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_death_at_any_step_is_told_at_once),
         cmocka_unit_test(a_death_is_told_at_once_between_nodes_too),
+        cmocka_unit_test(a_death_inside_the_tree_is_told_at_once),
         cmocka_unit_test(mail_that_cannot_be_sent_is_told_at_once),
         cmocka_unit_test(a_rank_without_memory_tells_the_others_at_once),
         cmocka_unit_test(a_rank_without_descriptors_tells_the_others_at_once),

@@ -286,6 +286,37 @@ a_communicator_closed_on_another_node_fails_those_who_wait(void **state)
     run("aabb", '-', WT_BLOW_KILL, "", closed_body);
 }
 
+/* --- ranks that do not come ----------------------------------------------- */
+
+/* Rank 6 is between rank 4 and rank 7 in the tree: all others name it, also
+ * where no communicator is there to tell them (shrink). */
+static void absent_body(weft_world *world)
+{
+    static const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7};
+    weft_comm *comm = weft_world_comm(world);
+    weft_comm *made = NULL;
+    weft_status st;
+
+    weft_comm_set_timeout(comm, 1.0);
+    if (wt_rank() != 6) {
+        st = job.struck == 's' ? weft_comm_shrink(comm, NULL, 0, &made)
+                               : weft_comm_subset(comm, all, 8, &made);
+        WT_STATUS(st, WEFT_ERR_TIMEOUT);
+        if (!wt_names_rank(weft_error_detail(), 6)) {
+            WT_FAIL("does not name rank 6: %s", weft_error_detail());
+        }
+        wt_word_add(TOLD, 1);
+    }
+    wt_word_await(TOLD, wt_ranks() - 1);
+}
+
+static void one_that_does_not_come_is_named_by_all(void **state)
+{
+    (void)state;
+    run("aabbccdd", 'm', WT_BLOW_KILL, "", absent_body);
+    run("aabbccdd", 's', WT_BLOW_KILL, "", absent_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -299,6 +330,7 @@ int main(void)
         cmocka_unit_test(one_that_leaves_another_node_has_left_and_not_died),
         cmocka_unit_test(
             a_communicator_closed_on_another_node_fails_those_who_wait),
+        cmocka_unit_test(one_that_does_not_come_is_named_by_all),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

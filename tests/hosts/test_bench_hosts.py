@@ -91,3 +91,12 @@ def test_the_limit_is_measured_on_a_limited_cable(tmp_path):
     (row,) = (row for row in rows if row.get("value") is not None)
     # No more than 1 Gbit/s goes through, so it takes no less than this.
     assert row["value"] > 1.5 * (64 << 20) * 8 / 1e9 * 1e6
+
+
+@pytest.mark.bed(hosts=8)
+def test_no_rank_talks_to_all_hosts(bed):
+    found = parts._ranks(bed, "start_rank.py", "endpoints", each=2)
+    assert max(each["collective"] for each in found) <= 2 * 3 + 2
+    assert max(each["ring"] for each in found if each["rank"] % 2 == 1) <= 4
+    # Hosts at distance 1, 2 and 4 on either side, and one of the ring's own.
+    assert max(each["ring"] for each in found) <= 5 + 1

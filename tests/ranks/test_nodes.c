@@ -237,6 +237,64 @@ static void communicators_inside_and_across_nodes_work(void **state)
     }
 }
 
+/* --- ends ----------------------------------------------------------------- */
+
+/* All members wait for the last, which gives up instead. */
+static void abort_body(weft_world *world)
+{
+    weft_comm *comm = NULL;
+    int64_t one = 1;
+    weft_status st;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    if (wt_rank() == wt_ranks() - 1) {
+        weft_comm_abort(comm, "enough");
+    }
+    st = weft_allreduce(comm, &one, &one, 1, WEFT_I64, WEFT_SUM);
+    WT_STATUS(st, WEFT_ERR_ABORTED);
+    WT_CHECK(strstr(weft_error_detail(), "enough") != NULL);
+    /* One that closed it would tell those who ask. */
+    wt_meet();
+    weft_comm_destroy(comm);
+}
+
+static void an_abort_reaches_all_nodes(void **state)
+{
+    (void)state;
+    run_nodes("abcdefgh", abort_body);
+    run_nodes("aabccdef", abort_body);
+}
+
+/* Rank 3 is no neighbour of rank 0, and those between have closed it. */
+static void quiet_body(weft_world *world)
+{
+    weft_comm *comm = NULL;
+    int64_t one = 0;
+    weft_status st;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    if (wt_rank() != 0 && wt_rank() != 3) {
+        weft_comm_destroy(comm);
+        comm = NULL;
+    }
+    wt_meet();
+    if (wt_rank() == 0) {
+        weft_comm_abort(comm, "enough");
+    } else if (wt_rank() == 3) {
+        st = weft_recv(comm, &one, sizeof(one), 0, 5, NULL);
+        WT_STATUS(st, WEFT_ERR_ABORTED);
+        WT_CHECK(strstr(weft_error_detail(), "enough") != NULL);
+    }
+    wt_meet();
+    weft_comm_destroy(comm);
+}
+
+static void an_abort_is_asked_for_by_those_who_were_not_told(void **state)
+{
+    (void)state;
+    run_nodes("abcdefgh", quiet_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +304,8 @@ int main(void)
         cmocka_unit_test(broadcast_and_barrier_work_between_nodes),
         cmocka_unit_test(messages_cross_nodes),
         cmocka_unit_test(communicators_inside_and_across_nodes_work),
+        cmocka_unit_test(an_abort_reaches_all_nodes),
+        cmocka_unit_test(an_abort_is_asked_for_by_those_who_were_not_told),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

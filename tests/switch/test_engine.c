@@ -465,7 +465,7 @@ static bool by_switch(const weft_comm *comm, wf_call_kind kind)
 static void chosen_body(weft_world *world)
 {
     const weft_comm *comm = weft_world_comm(world);
-    bool three = comm->nodes >= 3;
+    bool three = comm->tree.nodes >= 3;
 
     WT_CHECK(by_switch(comm, WF_CALL_ALLREDUCE) == three);
     for (int kind = 0; kind < WF_CALL_KINDS; kind++) {

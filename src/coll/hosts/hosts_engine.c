@@ -34,7 +34,7 @@ size_t hosts_area_bytes(uint32_t members, size_t slot)
 
 static size_t slot_of(const weft_comm *comm)
 {
-    return wf_shape_slot(comm->size, comm->nodes,
+    return wf_shape_slot(comm->size, comm->tree.nodes,
                          comm->world->settings.chunk_bytes);
 }
 
@@ -44,7 +44,7 @@ static wf_offer hosts_offer(const weft_comm *comm, wf_call_kind kind)
     if (comm->one_node || kind == WF_CALL_ALLOC) {
         return wf_offer_all(0);
     }
-    return wf_offer_all(comm->nodes < comm->size ? 30 : 5);
+    return wf_offer_all(comm->tree.nodes < comm->size ? 30 : 5);
 }
 
 static size_t hosts_area(const weft_comm *comm)
@@ -251,14 +251,14 @@ static void hosts_detach(weft_comm *comm, void *state)
 static weft_status hosts_attach(weft_comm *comm, void *area, void **out)
 {
     hosts_state *s =
-        wf_zalloc_aligned(64, sizeof(*s) + 2 * comm->nodes * sizeof(uint32_t));
+        wf_zalloc_aligned(64, sizeof(*s) + 2 * comm->tree.nodes * sizeof(uint32_t));
     weft_status st;
 
     if (s == NULL) {
-        return wf_fail_nomem("the engine of %u nodes", comm->nodes);
+        return wf_fail_nomem("the engine of %u nodes", comm->tree.nodes);
     }
     s->speaker = (uint32_t *)(void *)(s + 1);
-    s->driver = s->speaker + comm->nodes;
+    s->driver = s->speaker + comm->tree.nodes;
     st = wf_rounds_layout(comm, &s->layout);
     if (st == WEFT_OK) {
         wf_layout_drivers(&s->layout, 0, 1, s->speaker);

@@ -92,12 +92,14 @@ def _ranks(bed: Bed, program: str, *words: object, each: int = 1) -> list[dict]:
 class Counts:
     """Of a job: operations on its table, and the connections of the rank that has most.
 
-    `few` and `many` are operations of the rank in the middle, of jobs of 8 and of 64 ranks.
+    `few` and `many` are operations of the rank in the middle, of jobs of 8 and of 64 ranks. `quiet`
+    is `ring` without the lowest rank of each host, which has heartbeats to send.
     """
 
     few: float
     many: float
     ring: int
+    quiet: int
     collective: int
 
 
@@ -121,6 +123,7 @@ def _count(bed: Bed) -> Counts:
         few=statistics.median(few),
         many=statistics.median(many),
         ring=max(each["ring"] for each in found),
+        quiet=max(each["ring"] for each in found if each["rank"] % START_EACH != 0),
         collective=max(each["collective"] for each in found),
     )
 
@@ -186,11 +189,14 @@ class Fact:
 def _facts(counts: Counts | None) -> list[Fact]:
     ranks = START_HOSTS * START_EACH
     growth = None if counts is None else counts.many / counts.few
-    ring, collective = (None, None) if counts is None else (counts.ring, counts.collective)
+    ring, quiet, collective = (
+        (None, None, None) if counts is None else (counts.ring, counts.quiet, counts.collective)
+    )
     most = 2 * math.log2(START_HOSTS) + 2
     return [
         Fact("H3 counts", "table operations a rank, 64 ranks / 8", ranks, growth, 1.0),
         Fact("H3 counts", "connections of a ring", ranks, ring, 4.0),
+        Fact("H3 counts", "connections of a ring, not the lowest of a host", ranks, quiet, 4.0),
         Fact("H3 counts", "connections of a collective", ranks, collective, most),
     ]
 
