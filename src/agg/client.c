@@ -159,15 +159,23 @@ static void send_chunk(wf_agg_client *c, uint32_t number, uint64_t chunk,
     wf_udp_add(c->batch, &head, sizeof(head), payload, bytes);
 }
 
-static void send_lane(wf_agg_client *c, uint32_t number, uint64_t now)
+/* Send one batch of what the window has; false: that was all. */
+static bool send_batch(wf_agg_client *c, uint32_t number, uint64_t now)
 {
+    const wf_agg_options *o = &c->options;
+    wf_agg_window *w = &c->lane[number].window;
+    size_t most = wf_least(WF_UDP_BYTES / (sizeof(wf_agg_head) + o->payload),
+                           WF_UDP_SEGMENTS);
     uint64_t chunk;
     bool again;
+    size_t sent = 0;
 
-    while (wf_agg_window_send(&c->lane[number].window, now, &chunk, &again)) {
+    while (sent < most && wf_agg_window_send(w, now, &chunk, &again)) {
         send_chunk(c, number, chunk, again);
+        sent++;
     }
     flush(c, &c->lane[number]);
+    return sent == most;
 }
 
 /* --- in ------------------------------------------------------------------- */
@@ -317,7 +325,7 @@ static uint64_t least_past(const wf_agg_client *c)
     return least;
 }
 
-static void send_lanes(wf_agg_client *c, uint64_t now)
+static void open_windows(wf_agg_client *c, uint64_t now)
 {
     uint64_t past = least_past(c);
 
@@ -329,7 +337,23 @@ static void send_lanes(wf_agg_client *c, uint64_t now)
                                           lane_share(c, i, c->ready));
             /* One that another lane keeps waiting has asked for nothing. */
             w->heard_ns = w->under_way > 0 ? w->heard_ns : now;
-            send_lane(c, i, now);
+        }
+    }
+}
+
+/* Lanes take turns: if all ranks filled the window of one lane before they went
+ * on to the next, its switch would be busy while the others wait. */
+static void send_lanes(wf_agg_client *c, uint64_t now)
+{
+    bool more = true;
+
+    open_windows(c, now);
+    while (more) {
+        more = false;
+        for (uint32_t i = 0; i < c->lanes; i++) {
+            if (!wf_agg_window_is_over(&c->lane[i].window)) {
+                more = send_batch(c, i, now) || more;
+            }
         }
     }
 }
