@@ -103,7 +103,7 @@ static void wrong_settings_are_named(void **state)
     bad_setting("SWITCH=a:1, SWITCH_KEY=k", "'' is not the address");
     bad_setting("SWITCH=a,b,c,d,e,f,g,h,i SWITCH_KEY=k", "at most 8 switches");
     bad_setting("SWITCH=a:1 SWITCH_KEY=k SWITCH_PAYLOAD=100", "multiple of 64");
-    bad_setting("SWITCH=a:1 SWITCH_KEY=k SWITCH_SLOTS=0", "1 to 4096");
+    bad_setting("SWITCH=a:1 SWITCH_KEY=k SWITCH_SLOTS=4097", "0 to 4096");
 }
 
 int main(void)
