@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregate.h"
 #include "control.h"
 #include "report.h"
 
@@ -11,6 +12,7 @@ typedef struct wanted {
     sim_model model;
     sim_call call;
     sim_control control;
+    sim_aggregate aggregate;
     const char *what;
     const char *op;
     uint32_t hosts;
@@ -39,7 +41,12 @@ enum {
     DEAD,
     EVERY,
     ADDRESS,
-    TABLE
+    TABLE,
+    SWITCHES,
+    LINKS,
+    PAYLOAD,
+    SLOTS,
+    LOSS
 };
 
 static const struct option options[] = {
@@ -63,6 +70,11 @@ static const struct option options[] = {
     {"every", required_argument, NULL, EVERY},
     {"address", required_argument, NULL, ADDRESS},
     {"table", required_argument, NULL, TABLE},
+    {"switches", required_argument, NULL, SWITCHES},
+    {"links", required_argument, NULL, LINKS},
+    {"payload", required_argument, NULL, PAYLOAD},
+    {"slots", required_argument, NULL, SLOTS},
+    {"loss", required_argument, NULL, LOSS},
     {"json", no_argument, NULL, JSON},
     {"help", no_argument, NULL, HELP},
     {0},
@@ -74,7 +86,8 @@ static const char help[] =
     "  --ranks N           (8)\n"
     "  --per-host N        ranks of a host (1), or\n"
     "  --hosts N           so many hosts\n"
-    "  --what WHAT         collective, create, split, news, idle or join\n"
+    "  --what WHAT         collective, switch (an allreduce through one),\n"
+    "                      create, split, news, idle or join\n"
     "  --op NAME           of a collective (allreduce)\n"
     "  --bytes N           of its buffer, or of a rank's block; 64K, 1M (8)\n"
     "  --algorithm NAME    of a collective: instead of what weft chooses\n"
@@ -89,6 +102,12 @@ static const char help[] =
     "  --every SECONDS     between heartbeats, of idle (0.5)\n"
     "  --address N         bytes of a rank's addresses, of join (120)\n"
     "  --table SECONDS     for one key at the table's server, of join (1e-5)\n"
+    "  --switches N        of switch: that share the chunks (1)\n"
+    "  --links N           of a switch, as wide as a host's (as many as "
+    "hosts)\n"
+    "  --payload N         as WEFT_SWITCH_PAYLOAD (1088)\n"
+    "  --slots N           as WEFT_SWITCH_SLOTS (256)\n"
+    "  --loss P            of all packets, each way (0)\n"
     "  --json              one line of JSON\n"
     "\n"
     "The network:\n"
@@ -194,6 +213,12 @@ static void take_number(wanted *w, int option, double value)
     case ADDRESS:
         w->control.address = value;
         break;
+    case LINKS:
+        w->aggregate.links = value;
+        break;
+    case LOSS:
+        w->aggregate.loss = value;
+        break;
     default:
         w->control.table = value;
     }
@@ -216,6 +241,15 @@ static void take_count(wanted *w, int option, uint32_t value)
         break;
     case COLOURS:
         w->control.colours = value;
+        break;
+    case SWITCHES:
+        w->aggregate.switches = value;
+        break;
+    case PAYLOAD:
+        w->aggregate.payload = value;
+        break;
+    case SLOTS:
+        w->aggregate.slots = value;
         break;
     default:
         w->control.dead = value;
@@ -253,6 +287,9 @@ static void take(wanted *w, int option)
     case HOSTS:
     case REPEAT:
     case COLOURS:
+    case SWITCHES:
+    case PAYLOAD:
+    case SLOTS:
     case DEAD:
         take_count(w, option, count(optarg));
         break;
@@ -294,19 +331,27 @@ static bool run(const wanted *w, sim_result *out)
     if (strcmp(w->what, "collective") == 0) {
         return sim_replay(&w->model, &w->call, out);
     }
+    if (strcmp(w->what, "switch") == 0) {
+        if (!sim_aggregate_run(&w->model, &w->aggregate, w->call.bytes, out)) {
+            bad("a number of hosts, switches, slots and bytes that can be",
+                "that");
+        }
+        return true;
+    }
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         if (strcmp(w->what, others[i].name) == 0) {
             others[i].run(&w->model, &w->control, out);
             return true;
         }
     }
-    bad("collective, create, split, news, idle or join", w->what);
+    bad("collective, switch, create, split, news, idle or join", w->what);
     return false;
 }
 
 static void report(const wanted *w, const sim_result *result)
 {
-    bool collective = strcmp(w->what, "collective") == 0;
+    bool collective =
+        strcmp(w->what, "collective") == 0 || strcmp(w->what, "switch") == 0;
     sim_title title = {w->what, collective ? w->op : "",
                        collective ? w->call.bytes : 0};
 
@@ -330,7 +375,8 @@ int main(int argc, char **argv)
                             .dead = 1,
                             .every = 0.5,
                             .address = 120,
-                            .table = 1e-5}};
+                            .table = 1e-5},
+                .aggregate = {.switches = 1, .payload = 1088, .slots = 256}};
     sim_result result = {0};
     int option;
 
@@ -343,6 +389,9 @@ int main(int argc, char **argv)
     }
     if (w.hosts > 0) {
         w.model.per_host = (w.model.ranks + w.hosts - 1) / w.hosts;
+    }
+    if (w.aggregate.loss >= 1) {
+        bad("less than 1", "--loss");
     }
     if (w.control.every <= 0 || w.model.bandwidth <= 0) {
         bad("more than 0", "--every or --bandwidth");

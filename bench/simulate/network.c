@@ -28,6 +28,10 @@ void sim_init(sim *s, const sim_model *model, const sim_actor *actor,
     s->count = sim_alloc(model->ranks, sizeof(*s->count));
     s->out = sim_alloc(hosts, sizeof(*s->out));
     s->in = sim_alloc(hosts, sizeof(*s->in));
+    s->links = sim_alloc(hosts, sizeof(*s->links));
+    for (uint32_t i = 0; i < hosts; i++) {
+        s->links[i] = 1;
+    }
     s->cores = (uint32_t)model->cores;
     s->cpu = sim_alloc((size_t)hosts * s->cores, sizeof(*s->cpu));
 }
@@ -42,6 +46,7 @@ void sim_fini(sim *s)
     free(s->count);
     free(s->out);
     free(s->in);
+    free(s->links);
     free(s->cpu);
     sim_pairs_fini(&s->pairs);
     sim_events_fini(&s->events);
@@ -213,7 +218,7 @@ static void on_leave(sim *s, sim_message *m)
 {
     const sim_model *p = &s->model;
     uint32_t host = sim_model_host(p, m->from);
-    sim_time length = duration(s, m, p->bandwidth);
+    sim_time length = duration(s, m, p->bandwidth * s->links[host]);
     sim_time begins = take(&s->out[host], s->now, length,
                            sim_seconds(p->burst / p->bandwidth));
     sim_time reaches = begins > s->now ? begins : s->now;
@@ -230,7 +235,7 @@ static void on_leave(sim *s, sim_message *m)
 static void on_reach(sim *s, sim_message *m)
 {
     uint32_t host = sim_model_host(&s->model, m->to);
-    sim_time length = duration(s, m, s->model.bandwidth);
+    sim_time length = duration(s, m, s->model.bandwidth * s->links[host]);
     sim_time credit = sim_seconds(s->model.burst / s->model.bandwidth);
     sim_time comes = take(&s->in[host], s->now, length, credit) + length;
 

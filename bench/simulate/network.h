@@ -54,6 +54,7 @@ struct sim {
     sim_count *count;
     sim_time *out;  /* by host: until when its link is in use */
     sim_time *in;   /* likewise */
+    double *links;  /* by host: as wide as so many of the model's; 1 at first */
     sim_time core;  /* of the network */
     sim_time *cpu;  /* by core */
     uint32_t cores; /* of a host; 0: enough */

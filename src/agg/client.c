@@ -114,10 +114,11 @@ static wf_agg_head head_of(const wf_agg_client *c, uint32_t lane,
         .rtt = (uint32_t)wf_least(w->mean_ns / 1000, UINT32_MAX)};
 }
 
-static void flush(const wf_agg_client *c, wf_agg_lane *lane)
+static void flush(wf_agg_client *c, const wf_agg_lane *lane)
 {
-    (void)wf_udp_send(c->link[lane->link].fd, lane->batch, &lane->to);
-    wf_udp_clear(lane->batch);
+    (void)wf_udp_send(c->link[lane->link].fd, c->batch, &lane->to);
+    wf_udp_clear(c->batch);
+    c->staged = 0;
 }
 
 static bool is_aligned(const void *at)
@@ -125,41 +126,56 @@ static bool is_aligned(const void *at)
     return (uintptr_t)at % sizeof(float) == 0;
 }
 
+/* Quantise a payload into the room of those that are about to be sent. */
+static const void *stage(wf_agg_client *c, const void *src, size_t numbers)
+{
+    unsigned char *to = c->stage + c->staged;
+
+    if (!is_aligned(src)) {
+        memcpy(c->aligned, src, numbers * sizeof(float));
+        src = c->aligned;
+    }
+    wf_quantise(src, numbers, c->options.ranks, to);
+    c->staged += wf_round_up(wf_quantised_bytes(numbers), 64);
+    return to;
+}
+
 static void send_chunk(wf_agg_client *c, uint32_t number, uint64_t chunk,
                        bool again)
 {
-    wf_agg_lane *lane = &c->lane[number];
+    const wf_agg_lane *lane = &c->lane[number];
     wf_agg_piece piece = piece_of(c, index_of(c, number, chunk));
     wf_agg_head head = head_of(c, number, chunk, piece.count, again);
     size_t bytes = wf_agg_payload(&head);
     const void *payload = piece.src;
 
-    if (c->call.quantised) {
-        size_t numbers = wf_agg_numbers(&head);
-
-        if (!is_aligned(payload)) {
-            memcpy(c->aligned, payload, numbers * sizeof(float));
-            payload = c->aligned;
-        }
-        wf_quantise(payload, numbers, c->options.ranks, c->scratch);
-        payload = c->scratch;
-    }
-    wf_agg_seal(&link_of(c, number)->key, &head, payload);
-    if (!wf_udp_fits(lane->batch, sizeof(head) + bytes)) {
+    if (!wf_udp_fits(c->batch, sizeof(head) + bytes)) {
         flush(c, lane);
     }
-    wf_udp_add(lane->batch, &head, sizeof(head), payload, bytes);
+    if (c->call.quantised) {
+        payload = stage(c, payload, wf_agg_numbers(&head));
+    }
+    wf_agg_seal(&link_of(c, number)->key, &head, payload);
+    wf_udp_add(c->batch, &head, sizeof(head), payload, bytes);
 }
 
-static void send_lane(wf_agg_client *c, uint32_t number, uint64_t now)
+/* Send one batch of what the window has; false: that was all. */
+static bool send_batch(wf_agg_client *c, uint32_t number, uint64_t now)
 {
+    const wf_agg_options *o = &c->options;
+    wf_agg_window *w = &c->lane[number].window;
+    size_t most = wf_least(WF_UDP_BYTES / (sizeof(wf_agg_head) + o->payload),
+                           WF_UDP_SEGMENTS);
     uint64_t chunk;
     bool again;
+    size_t sent = 0;
 
-    while (wf_agg_window_send(&c->lane[number].window, now, &chunk, &again)) {
+    while (sent < most && wf_agg_window_send(w, now, &chunk, &again)) {
         send_chunk(c, number, chunk, again);
+        sent++;
     }
     flush(c, &c->lane[number]);
+    return sent == most;
 }
 
 /* --- in ------------------------------------------------------------------- */
@@ -176,8 +192,11 @@ static void write_numbers(wf_agg_client *c, const wf_agg_head *head,
     size_t numbers = wf_agg_numbers(head);
     void *to = is_aligned(dst) ? dst : c->aligned;
 
-    memcpy(c->scratch, payload, wf_agg_payload(head));
-    wf_dequantise(c->scratch, numbers, c->options.ranks,
+    if (!is_aligned(payload)) {
+        memcpy(c->scratch, payload, wf_agg_payload(head));
+        payload = c->scratch;
+    }
+    wf_dequantise(payload, numbers, c->options.ranks,
                   head->op == WEFT_OP_AVG ? c->options.ranks : 1, to);
     if (to != dst) {
         memcpy(dst, to, numbers * sizeof(float));
@@ -306,7 +325,7 @@ static uint64_t least_past(const wf_agg_client *c)
     return least;
 }
 
-static void send_lanes(wf_agg_client *c, uint64_t now)
+static void open_windows(wf_agg_client *c, uint64_t now)
 {
     uint64_t past = least_past(c);
 
@@ -318,7 +337,23 @@ static void send_lanes(wf_agg_client *c, uint64_t now)
                                           lane_share(c, i, c->ready));
             /* One that another lane keeps waiting has asked for nothing. */
             w->heard_ns = w->under_way > 0 ? w->heard_ns : now;
-            send_lane(c, i, now);
+        }
+    }
+}
+
+/* Lanes take turns: if all ranks filled the window of one lane before they went
+ * on to the next, its switch would be busy while the others wait. */
+static void send_lanes(wf_agg_client *c, uint64_t now)
+{
+    bool more = true;
+
+    open_windows(c, now);
+    while (more) {
+        more = false;
+        for (uint32_t i = 0; i < c->lanes; i++) {
+            if (!wf_agg_window_is_over(&c->lane[i].window)) {
+                more = send_batch(c, i, now) || more;
+            }
         }
     }
 }

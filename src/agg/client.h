@@ -76,7 +76,6 @@ typedef struct wf_agg_lane {
     wf_agg_window window;
     wf_agg_window_chunk *entries;
     wf_udp_address to;
-    wf_udp_batch *batch;
 } wf_agg_lane;
 
 typedef struct wf_agg_client {
@@ -84,6 +83,9 @@ typedef struct wf_agg_client {
     uint32_t links;
     wf_agg_link link[WF_AGG_SWITCHES];
     wf_udp_inbox *inbox;
+    wf_udp_batch *batch;  /* of the lane that sends now, */
+    unsigned char *stage; /* and its quantised payloads */
+    size_t staged;        /* bytes of them */
     bool joined;
     uint32_t lanes;
     wf_agg_lane lane[WF_AGG_SWITCHES * WF_AGG_LANES];

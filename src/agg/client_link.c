@@ -62,10 +62,13 @@ weft_status wf_agg_client_open(wf_agg_client *c, const wf_udp_address *at,
         c->link[i] =
             (wf_agg_link){.at = at[i], .fd = -1, .session = {.fd = -1}};
     }
-    c->inbox = wf_alloc(sizeof(*c->inbox));
+    c->inbox = wf_zalloc_aligned(64, sizeof(*c->inbox));
+    c->batch = wf_zalloc(sizeof(*c->batch));
+    c->stage = wf_zalloc_aligned(64, WF_UDP_BYTES + 64 * WF_UDP_SEGMENTS);
     c->scratch = wf_zalloc_aligned(64, WF_AGG_PAYLOAD_MAX);
     c->aligned = wf_zalloc_aligned(64, WF_AGG_PAYLOAD_MAX);
-    st = c->inbox != NULL && c->scratch != NULL && c->aligned != NULL
+    st = c->inbox != NULL && c->batch != NULL && c->stage != NULL &&
+                 c->scratch != NULL && c->aligned != NULL
              ? WEFT_OK
              : wf_fail_nomem("packets of a switch");
     for (uint32_t i = 0; i < c->links && st == WEFT_OK; i++) {
@@ -93,13 +96,16 @@ void wf_agg_client_close(wf_agg_client *c)
     }
     for (uint32_t i = 0; i < c->lanes; i++) {
         wf_free(c->lane[i].entries);
-        wf_free(c->lane[i].batch);
         c->lane[i] = (wf_agg_lane){.entries = NULL};
     }
     wf_free(c->inbox);
+    wf_free(c->batch);
+    wf_free(c->stage);
     wf_free(c->scratch);
     wf_free(c->aligned);
     c->inbox = NULL;
+    c->batch = NULL;
+    c->stage = NULL;
     c->scratch = NULL;
     c->aligned = NULL;
     c->lanes = 0;
@@ -127,8 +133,7 @@ static weft_status open_lane(wf_agg_client *c, uint32_t number, uint8_t shard)
     *lane = (wf_agg_lane){.link = number, .shard = shard, .to = link->at};
     *wf_agg_address_port(&lane->to) = htons(link->session.joined.port[shard]);
     lane->entries = wf_alloc(slots * sizeof(*lane->entries));
-    lane->batch = wf_zalloc(sizeof(*lane->batch));
-    if (lane->entries == NULL || lane->batch == NULL) {
+    if (lane->entries == NULL) {
         return wf_fail_nomem("the window of a switch");
     }
     wf_agg_window_init(&lane->window, &config, lane->entries);

@@ -48,9 +48,9 @@ size_t wf_quantised_fits(size_t bytes);
 /* Quantise n numbers; `out` is of wf_quantised_bytes, aligned to 4. */
 void wf_quantise(const float *src, size_t n, uint32_t ranks, void *out);
 
-/* Add the arrays of all ranks, which are changed, into another one; all are
- * aligned to 4. */
-void wf_quantised_sum(void *const part[], uint32_t ranks, size_t n, void *out);
+/* Add the arrays of all ranks into another one; all are aligned to 4. */
+void wf_quantised_sum(const void *const part[], uint32_t ranks, size_t n,
+                      void *out);
 
 /* Turn the sum of `ranks` arrays into n numbers, divided by `divisor`. */
 void wf_dequantise(const void *sum, size_t n, uint32_t ranks, uint32_t divisor,

@@ -19,6 +19,9 @@ const char *wf_agg_verdict_name(wf_agg_verdict verdict)
     return (unsigned)verdict < WF_AGG_VERDICTS ? names[verdict] : "?";
 }
 
+/* What numbers of all types, and quantised ones, are aligned to. */
+#define NUMBERS_ALIGNED 8u
+
 /* --- memory --------------------------------------------------------------- */
 
 static bool shape_is_good(const wf_agg_shape *s)
@@ -186,26 +189,28 @@ static void disagree(wf_agg_pool *pool, uint32_t place, const wf_agg_head *head)
                                    : WF_AGG_DISAGREES;
 }
 
-/* Rule 7. The head has shown that there is a kernel. */
-static void reduce(wf_agg_pool *pool, uint32_t place)
+/* Rule 7. The head has shown that there is a kernel. The part of rank `last` is
+ * at `payload`. */
+static void reduce(wf_agg_pool *pool, uint32_t place, uint32_t last,
+                   const void *payload)
 {
     const wf_agg_head head = reply_head(pool, place, WF_AGG_RESULT);
     const uint32_t ranks = pool->shape.ranks;
-    void *part[WF_AGG_RANKS];
+    const void *part[WF_AGG_RANKS];
     void *dst = result_at(pool, place);
     wf_reducer reducer = {.fold = NULL};
 
     for (uint32_t r = 0; r < ranks; r++) {
         part[r] = part_at(pool, place / 2, r);
     }
+    part[last] = payload;
     if ((head.flags & WF_AGG_QUANTISED) != 0) {
         wf_quantised_sum(part, ranks, wf_agg_numbers(&head), dst);
         return;
     }
     (void)wf_reducer_init(&reducer, (weft_dtype)head.type,
                           weft_op_of((weft_op_kind)head.op), ranks);
-    reducer.fold(&reducer, &dst, 1, (const void *const *)part, ranks,
-                 head.count);
+    reducer.fold(&reducer, &dst, 1, part, ranks, head.count);
 }
 
 static wf_agg_verdict keep(wf_agg_pool *pool, uint32_t place,
@@ -214,14 +219,22 @@ static wf_agg_verdict keep(wf_agg_pool *pool, uint32_t place,
 {
     wf_agg_place *p = &pool->place[place];
 
-    memcpy(part_at(pool, place / 2, head->rank), payload, wf_agg_payload(head));
+    unsigned char *part = part_at(pool, place / 2, head->rank);
+    bool last;
+
     p->seen[head->rank / 64] |= 1ull << head->rank % 64;
     p->arrived++;
-    if (p->arrived + WF_AGG_MISTAKE(WF_AGG_COMPLETE_EARLY) <
-        pool->shape.ranks) {
+    last =
+        p->arrived + WF_AGG_MISTAKE(WF_AGG_COMPLETE_EARLY) >= pool->shape.ranks;
+    /* The last one is reduced where it lies, if that can be read as numbers. */
+    if (!last || (uintptr_t)payload % NUMBERS_ALIGNED != 0) {
+        memcpy(part, payload, wf_agg_payload(head));
+        payload = part;
+    }
+    if (!last) {
         return WF_AGG_KEPT;
     }
-    reduce(pool, place);
+    reduce(pool, place, head->rank, payload);
     p->state = WF_AGG_COMPLETE;
     reply_stored(pool, place, reply);
     return WF_AGG_BROADCAST;

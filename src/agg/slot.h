@@ -83,7 +83,8 @@ typedef enum wf_agg_verdict {
 const char *wf_agg_verdict_name(wf_agg_verdict verdict);
 
 /* What to send: a head that is yet to be sealed and the payload, which stays
- * where it is until the next packet is taken. */
+ * where it is until the chunk that follows in its version is complete; by rule
+ * 1 nobody needs it then. */
 typedef struct wf_agg_reply {
     wf_agg_head head;
     const void *payload;

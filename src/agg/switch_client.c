@@ -2,13 +2,14 @@
 /* The engine's client of its switches, and the memory that goes with it. */
 #include "agg/switch.h"
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "comm/ports.h"
 
-/* Bounds of the timeout of a packet. */
-#define LEAST_NS (WF_MS / 2)
-#define MOST_NS (50 * WF_MS)
+/* Chunks under way, unless settings say how many. */
+#define SLOTS 256u
+#define BYTES (512u << 10)
 
 void switch_close_client(switch_state *s)
 {
@@ -53,16 +54,26 @@ void switch_heed_client(const switch_state *s, bool heeded)
     }
 }
 
+/* More than half a MiB under way fills no link of today any better, and the
+ * buffers it passes through no longer stay in a core's cache. */
+static uint32_t slots_of(const wf_settings *set)
+{
+    return set->switch_slots > 0
+               ? set->switch_slots
+               : (uint32_t)wf_least(SLOTS, BYTES / set->switch_payload);
+}
+
 weft_status switch_open_client(switch_state *s)
 {
     const wf_settings *set = &s->comm->world->settings;
     wf_agg_options o = {.switches = s->switches,
                         .rank = s->shares ? s->layout.node : s->comm->rank,
-                        .ranks = s->shares ? s->comm->tree.nodes : s->comm->size,
-                        .slots = set->switch_slots,
+                        .ranks =
+                            s->shares ? s->comm->tree.nodes : s->comm->size,
+                        .slots = slots_of(set),
                         .payload = (uint32_t)set->switch_payload,
-                        .least_ns = LEAST_NS,
-                        .most_ns = MOST_NS,
+                        .least_ns = WF_AGG_WINDOW_LEAST_NS,
+                        .most_ns = WF_AGG_WINDOW_MOST_NS,
                         .patience_ns = SWITCH_PATIENCE_NS};
     weft_status st;
 

@@ -332,9 +332,9 @@ static weft_status switch_check(const wf_settings *set)
                        (unsigned long long)set->switch_payload,
                        WF_AGG_PAYLOAD_MAX);
     }
-    if (set->switch_slots == 0 || set->switch_slots > WF_AGG_SLOTS) {
+    if (set->switch_slots > WF_AGG_SLOTS) {
         return wf_fail(WEFT_ERR_INVALID,
-                       "setting WEFT_SWITCH_SLOTS: %u is not in 1 to %u",
+                       "setting WEFT_SWITCH_SLOTS: %u is not in 0 to %u",
                        set->switch_slots, WF_AGG_SLOTS);
     }
     return wf_agg_addresses_check(set->switch_at, WF_AGG_SWITCHES);

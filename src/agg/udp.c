@@ -73,34 +73,32 @@ bool wf_udp_fits(const wf_udp_batch *b, size_t bytes)
 void wf_udp_add(wf_udp_batch *b, const void *head, size_t head_bytes,
                 const void *payload, size_t payload_bytes)
 {
-    memcpy(b->bytes + b->used, head, head_bytes);
-    b->used += head_bytes;
-    if (payload_bytes > 0) {
-        memcpy(b->bytes + b->used, payload, payload_bytes);
-        b->used += payload_bytes;
-    }
+    struct iovec *iov = &b->iov[(size_t)2 * b->count];
+
+    memcpy(b->head[b->count], head, head_bytes);
+    iov[0] = (struct iovec){b->head[b->count], head_bytes};
+    iov[1] = (struct iovec){(void *)(uintptr_t)payload, payload_bytes};
+    b->used += head_bytes + payload_bytes;
     if (b->count++ == 0) {
         b->segment = b->used;
     }
 }
 
-static bool send_again(void)
+/* Send `count` packets of a batch from one on, which the kernel is to cut if
+ * they are several. */
+static bool send_some(int fd, const wf_udp_batch *b, const wf_udp_address *to,
+                      uint32_t first, uint32_t count)
 {
-    return errno == EINTR;
-}
-
-static bool send_whole(int fd, const wf_udp_batch *b, const wf_udp_address *to)
-{
-    struct iovec iov = {(void *)(uintptr_t)b->bytes, b->used};
     gso_control control = {{0}};
-    struct msghdr msg = {.msg_name = (void *)(uintptr_t)&to->at,
-                         .msg_namelen = to->length,
-                         .msg_iov = &iov,
-                         .msg_iovlen = 1};
+    struct msghdr msg = {
+        .msg_name = (void *)(uintptr_t)&to->at,
+        .msg_namelen = to->length,
+        .msg_iov = (struct iovec *)(uintptr_t)&b->iov[(size_t)2 * first],
+        .msg_iovlen = (size_t)2 * count};
     uint16_t segment = (uint16_t)b->segment;
     ssize_t n;
 
-    if (b->count > 1) {
+    if (count > 1) {
         struct cmsghdr *c;
 
         msg.msg_control = control.bytes;
@@ -113,8 +111,8 @@ static bool send_whole(int fd, const wf_udp_batch *b, const wf_udp_address *to)
     }
     do {
         n = sendmsg(fd, &msg, MSG_NOSIGNAL);
-    } while (n < 0 && send_again());
-    return n == (ssize_t)b->used;
+    } while (n < 0 && errno == EINTR);
+    return n >= 0;
 }
 
 /* One by one, for a kernel or a device that cuts nothing. */
@@ -122,22 +120,15 @@ static bool send_each(int fd, const wf_udp_batch *b, const wf_udp_address *to)
 {
     bool all = true;
 
-    for (size_t at = 0; at < b->used; at += b->segment) {
-        size_t n = (size_t)wf_least(b->segment, b->used - at);
-        ssize_t sent;
-
-        do {
-            sent = sendto(fd, b->bytes + at, n, MSG_NOSIGNAL,
-                          (const struct sockaddr *)&to->at, to->length);
-        } while (sent < 0 && send_again());
-        all = all && sent == (ssize_t)n;
+    for (uint32_t i = 0; i < b->count; i++) {
+        all = send_some(fd, b, to, i, 1) && all;
     }
     return all;
 }
 
 bool wf_udp_send(int fd, const wf_udp_batch *b, const wf_udp_address *to)
 {
-    if (b->count == 0 || send_whole(fd, b, to)) {
+    if (b->count == 0 || send_some(fd, b, to, 0, b->count)) {
         return true;
     }
     return b->count > 1 && (errno == EIO || errno == EINVAL ||

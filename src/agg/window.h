@@ -50,6 +50,10 @@
 #define WF_AGG_WINDOW_CALM 16u
 #define WF_AGG_WINDOW_ASKS 5u
 
+/* Bounds of the timeout, as ranks have them. */
+#define WF_AGG_WINDOW_LEAST_NS 500000u
+#define WF_AGG_WINDOW_MOST_NS 50000000u
+
 typedef struct wf_agg_window_config {
     uint32_t slots; /* of the pool: 1 to WF_AGG_SLOTS */
     uint32_t limit; /* chunks under way at most: 1 to slots */

@@ -234,9 +234,9 @@ static const setting table[] = {
      "Bytes of data in a packet to the switch: what the links carry, less 112, "
      "in whole lines of 64 (8832 where they carry 9000); the same on all "
      "ranks"},
-    {"SWITCH_SLOTS", "256", FIELD(parse_u32, switch_slots),
-     "Packets of a rank that may be under way in each shard of the switch; the "
-     "same on all ranks"},
+    {"SWITCH_SLOTS", "0", FIELD(parse_u32, switch_slots),
+     "Packets of a rank that may be under way in each shard of the switch; 0: "
+     "256, or as many as make half a MiB; the same on all ranks"},
     {"SPIN", "auto", FIELD(parse_auto_duration, spin_ns),
      "How long a wait polls before it yields its core"},
     {"YIELD", "auto", FIELD(parse_auto_duration, yield_ns),

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "agg/quantise.h"
+#include "agg/quantise/table.h"
 #include "wt_cmocka.h"
 
 enum { RANKS = 8, MOST = 200, BYTES = MOST * 4 + 4 * 2 };
@@ -21,7 +21,7 @@ static arrays a;
 /* Quantise, add in the order that is given, and turn back. */
 static void run(uint32_t ranks, size_t n, const uint32_t *order)
 {
-    void *part[RANKS];
+    const void *part[RANKS];
 
     for (uint32_t r = 0; r < ranks; r++) {
         uint32_t from = order != NULL ? order[r] : r;
@@ -262,7 +262,7 @@ static int16_t *exponents(int32_t *array, size_t n)
 /* A block of zeros with the larger exponent shows how the other is rounded. */
 static void shifts_round_to_nearest_even_exhaustively(void **state)
 {
-    void *part[2] = {a.part[0], a.part[1]};
+    const void *part[2] = {a.part[0], a.part[1]};
 
     (void)state;
     for (int shift = 0; shift <= 40; shift++) {
@@ -312,7 +312,7 @@ static void averages_are_divided_before_they_are_rounded(void **state)
 static void the_largest_number_of_ranks_does_not_overflow(void **state)
 {
     static int32_t same[2];
-    void *part[256];
+    const void *part[256];
     int32_t sum[2];
     float x = 0x1.fffffep-1f;
     float out;
@@ -343,10 +343,84 @@ static void bytes_and_numbers_fit_each_other(void **state)
     }
 }
 
+/* Numbers of all magnitudes, some not finite, and exponents that differ. */
+static void fill_at_random(uint32_t ranks, uint64_t *seed)
+{
+    for (uint32_t r = 0; r < ranks; r++) {
+        int scale = (int)(next_random(seed) % 280) - 150;
+
+        for (size_t i = 0; i < MOST; i++) {
+            uint32_t bits = next_random(seed);
+
+            a.x[r][i] = ldexpf((float)(int32_t)bits, scale - 31);
+            if (next_random(seed) % 499 == 0) {
+                a.x[r][i] = (bits & 1) != 0 ? NAN : INFINITY;
+            }
+        }
+    }
+}
+
+static void all_levels_of_the_cpu_give_the_same_bits(void **state)
+{
+    static arrays other;
+    const wf_quantiser *plain = wf_quantiser_of(WF_CPU_PLAIN);
+    const void *part[RANKS];
+    const void *others[RANKS];
+    uint64_t seed = 12;
+
+    (void)state;
+    for (int level = 1; level <= (int)wf_cpu_detect(); level++) {
+        const wf_quantiser *fast = wf_quantiser_of((wf_cpu_level)level);
+
+        for (unsigned t = 0; t < 500; t++) {
+            uint32_t ranks = 1 + t % RANKS;
+            size_t n = 1 + (size_t)(next_random(&seed) % MOST);
+
+            fill_at_random(ranks, &seed);
+            memset(a.sum, 0, sizeof(a.sum));
+            memset(other.sum, 0, sizeof(other.sum));
+            for (uint32_t r = 0; r < ranks; r++) {
+                plain->quantise(a.x[r], n, ranks, a.part[r]);
+                fast->quantise(a.x[r], n, ranks, other.part[r]);
+                assert_memory_equal(a.part[r], other.part[r],
+                                    wf_quantised_bytes(n));
+                part[r] = a.part[r];
+                others[r] = other.part[r];
+            }
+            plain->sum(part, ranks, n, a.sum);
+            fast->sum(others, ranks, n, other.sum);
+            assert_memory_equal(a.sum, other.sum, wf_quantised_bytes(n));
+            plain->dequantise(a.sum, n, ranks, 1 + t % 3, a.out);
+            fast->dequantise(other.sum, n, ranks, 1 + t % 3, other.out);
+            assert_memory_equal(a.out, other.out, n * sizeof(float));
+        }
+    }
+}
+
+/* Where sums are converted in f32 they are as if it had been done in f64. */
+static void results_are_rounded_once_at_all_exponents(void **state)
+{
+    uint64_t seed = 5;
+
+    (void)state;
+    for (int e = -190; e <= 140; e++) {
+        for (unsigned i = 0; i < MOST; i++) {
+            a.sum[i] = (int32_t)(next_random(&seed) % (1u << 31)) - (1 << 30);
+        }
+        for (unsigned b = 0; b < 4; b++) {
+            exponents(a.sum, MOST)[b] = (int16_t)(2 * e);
+        }
+        wf_dequantise(a.sum, MOST, 2, 1, a.out);
+        for (unsigned i = 0; i < MOST; i++) {
+            assert_true(a.out[i] == (float)ldexp(a.sum[i], e - 29));
+        }
+    }
+}
+
 /* What a rank with the key may send: no sanitizer complains. */
 static void any_bits_may_come_from_outside(void **state)
 {
-    void *part[3] = {a.part[0], a.part[1], a.part[2]};
+    const void *part[3] = {a.part[0], a.part[1], a.part[2]};
     uint64_t seed = 77;
 
     (void)state;
@@ -384,6 +458,8 @@ int main(void)
         cmocka_unit_test(averages_are_divided_before_they_are_rounded),
         cmocka_unit_test(the_largest_number_of_ranks_does_not_overflow),
         cmocka_unit_test(bytes_and_numbers_fit_each_other),
+        cmocka_unit_test(all_levels_of_the_cpu_give_the_same_bits),
+        cmocka_unit_test(results_are_rounded_once_at_all_exponents),
         cmocka_unit_test(any_bits_may_come_from_outside),
         cmocka_unit_test(only_sums_of_single_floats_are_quantised),
     };

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A shard: reads packets, lets the slots decide, sends what they say. Results
- * for all ranks of a job are put together once and sent to each of them. */
+ * for all ranks of a job are put together once and sent to each of them, from
+ * the slots that hold them: what was decided on in one read is sent before the
+ * next, and no slot is used again before its result was sent. */
 #include <string.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -108,6 +110,7 @@ static void send_one(sw_shard *shard, sw_lane *lane, uint32_t rank,
     }
     if (late != NULL && late->there) {
         put_to(shard, lane, rank, &late->head, late->payload, late->bytes);
+        flush_to(shard, lane, rank); /* before another one is kept there */
         late->there = false;
     }
 }
@@ -285,7 +288,7 @@ weft_status sw_shard_start(sw_shard *shard, uint32_t number,
     *shard = (sw_shard){.number = number, .stop = stop};
     pthread_mutex_init(&shard->lock, NULL);
     sw_inject_init(&shard->inject, &options->inject, number);
-    shard->inbox = wf_alloc(sizeof(*shard->inbox));
+    shard->inbox = wf_zalloc_aligned(64, sizeof(*shard->inbox));
     if (shard->inbox == NULL) {
         return wf_fail_nomem("the packets of a shard");
     }
