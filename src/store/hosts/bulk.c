@@ -2,10 +2,9 @@
 /* Operations on many keys, the short way: one head for all keys of a call that
  * one host has, and one for their answers.
  *
- *   OPS    worker -> server   keys, 8 bytes each; positions, 4; epochs, 2; then,
- *                             for push and set, the rows
- *   DONE   server -> worker   positions, 4 bytes each; then, for a pull, the
- *                             rows
+ *   OPS    of a worker, to a server: keys, 8 bytes each, positions, 4, and
+ *          epochs, 2; then, for push and set, the rows
+ *   DONE   the answer: positions, 4 bytes each; then, for a pull, the rows
  *
  * A server does so what it can do at once: pull, push and set of a key that it
  * owns at the epoch that the worker knows, whose row nobody holds. That is what
@@ -213,7 +212,11 @@ static void ask_ahead(const ops *o, uint64_t i)
         wf_slots_ask_word(store->slots, o->key[i + WORDS_AHEAD]);
     }
     if (i + ROWS_AHEAD < o->n && o->key[i + ROWS_AHEAD] < store->ids) {
-        wf_slots_ask_row(store->slots, o->key[i + ROWS_AHEAD]);
+        if (o->parcel->extra == WF_OP_PULL) {
+            wf_slots_ask_lock(store->slots, o->key[i + ROWS_AHEAD]);
+        } else {
+            wf_slots_ask_row(store->slots, o->key[i + ROWS_AHEAD]);
+        }
     }
 }
 
@@ -224,9 +227,8 @@ static bool pull_rows(const ops *o, uint64_t from, uint64_t to, uint64_t bytes)
     wf_store_hosts *h = o->h;
     uint64_t n = to - from;
     uint64_t absent[WF_BULK_KEYS];
-    wf_batch batch = {
-        .keys = {.at = &o->key[from], .type = WEFT_I64, .n = n},
-        .absent = absent};
+    wf_batch batch = {.keys = {.at = &o->key[from], .type = WEFT_I64, .n = n},
+                      .absent = absent};
 
     h->bulk.bytes = 0;
     if (!wf_scratch_add(&h->bulk, NULL, done_head(n) + bytes)) {
@@ -361,8 +363,7 @@ void wf_bulk_done(wf_store_hosts *h, uint32_t from, const wf_parcel *parcel,
     if (r == NULL) {
         return; /* of an operation that is over */
     }
-    if (parcel->bytes < done_head(n) ||
-        h->host_of[from] == h->store->number) {
+    if (parcel->bytes < done_head(n) || h->host_of[from] == h->store->number) {
         wf_log(WEFT_LOG_ERROR,
                "rank %u sent malformed answers of a store; dropped", from);
         return;

@@ -129,7 +129,7 @@ typedef struct wf_remote {
     uint32_t *word;   /* the directory's, when it was sent */
     uint32_t *order;  /* for sending: those that go with others (bulk.c) */
     bool *answered;
-    bool *bulk; /* it was sent so */
+    bool *bulk;      /* it was sent so */
     char *values;    /* the caller's for a pull, else our copy behind these */
     uint64_t since;  /* when something last came */
     uint32_t deaths; /* of servers, when it was sent */

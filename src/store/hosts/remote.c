@@ -133,14 +133,13 @@ static void learn(wf_store_hosts *h, const wf_remote *r, const wf_entry *e)
 
 /* Another host has done it, and this one may have a copy by now that lacks it:
  * the own server sees to that before the operation is over. */
-static bool must_hold(const wf_store_hosts *h, const wf_remote *r,
-                      uint64_t key)
+static bool must_hold(const wf_store_hosts *h, const wf_remote *r, uint64_t key)
 {
-    uint32_t word = wf_directory_get(h->store->slots, key);
+    uint32_t word =
+        has_values(r->kind) ? wf_directory_get(h->store->slots, key) : 0;
 
-    return has_values(r->kind) &&
-           ((word & WF_KEY_HERE) != 0 ||
-            wf_word_owner(word) == h->store->number);
+    return has_values(r->kind) && ((word & WF_KEY_HERE) != 0 ||
+                                   wf_word_owner(word) == h->store->number);
 }
 
 static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
@@ -337,9 +336,9 @@ static weft_status remote_alloc(wf_remote *r, const wf_batch *batch,
                                 uint64_t values)
 {
     uint64_t n = batch->absents;
-    char *at = wf_alloc(n * (2 * sizeof(uint64_t) + 2 * sizeof(uint32_t) +
-                             2 * sizeof(bool)) +
-                        values + 1);
+    char *at = wf_alloc(
+        n * (2 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 2 * sizeof(bool)) +
+        values + 1);
 
     if (at == NULL) {
         return wf_fail_nomem("an operation on %" PRIu64 " keys", n);
