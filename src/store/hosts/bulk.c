@@ -199,9 +199,7 @@ static void send_done(const ops *o, uint32_t n, const wf_scratch *body)
                         .count = n,
                         .token = o->parcel->token};
 
-    if (n > 0) {
-        wf_out_parcel(o->h, o->from, &parcel, body->at);
-    }
+    wf_out_parcel(o->h, o->from, &parcel, body->at);
 }
 
 static void ask_ahead(const ops *o, uint64_t i)
@@ -313,7 +311,8 @@ static void do_writes(ops *o)
         o->rows += row;
         o->left -= row;
     }
-    if (wf_scratch_add(done, NULL, done_head(count) - done->bytes)) {
+    if (count > 0 &&
+        wf_scratch_add(done, NULL, done_head(count) - done->bytes)) {
         memset(done->at + count * sizeof(uint32_t), 0,
                done_head(count) - count * sizeof(uint32_t));
         send_done(o, count, done);
