@@ -10,6 +10,7 @@ import contextlib
 import os
 import pathlib
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ import time
 
 from weft.bench.bed import Bed, missing
 
-PATIENCE = 20.0  # seconds that ranks may take to end after one has failed
+PATIENCE = 5.0  # seconds that ranks may take to end after one has failed
 HERE = pathlib.Path(__file__).resolve().parent
 CABLE = "STORE_EXAMPLE_CABLE"  # names the interface whose bytes a host counts
 # Hosts of one machine do not know that they share its cores, and none has a name server.
@@ -65,16 +66,25 @@ def make(hosts, rate, pretend=False):
     return Bed(hosts, rate=rate, visible=[HERE]), {**SHARED, CABLE: "eth0"}
 
 
+def _ended(number, code):
+    """How a rank ended, in words."""
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    return f"rank {number} {how}"
+
+
 def _end_together(started):
-    """End what is left some time after a rank has failed.
+    """Say at once which rank has failed; end what is left some time after it.
 
     Ranks that know each other are told at once, and end by themselves. Those that have not met yet
-    would wait for minutes.
+    would wait for it for minutes.
     """
     while not any(rank.poll() for rank in started):
         if all(rank.poll() == 0 for rank in started):
             return
         time.sleep(0.1)
+    for number, rank in enumerate(started):
+        if rank.poll():
+            print(_ended(number, rank.poll()), file=sys.stderr, flush=True)
     end = time.monotonic() + PATIENCE
     for rank in started:
         try:

@@ -174,6 +174,16 @@ void wf_slots_ask_word(const wf_slots *slots, uint64_t key)
     }
 }
 
+void wf_slots_ask_lock(const wf_slots *slots, uint64_t key)
+{
+    uint32_t found = wf_directory_get(slots, key);
+
+    if ((found & WF_KEY_HERE) != 0) {
+        __builtin_prefetch(
+            wf_slot_at(wf_class_of(slots, key), found & ~WF_KEY_HERE));
+    }
+}
+
 void wf_slots_ask_row(const wf_slots *slots, uint64_t key)
 {
     ask_key(slots, key);

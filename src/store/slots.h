@@ -112,9 +112,11 @@ void wf_directory_put(wf_slots *slots, uint64_t key, uint32_t word);
 void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
                         uint32_t word);
 
-/* A key is needed soon: ask memory for its word in the directory; for its row,
- * if it is here, when the word has come. Not of a direct store. */
+/* A key is needed soon: ask memory for its word in the directory; when that has
+ * come, and if it is here, for the word of its lock, or for its row, to write to
+ * it. Not of a direct store. */
 void wf_slots_ask_word(const wf_slots *slots, uint64_t key);
+void wf_slots_ask_lock(const wf_slots *slots, uint64_t key);
 void wf_slots_ask_row(const wf_slots *slots, uint64_t key);
 
 /* A free slot for a row of this key, zeroed; UINT32_MAX if there is none (or if

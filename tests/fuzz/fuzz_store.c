@@ -4,12 +4,13 @@
  * and written, every key that is here has a slot of its own, and nothing waits.
  *
  * The input is a byte of choices and then events: a piece of a parcel with any
- * header, a parcel with messages whose fields are likely ones, an intent, a
- * key's part of a round. */
+ * header, a parcel with messages whose fields are likely ones, operations on
+ * several keys, an intent, a key's part of a round. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "stage.h"
 #include "store/hosts/hosts.h"
 
@@ -42,7 +43,9 @@ typedef struct rig {
     uint64_t key[ASKED];
     uint64_t offset[ASKED];
     uint32_t word[ASKED];
+    uint32_t order[ASKED];
     bool answered[ASKED];
+    bool bulk[ASKED];
     float values[KEYS * LONG];
 } rig;
 
@@ -147,7 +150,9 @@ static void make_op(rig *r, uint8_t choices)
     op->key = r->key;
     op->offset = r->offset;
     op->word = r->word;
+    op->order = r->order;
     op->answered = r->answered;
+    op->bulk = r->bulk;
     op->values = (char *)r->values;
     op->status = WF_PENDING;
     for (unsigned i = 0; i < ASKED; i++) {
@@ -233,7 +238,7 @@ static void any_piece(rig *r, script *in)
     parcel.store = STORE;
     parcel.bytes = script_u8(in) & 1 ? n : parcel.bytes % 5000;
     parcel.at = parcel.bytes > 0 ? parcel.at % parcel.bytes : 0;
-    parcel.kind %= 5;
+    parcel.kind %= 7;
     script_bytes(in, payload, n);
     wf_parcel_on_piece(&r->s.world, from, &parcel, sizeof(parcel),
                        n > 0 ? payload : NULL, n);
@@ -313,6 +318,57 @@ static void likely_parcel(rig *r, script *in)
     free(body);
 }
 
+/* Operations on several keys, or answers to some: lengths are right, or off by
+ * some bytes. */
+static void bulk(rig *r, script *in)
+{
+    uint32_t from = script_u8(in) % STAGE_RANKS;
+    uint8_t what = script_u8(in);
+    uint32_t n = script_u8(in) % 6;
+    uint32_t position[6];
+    uint16_t epoch[6];
+    uint64_t key[6];
+    uint64_t rows = 0;
+    unsigned char *body = calloc(1, ENTRY_ROOM);
+    wf_parcel parcel = {.store = STORE,
+                        .kind = what & 1 ? WF_PARCEL_OPS : WF_PARCEL_DONE,
+                        .count = n,
+                        .token = what >> 1 & 1,
+                        .extra = what >> 2 & 7};
+
+    must(body != NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        wf_key_state k;
+
+        key[i] = script_u8(in) % (KEYS + 1);
+        wf_serve_load(&r->h, key[i] % KEYS, &k);
+        position[i] = script_u8(in) % (ASKED + 1);
+        epoch[i] = (uint16_t)(k.epoch + script_u8(in) % 3 - 1);
+        rows += wf_store_row_bytes(&r->store, key[i] % KEYS);
+    }
+    if (what & 1) {
+        memcpy(body, key, n * sizeof(*key));
+        memcpy(body + n * 8, position, n * sizeof(*position));
+        memcpy(body + n * 12, epoch, n * sizeof(*epoch));
+        parcel.bytes = wf_round_up(n * 14, 8);
+    } else {
+        memcpy(body, position, n * sizeof(*position));
+        parcel.bytes = wf_round_up(n * 4, 8);
+    }
+    parcel.bytes += what & 32 ? rows : 0;
+    parcel.bytes = wf_least(parcel.bytes, ENTRY_ROOM - 64);
+    if (what & 64) {
+        parcel.bytes -= wf_least(parcel.bytes, script_u8(in) % 8);
+    } else if (what & 128) {
+        parcel.bytes += script_u8(in) % 64;
+    }
+    /* In memory of its own size. */
+    body = realloc(body, parcel.bytes > 0 ? parcel.bytes : 1);
+    must(body != NULL);
+    wf_parcel_arrived(&r->store, from, &parcel, body);
+    free(body);
+}
+
 /* Hashed keys are asked for, and their numbers are told. */
 static void names(rig *r, script *in)
 {
@@ -352,6 +408,9 @@ static void event(rig *r, script *in)
         break;
     case 3:
         names(r, in);
+        break;
+    case 4:
+        bulk(r, in);
         break;
     default:
         likely_parcel(r, in);

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 
+import bodies
 import host_ranks
 import numpy as np
 import pytest
@@ -32,21 +33,12 @@ def everything_at_once(comm, steps=120):
     """Threads push, pull and set, announce keys and fetch some: afterwards totals are exact."""
     store = weft.Store(KEYS, LENGTH, dtype="int64", cache=2 * KEYS)
     pushed = np.zeros(KEYS, "i8")
-    failures = []
 
     def work(number):
-        try:
-            mine = mix(store.worker(), np.random.default_rng([comm.rank, number]), steps)
-            pushed.__iadd__(mine)
-        except BaseException as error:
-            failures.append(error)
+        mine = mix(store.worker(), np.random.default_rng([comm.rank, number]), steps)
+        pushed.__iadd__(mine)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    bodies.in_two_threads(work)
     settle(store)
     comm.allreduce(pushed)
     np.testing.assert_array_equal(pull_all(store), np.tile(pushed[:, None], LENGTH))
@@ -113,7 +105,7 @@ def test_totals_are_exact_on_any_number_of_ranks_of_each_host(bed, transport, ea
 def test_the_store_keeps_its_promises_over_the_mpi_that_started_the_ranks(mpi, bed):
     folders = [str(TESTS / name) for name in ("hosts", "python", "support")]
     program = f"import sys; sys.path[:0] = {folders}; import test_hosts_store as t; t.promises()"
-    mpi(program, each=1, timeout=150)
+    mpi(program, each=1, timeout=150, finalizes=False)
     assert min(bed.bytes(1)) > 100_000
 
 

@@ -5,27 +5,16 @@ import json
 import sys
 import time
 
+import bodies
 import host_ranks
-import numpy as np
 from test_jobs import environment, transport  # noqa: F401 (a fixture)
 from weft.bench.bed import Bed
 
 
-def work():
-    import weft
-
-    comm = weft.init().comm
-    x = np.ones(1000, "f4")
-    comm.allreduce(x)
-    print("ready", comm.rank)
-    while True:
-        comm.allreduce(x)
-        time.sleep(0.001)
-
-
 def test_ranks_of_the_other_host_are_shown_with_their_counters(transport):  # noqa: F811
     more = environment(transport, WEFT_HEARTBEAT="100ms", WEFT_JOB="top-on-hosts")
-    with Bed(hosts=2) as bed, host_ranks.Job(bed, work, each=[1, 2], environment=more) as job:
+    words = {"each": [1, 2], "environment": more}
+    with Bed(hosts=2) as bed, host_ranks.Job(bed, bodies.reduce_for_ever, **words) as job:
         for rank in job.ranks:
             rank.line("ready")
         command = [sys.executable, "-m", "weft", "top", "--json", "--job", "top-on-hosts"]

@@ -38,17 +38,20 @@ weft.finalize()
 
 @pytest.fixture(params=["openmpi", "mpich"])
 def mpi(request, bed):
-    """Run a Python program on `each` ranks of every host, started by this MPI's mpirun."""
+    """Run a Python program on `each` ranks of every host, started by this MPI's mpirun.
+
+    One line that need not end with MPI_Finalize (`finalizes`) runs over MPICH, too.
+    """
     library = pathlib.Path(weft.__file__).parent / f"libweft_mpi_{request.param}.so"
     launcher = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}[request.param]
-    if request.param == "mpich":
-        pytest.skip(
-            "MPI_Finalize of MPICH before 4.2 over UCX hangs on several hosts, for all programs"
-        )
     if shutil.which(launcher) is None or not library.exists():
         pytest.skip(f"no {launcher}, or {library.name} was not built")
 
-    def run(program, each, timeout=60.0):
+    def run(program, each, timeout=60.0, finalizes=True):
+        if request.param == "mpich":
+            if finalizes:
+                pytest.skip("MPI_Finalize of MPICH 4.0 over UCX hangs between hosts, for all")
+            program += "; import os; os._exit(0)"
         ranks = str(each * len(bed))
         hosts = ",".join(f"{bed.name(host)}:{each}" for host in range(len(bed)))
         # Hosts that are namespaces have the machine's memory in common, which is no network.

@@ -181,6 +181,25 @@ def test_an_application_pulls_from_afar_what_it_does_not_announce():
     assert abs(found - as_good) < 0.1 * found
 
 
+DIES_BEFORE_IT_MEETS_OTHERS = """
+import os, signal, time
+if os.environ["WEFT_RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(600)  # as a rank that waits for one that never comes
+"""
+
+
+def test_a_rank_that_dies_before_the_others_have_met_it_is_named_and_ends_an_application():
+    start = f"import sys; sys.path.insert(0, {str(EXAMPLES / 'store')!r}); import hosts"
+    start += f"; list(hosts.run(['-c', {DIES_BEFORE_IT_MEETS_OTHERS!r}], 3, 1, None, pretend=True))"
+    done = subprocess.run(
+        [sys.executable, "-c", start], capture_output=True, text=True, timeout=120, check=False
+    )
+    first, last = done.stderr.splitlines()[0], done.stderr.splitlines()[-1]
+    assert first == "rank 1 was killed by SIGKILL"
+    assert last == "failed: rank 0, 1, 2" and done.returncode == 1
+
+
 def test_applications_are_compared_in_a_table_and_plots(tmp_path):
     pytest.importorskip("torch")
     command = [sys.executable, EXAMPLES / "store" / "compare.py", "--out", tmp_path / "figures"]

@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 
+import bodies
 import numpy as np
 import pytest
 import ranks
@@ -119,28 +120,19 @@ def all_keys_come_in_one_call(comm):
 
 def threads_with_workers(comm):
     store = weft.Store(KEYS, 2, dtype="int64")
-    failures = []
 
-    def run():
-        try:
-            kv = store.worker()
-            for step in range(40):
-                keys = (np.arange(12) * 7 + step) % KEYS
-                kv.intent(keys, step + 1, step + 3)
-                kv.push(keys, np.ones((12, 2), "i8"), async_=step % 3 != 0)
-                rows = kv.pull(keys)
-                assert (rows[:, 0] == rows[:, 1]).all() and (rows > 0).all()
-                kv.advance_clock()
-            kv.wait_all()
-        except BaseException as error:
-            failures.append(error)
+    def run(_):
+        kv = store.worker()
+        for step in range(40):
+            keys = (np.arange(12) * 7 + step) % KEYS
+            kv.intent(keys, step + 1, step + 3)
+            kv.push(keys, np.ones((12, 2), "i8"), async_=step % 3 != 0)
+            rows = kv.pull(keys)
+            assert (rows[:, 0] == rows[:, 1]).all() and (rows > 0).all()
+            kv.advance_clock()
+        kv.wait_all()
 
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    bodies.in_two_threads(run)
     settle(store)
     assert int(store.pull(range(KEYS))[:, 0].sum()) == 2 * 40 * 12 * comm.size
     store.finalize()

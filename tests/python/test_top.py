@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import bodies
 import numpy as np
 import pytest
 import ranks
@@ -58,16 +59,6 @@ def until(job, holds, what):
         old = new
         time.sleep(0.1)
     raise AssertionError(f"never {what}: {json.dumps(view, indent=1)}")
-
-
-def reduce_for_ever():
-    comm = weft.init().comm
-    x = np.ones(1000, "f4")
-    comm.allreduce(x)
-    print("ready", comm.rank)
-    while True:
-        comm.allreduce(x)
-        time.sleep(0.001)  # the viewer needs a core, too
 
 
 def late_rank():
@@ -119,7 +110,7 @@ def started(size, body, **environment):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
 def test_operations_and_bytes_of_every_rank_are_counted(size):
-    with started(size, reduce_for_ever) as job:
+    with started(size, bodies.reduce_for_ever) as job:
         view = seen(job)
         assert view["version"] == 1
         assert view["job"]["size"] == len(view["ranks"]) == size
@@ -134,7 +125,7 @@ def test_operations_and_bytes_of_every_rank_are_counted(size):
 
 
 def test_a_stopped_rank_is_the_one_that_the_others_wait_for():
-    with started(3, reduce_for_ever) as job:
+    with started(3, bodies.reduce_for_ever) as job:
         job.kill(1, signal.SIGSTOP)
         view = until(job, lambda v: v["ranks"][0]["waits_for"] == 1, "waits for rank 1")
         assert view["ranks"][1]["state"] == "stopped"
@@ -152,7 +143,7 @@ def test_a_rank_that_comes_late_is_slow():
 
 
 def test_a_dead_rank_is_dead_and_the_view_goes_on():
-    with started(2, reduce_for_ever) as job:
+    with started(2, bodies.reduce_for_ever) as job:
         board = find.by_pid(job[0].process.pid)
         job.kill(1)
         job[1].process.wait()
@@ -210,14 +201,14 @@ def test_pretended_nodes_are_seen_together():
 
 
 def test_it_lists_jobs_and_finds_them_by_name():
-    with started(2, reduce_for_ever, WEFT_JOB="a-job-of-the-test") as job:
+    with started(2, bodies.reduce_for_ever, WEFT_JOB="a-job-of-the-test") as job:
         done = top("--json", "--job", "a-job-of-the-test", "--interval", "0.05")
         assert done.returncode == 0, done.stderr
         view = json.loads(done.stdout)
         assert view["ranks"][1]["pid"] == job[1].process.pid
         by_id = top("--job", view["job"]["id"], "--interval", "0.05")
         assert "a-job-of-the-test, 2 ranks" in by_id.stdout
-        with started(1, reduce_for_ever):
+        with started(1, bodies.reduce_for_ever):
             done = top("--json")
             assert "a-job-of-the-test" in [row["name"] for row in json.loads(done.stdout)["jobs"]]
     assert top("--job", "a-job-of-the-test").returncode == 2
@@ -238,7 +229,7 @@ def test_another_user_is_refused():
         "try: os.listdir(f'/proc/{sys.argv[1]}/fd')\n"
         "except PermissionError: print('the kernel refuses, too')\n"
     )
-    with started(1, reduce_for_ever) as job:
+    with started(1, bodies.reduce_for_ever) as job:
         done = subprocess.run(
             [sys.executable, "-c", script, str(job[0].process.pid)],
             capture_output=True,
@@ -254,7 +245,7 @@ def test_another_user_is_refused():
 
 def test_attaching_and_leaving_many_times_harms_nothing():
     times = 1000 if FULL else 30
-    with started(3, reduce_for_ever) as job:
+    with started(3, bodies.reduce_for_ever) as job:
         fds = [len(os.listdir(f"/proc/{rank.process.pid}/fd")) for rank in job.ranks]
         for i in range(times):
             board = find.by_pid(job[i % 3].process.pid)
@@ -271,7 +262,7 @@ def test_viewers_that_are_killed_harm_nothing():
         "import sys\nfrom weft.top import find\njob = find.by_pid(int(sys.argv[1]))\n"
         "print('looks', flush=True)\nwhile True: job.read()\n"
     )
-    with started(2, reduce_for_ever) as job:
+    with started(2, bodies.reduce_for_ever) as job:
         for _ in range(20 if FULL else 3):
             command = [sys.executable, "-c", code, str(job[0].process.pid)]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as viewer:

@@ -164,6 +164,10 @@ void wf_parcel_arrived(weft_store *store, uint32_t from,
         wf_names_asked(h, from, parcel, body);
     } else if (parcel->kind == WF_PARCEL_TELL) {
         wf_ask_told(h, from, parcel, body);
+    } else if (parcel->kind == WF_PARCEL_OPS) {
+        wf_bulk_asked(h, from, parcel, body);
+    } else if (parcel->kind == WF_PARCEL_DONE) {
+        wf_bulk_done(h, from, parcel, body);
     }
     wf_room_retry(h);
     wf_out_flush(h);

@@ -4,6 +4,7 @@
  *   book.[ch]    what the ranks of a host share
  *   active.[ch]  keys that something is going on with
  *   wire.c       messages in parcels, one after the other
+ *   bulk.c       operations on many keys, without a message for each
  *   serve.c      the server: the protocol's functions done with real messages
  *   rows.c       and with real rows
  *   held.c       events that wait for a row which somebody holds
@@ -41,7 +42,11 @@ enum {
     WF_PARCEL_INTENT = 2,
     /* For the dense numbers of `count` hashed keys, and the answer. */
     WF_PARCEL_ASK = 3,
-    WF_PARCEL_TELL = 4
+    WF_PARCEL_TELL = 4,
+    /* `count` keys of operation `token` of the sender, of kind `extra`, and
+     * answers to some of them: see bulk.c. */
+    WF_PARCEL_OPS = 5,
+    WF_PARCEL_DONE = 6
 };
 
 /* Beside the kinds of the protocol: a worker's operation is done; the sender
@@ -122,7 +127,9 @@ typedef struct wf_remote {
     uint64_t *key;    /* n of each of these */
     uint64_t *offset; /* of its row in `values`, in bytes */
     uint32_t *word;   /* the directory's, when it was sent */
+    uint32_t *order;  /* for sending: those that go with others (bulk.c) */
     bool *answered;
+    bool *bulk;      /* it was sent so */
     char *values;    /* the caller's for a pull, else our copy behind these */
     uint64_t since;  /* when something last came */
     uint32_t deaths; /* of servers, when it was sent */
@@ -233,6 +240,8 @@ struct wf_store_hosts {
     bool localizing;       /* a key, in the event that is being handled */
     wf_waiting_list limbo; /* messages that were parked, until the event ends */
     wf_scratch row;        /* data of the message that is being written */
+    wf_scratch bulk;       /* a parcel of bulk.c that is being written */
+    wf_scratch apart;      /* one of its keys, as a message of its own */
     wf_scratch difference; /* of a SYNC that is being written */
     wf_scratch ops_packed;
     bool rounding;     /* a round is begun and not over */
@@ -277,6 +286,18 @@ void wf_out_trim(wf_store_hosts *h);
 /* The next entry of a parcel's body; NULL if what follows is none. */
 const wf_entry *wf_entry_next(const unsigned char **at, size_t *left);
 bool wf_scratch_add(wf_scratch *s, const void *data, size_t n);
+
+/* bulk.c: is an operation on a key with this word in the directory one for
+ * these? Keys `at` of an operation, all of one host. Parcels of the kinds OPS
+ * and DONE. */
+#define WF_BULK_KEYS 1024u /* in one answer */
+bool wf_bulk_takes(const wf_store_hosts *h, wf_op_kind kind, uint32_t word);
+void wf_bulk_send(wf_store_hosts *h, const wf_remote *r, uint32_t host,
+                  const uint32_t *at, uint32_t n);
+void wf_bulk_asked(wf_store_hosts *h, uint32_t from, const wf_parcel *parcel,
+                   const void *body);
+void wf_bulk_done(wf_store_hosts *h, uint32_t from, const wf_parcel *parcel,
+                  const void *body);
 
 /* arrive.c: a parcel, or one message of it, that came from a rank of the job */
 wf_parcel_fn wf_parcel_arrived;
@@ -325,6 +346,9 @@ void wf_room_retry(wf_store_hosts *h);
  * the server. */
 void wf_rows_serve(wf_protocol_env *env);
 void *wf_row_lock(wf_store_hosts *h, uint64_t key, uint32_t slot);
+/* Push to or set a row that is here. */
+void wf_row_write(wf_store_hosts *h, uint64_t key, wf_op_kind kind,
+                  const void *values);
 /* The last server may have died while it wrote the base of a copy. */
 void wf_rows_mend(wf_store_hosts *h);
 
@@ -384,6 +408,9 @@ wf_remote *wf_token_find(const wf_store_hosts *h, uint32_t token);
  * to wake this one. */
 weft_status wf_remote_wait(weft_store *store, weft_request *request);
 void wf_remote_answer(wf_store_hosts *h, const wf_entry *e);
+/* Another host has done it for one key, and taught nothing; a pull's row. */
+void wf_remote_done(wf_store_hosts *h, wf_remote *r, uint32_t position,
+                    const void *row, uint64_t bytes);
 weft_status wf_remote_wait_conflicts(weft_worker *worker, const weft_ids *keys);
 weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
                             const wf_batch *batch, weft_request **request);

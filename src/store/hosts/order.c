@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/time.h"
 #include "region/rows/rows.h"
 #include "store/hosts/hosts.h"
@@ -14,13 +15,42 @@
 
 /* So many pairs of keys are compared one by one. */
 #define FEW_PAIRS 4096u
+/* Bits of a filter for each key of a call: of other keys one in so many has to
+ * be looked for. */
+#define FILTER_BITS 64u
 
-/* The keys of a call; `map` is used if there are many. */
+/* The keys of a call. If there are many, a bit for the hash of each, and, for
+ * keys whose bit is set, `map`. */
 typedef struct call_keys {
     const weft_ids *ids;
+    uint64_t *filter;
+    unsigned shift; /* of a hash to the number of a bit */
     wf_keymap map;
     bool mapped;
 } call_keys;
+
+static inline uint64_t filter_bit(const call_keys *keys, uint64_t key)
+{
+    return key * 0x9e3779b97f4a7c15ull >> keys->shift;
+}
+
+static void named_filter(call_keys *keys)
+{
+    uint64_t words = 1;
+    unsigned shift = 64 - 6;
+
+    while (words * 64 < keys->ids->n * FILTER_BITS) {
+        words *= 2;
+        shift--;
+    }
+    keys->shift = shift;
+    keys->filter = wf_zalloc(words * sizeof(*keys->filter));
+    for (uint64_t i = 0; keys->filter != NULL && i < keys->ids->n; i++) {
+        uint64_t bit = filter_bit(keys, (uint64_t)wf_id_at(keys->ids, i));
+
+        keys->filter[bit / 64] |= 1ull << bit % 64;
+    }
+}
 
 static void named_map(call_keys *keys)
 {
@@ -32,8 +62,11 @@ static void named_map(call_keys *keys)
     }
 }
 
-static bool named_has(const call_keys *keys, uint64_t key)
+static bool named_find(call_keys *keys, uint64_t key)
 {
+    if (keys->filter != NULL) {
+        named_map(keys);
+    }
     if (keys->mapped) {
         return wf_keymap_find(&keys->map, (int64_t)key) != NULL;
     }
@@ -45,10 +78,22 @@ static bool named_has(const call_keys *keys, uint64_t key)
     return false;
 }
 
+static inline bool named_has(call_keys *keys, uint64_t key)
+{
+    if (keys->filter != NULL) {
+        uint64_t bit = filter_bit(keys, key);
+
+        if ((keys->filter[bit / 64] >> bit % 64 & 1) == 0) {
+            return false;
+        }
+    }
+    return named_find(keys, key);
+}
+
 static bool conflicts(const wf_remote *r, call_keys *keys)
 {
-    if (r->left * keys->ids->n > FEW_PAIRS) {
-        named_map(keys);
+    if (r->left * keys->ids->n > FEW_PAIRS && keys->filter == NULL) {
+        named_filter(keys);
     }
     for (uint64_t i = 0; i < r->n; i++) {
         if (!r->answered[i] && named_has(keys, r->key[i])) {
@@ -90,6 +135,7 @@ weft_status wf_remote_wait_conflicts(weft_worker *worker, const weft_ids *keys)
     if (named.mapped) {
         wf_keymap_fini(&named.map);
     }
+    wf_free(named.filter);
     return WEFT_OK;
 }
 

@@ -64,8 +64,35 @@ static void send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
                  has_values(kind) ? wf_store_row_bytes(h->store, key) : 0);
 }
 
+/* The keys that go the short way, host by host and in the order of the call: of
+ * equal keys the last one is set. */
+static void send_bulk(wf_store_hosts *h, const wf_remote *r,
+                      const uint32_t *count)
+{
+    uint32_t end[WF_HOSTS_MAX];
+    uint32_t sum = 0;
+
+    for (uint32_t host = 0; host < h->store->hosts; host++) {
+        end[host] = sum;
+        sum += count[host];
+    }
+    for (uint64_t i = 0; i < r->n; i++) {
+        if (r->bulk[i]) {
+            r->order[end[wf_word_owner(r->word[i])]++] = (uint32_t)i;
+        }
+    }
+    for (uint32_t host = 0; host < h->store->hosts; host++) {
+        if (count[host] > 0) {
+            wf_bulk_send(h, r, host, r->order + end[host] - count[host],
+                         count[host]);
+        }
+    }
+}
+
 static void send_all(wf_store_hosts *h, wf_remote *r)
 {
+    uint32_t count[WF_HOSTS_MAX] = {0};
+
     r->deaths = h->deaths;
     r->agains = h->agains;
     r->since = wf_now_ns();
@@ -73,10 +100,19 @@ static void send_all(wf_store_hosts *h, wf_remote *r)
         if (i + WORDS_AHEAD < r->n) {
             wf_slots_ask_word(h->store->slots, r->key[i + WORDS_AHEAD]);
         }
-        if (!r->answered[i]) {
+        r->bulk[i] = false;
+        if (r->answered[i]) {
+            continue;
+        }
+        r->word[i] = wf_directory_get(h->store->slots, r->key[i]);
+        if (wf_bulk_takes(h, r->kind, r->word[i])) {
+            r->bulk[i] = true;
+            count[wf_word_owner(r->word[i])]++;
+        } else {
             send_key(h, r, i, r->kind);
         }
     }
+    send_bulk(h, r, count);
     wf_out_flush(h);
 }
 
@@ -97,15 +133,13 @@ static void learn(wf_store_hosts *h, const wf_remote *r, const wf_entry *e)
 
 /* Another host has done it, and this one may have a copy by now that lacks it:
  * the own server sees to that before the operation is over. */
-static bool must_hold(const wf_store_hosts *h, const wf_remote *r,
-                      const wf_entry *e)
+static bool must_hold(const wf_store_hosts *h, const wf_remote *r, uint64_t key)
 {
-    uint32_t word = wf_directory_get(h->store->slots, e->m.key);
+    uint32_t word =
+        has_values(r->kind) ? wf_directory_get(h->store->slots, key) : 0;
 
-    return has_values(r->kind) && e->m.op != WF_OP_HELD &&
-           e->m.from != h->store->number &&
-           ((word & WF_KEY_HERE) != 0 ||
-            wf_word_owner(word) == h->store->number);
+    return has_values(r->kind) && ((word & WF_KEY_HERE) != 0 ||
+                                   wf_word_owner(word) == h->store->number);
 }
 
 static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
@@ -129,6 +163,18 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
     fail(r, st == WEFT_OK ? WEFT_ERR_PROTOCOL : st, text);
 }
 
+static void key_done(wf_remote *r, uint32_t position, const void *row,
+                     uint64_t bytes)
+{
+    if (bytes > 0) {
+        memcpy(r->values + r->offset[position], row, bytes);
+    }
+    r->answered[position] = true;
+    if (--r->left == 0 && r->status == WF_PENDING) {
+        r->status = WEFT_OK;
+    }
+}
+
 void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
 {
     wf_remote *r = wf_token_find(h, e->token);
@@ -144,20 +190,31 @@ void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
         fail_answer(h, r, e);
         return;
     }
-    if (must_hold(h, r, e)) {
+    if (e->m.op != WF_OP_HELD && e->m.from != h->store->number &&
+        must_hold(h, r, e->m.key)) {
         send_key(h, r, e->position, WF_OP_HELD);
         return;
     }
-    if (r->kind == WF_OP_PULL) {
-        if (e->bytes != wf_store_row_bytes(h->store, e->m.key)) {
-            return;
-        }
-        memcpy(r->values + r->offset[e->position], wf_entry_blob(e)->at,
-               e->bytes);
+    if (r->kind == WF_OP_PULL &&
+        e->bytes != wf_store_row_bytes(h->store, e->m.key)) {
+        return;
     }
-    r->answered[e->position] = true;
-    if (--r->left == 0 && r->status == WF_PENDING) {
-        r->status = WEFT_OK;
+    key_done(r, e->position, wf_entry_blob(e)->at,
+             r->kind == WF_OP_PULL ? e->bytes : 0);
+}
+
+void wf_remote_done(wf_store_hosts *h, wf_remote *r, uint32_t position,
+                    const void *row, uint64_t bytes)
+{
+    if (r->answered[position]) {
+        return;
+    }
+    r->since = h->heard_ns;
+    r->op.moved++;
+    if (must_hold(h, r, r->key[position])) {
+        send_key(h, r, position, WF_OP_HELD);
+    } else {
+        key_done(r, position, row, bytes);
     }
 }
 
@@ -279,9 +336,9 @@ static weft_status remote_alloc(wf_remote *r, const wf_batch *batch,
                                 uint64_t values)
 {
     uint64_t n = batch->absents;
-    char *at =
-        wf_alloc(n * (2 * sizeof(uint64_t) + sizeof(uint32_t) + sizeof(bool)) +
-                 values + 1);
+    char *at = wf_alloc(
+        n * (2 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 2 * sizeof(bool)) +
+        values + 1);
 
     if (at == NULL) {
         return wf_fail_nomem("an operation on %" PRIu64 " keys", n);
@@ -290,8 +347,10 @@ static weft_status remote_alloc(wf_remote *r, const wf_batch *batch,
     r->key = (uint64_t *)(void *)at;
     r->offset = r->key + n;
     r->word = (uint32_t *)(void *)(r->offset + n);
-    r->answered = (bool *)(void *)(r->word + n);
-    r->values = (char *)(r->answered + n);
+    r->order = r->word + n;
+    r->answered = (bool *)(void *)(r->order + n);
+    r->bulk = r->answered + n;
+    r->values = (char *)(r->bulk + n);
     memset(r->answered, 0, n * sizeof(*r->answered));
     return WEFT_OK;
 }

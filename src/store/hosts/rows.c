@@ -72,36 +72,41 @@ static void *base_row(wf_store_hosts *h, uint64_t key)
     return wf_place_row(&place);
 }
 
-static void env_apply(void *ctx, const wf_key_state *k, const wf_message *op)
+void wf_row_write(wf_store_hosts *h, uint64_t row, wf_op_kind kind,
+                  const void *values)
 {
-    wf_store_hosts *h = ctx;
-    const wf_blob *blob = wf_message_blob(op);
-    uint64_t bytes = wf_store_row_bytes(h->store, k->key);
-    int64_t key = (int64_t)k->key;
+    int64_t key = (int64_t)row;
     uint64_t absent;
     wf_batch batch = {.keys = {.at = &key, .type = WEFT_I64, .n = 1},
+                      .values = (char *)(uintptr_t)values,
                       .absent = &absent};
     weft_status st;
 
-    if (op->op == WF_OP_PULL) {
-        void *row = wf_row_lock(h, k->key, k->slot);
-
-        h->row.bytes = 0;
-        wf_scratch_add(&h->row, row, bytes);
-        wf_slot_unlock_as_it_was(h->store->slots, k->slot, h->writer);
-        return;
-    }
-    batch.values = (char *)blob->at;
     do {
-        st = op->op == WF_OP_SET
+        st = kind == WF_OP_SET
                  ? wf_slots_set(h->store->slots, &batch, h->writer)
                  : wf_slots_push(h->store->slots, &batch, h->writer);
     } while (st == WEFT_ERR_TIMEOUT);
     if (st != WEFT_OK || batch.absents > 0) {
         wf_log(WEFT_LOG_ERROR, "an operation on key %llu could not be done: %s",
-               (unsigned long long)k->key,
+               (unsigned long long)row,
                st != WEFT_OK ? weft_error_detail() : "its row is not here");
     }
+}
+
+static void env_apply(void *ctx, const wf_key_state *k, const wf_message *op)
+{
+    wf_store_hosts *h = ctx;
+    void *row;
+
+    if (op->op != WF_OP_PULL) {
+        wf_row_write(h, k->key, (wf_op_kind)op->op, wf_message_blob(op)->at);
+        return;
+    }
+    row = wf_row_lock(h, k->key, k->slot);
+    h->row.bytes = 0;
+    wf_scratch_add(&h->row, row, wf_store_row_bytes(h->store, k->key));
+    wf_slot_unlock_as_it_was(h->store->slots, k->slot, h->writer);
 }
 
 static void add_difference(wf_store_hosts *h, const wf_key_state *k,

@@ -456,6 +456,8 @@ void wf_serve_fini(wf_store_hosts *h)
     wf_waiting_free(&h->held);
     wf_waiting_free(&h->roomless);
     wf_free(h->row.at);
+    wf_free(h->bulk.at);
+    wf_free(h->apart.at);
     wf_free(h->difference.at);
     wf_free(h->ops_packed.at);
     wf_free(h->again.at);
