@@ -243,6 +243,12 @@ static const setting table[] = {
      "How long it then yields before it sleeps"},
     {"HUGE", "thp", FIELD(parse_huge, huge),
      "Huge pages for shared memory: off, thp or hugetlb"},
+    {"ARENA", "auto", FIELD(parse_auto_bytes, arena_bytes),
+     "Address space of each rank for memory that the ranks of its node read "
+     "where it lies; 0: none; auto: as much as the host has memory"},
+    {"ARENA_KEEP", "auto", FIELD(parse_auto_bytes, arena_keep_bytes),
+     "Memory of freed blocks of it that a rank keeps for the next ones; auto: "
+     "an eighth of the host's, by its ranks"},
     {"SHM_RING_BYTES", "64K", FIELD(parse_bytes, ring_bytes),
      "Ring between each two ranks for messages; a power of two"},
     {"SHM_EAGER", "8K", FIELD(parse_bytes, eager_bytes),

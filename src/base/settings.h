@@ -41,6 +41,8 @@ typedef struct wf_settings {
     uint64_t spin_ns; /* UINT64_MAX: chosen by ranks and cores */
     uint64_t yield_ns;
     uint32_t huge;
+    uint64_t arena_bytes; /* UINT64_MAX: chosen by the host's memory */
+    uint64_t arena_keep_bytes;
     uint64_t ring_bytes;
     uint64_t eager_bytes;
     uint32_t cma; /* a wf_cma */

@@ -4,6 +4,7 @@
 #include "mem/fork.h"
 
 #include "base/fd.h"
+#include "mem/arena.h"
 #include "mem/watch.h"
 
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -18,10 +19,12 @@ static void before_fork(void)
             h->on_fork->before(h->on_fork->ctx);
         }
     }
+    wf_arenas_before_fork();
 }
 
 static void after_fork(bool in_child)
 {
+    wf_arenas_after_fork(in_child);
     for (wf_host *h = list; h != NULL; h = h->next_host) {
         if (h->on_fork != NULL) {
             h->on_fork->after(h->on_fork->ctx, in_child);
@@ -54,9 +57,14 @@ static void install(void)
     pthread_atfork(before_fork, after_in_parent, after_in_child);
 }
 
-void wf_fork_add(wf_host *host)
+void wf_fork_watch(void)
 {
     pthread_once(&installed, install);
+}
+
+void wf_fork_add(wf_host *host)
+{
+    wf_fork_watch();
     pthread_mutex_lock(&list_lock);
     host->next_host = list;
     list = host;

@@ -5,7 +5,7 @@
  * ranks communicate (the board, message rings, the segments of communicators)
  * is replaced by private memory at the same addresses, so that nothing the
  * child does reaches its parent's job. Memory that belongs to the user
- * (regions, shared buffers) stays shared.
+ * (regions) stays shared; the arena becomes the child's own (mem/arena.h).
  *
  * A child has a copy of everything as it was at the fork, and of all threads
  * only the one that forked: what other threads change under a lock must be
@@ -14,6 +14,9 @@
 #define WF_MEM_FORK_H
 
 #include "mem/host.h"
+
+/* From now on there are handlers. */
+void wf_fork_watch(void);
 
 void wf_fork_add(wf_host *host);
 void wf_fork_remove(wf_host *host);

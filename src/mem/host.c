@@ -106,6 +106,7 @@ static void place_ranks(wf_host *h, const wf_join_table *t)
         p->node = t->member[r].node;
         p->local = WF_NOT_HERE;
         if (wf_join_same_host(own, node)) {
+            p->range = ranks_of(h, p->node);
             p->local = h->count++;
             h->rank_of[p->local] = r;
         }
@@ -121,6 +122,7 @@ static void host_free(wf_host *h)
         wf_close(h->link[i]);
     }
     wf_close(h->shown);
+    wf_arena_close(h->arena);
     wf_segment_close(&h->control);
     wf_free(h->peer);
     wf_free(h->rank_of);
@@ -284,10 +286,153 @@ static void board_show(wf_host *h)
     wf_segment_close_fd(&h->control);
 }
 
-static weft_status board_lead(wf_host *h, uint64_t deadline)
+/* Map the arena behind `fd`, if there is one. Having none is no failure. */
+static bool arena_enter(wf_host *h, const wf_settings *settings, uint64_t range,
+                        int fd)
+{
+    const wf_peer *own = &h->peer[h->rank];
+    weft_status st = WEFT_OK;
+
+    if (fd < 0 || range == 0 || settings->arena_bytes == 0) {
+        wf_close(fd);
+        return false;
+    }
+    if (range > SIZE_MAX / h->count || range % wf_segment_page() != 0) {
+        wf_close(fd);
+        st = wf_fail(WEFT_ERR_PROTOCOL, "a range of %llu bytes",
+                     (unsigned long long)range);
+    } else {
+        st = wf_arena_open(settings, fd, range, ranks_of(h, own->node),
+                           own->range, h->count, &h->arena);
+    }
+    if (st != WEFT_OK) {
+        wf_log(WEFT_LOG_INFO, "rank %u maps no arena: %s", h->rank,
+               weft_error_detail());
+    }
+    return st == WEFT_OK;
+}
+
+/* Keep the arena if all ranks of the node map it. */
+static void arena_settle(wf_host *h, const wf_settings *settings, bool all)
+{
+    if (!all) {
+        wf_arena_close(h->arena);
+        h->arena = NULL;
+        wf_log(WEFT_LOG_INFO,
+               "there is no arena on the node of rank %u%s: data is copied "
+               "through shared memory",
+               h->rank, settings->arena_bytes == 0 ? " (WEFT_ARENA is 0)" : "");
+    }
+}
+
+/* Make the arena of the node of local rank `first`, and send it to all of its
+ * ranks. */
+static weft_status arena_lead(wf_host *h, const wf_settings *settings,
+                              uint32_t first, uint64_t deadline, bool *entered)
+{
+    uint32_t node = h->peer[h->rank_of[first]].node;
+    uint32_t ranks = ranks_of(h, node);
+    uint64_t range = wf_arena_range(settings, ranks);
+    weft_status st = WEFT_OK;
+    int fd = -1;
+
+    if (range > 0 && wf_arena_make_fd(range, ranks, &fd) != WEFT_OK) {
+        wf_log(WEFT_LOG_INFO, "no arena could be made: %s",
+               weft_error_detail());
+        range = 0;
+    }
+    for (uint32_t i = first; i < h->count && st == WEFT_OK; i++) {
+        if (i != h->self && h->peer[h->rank_of[i]].node == node) {
+            st = tell(h, i, WF_PACKET_ARENA, &range, sizeof(range), fd,
+                      deadline);
+        }
+    }
+    if (st == WEFT_OK && first == h->self) {
+        *entered = arena_enter(h, settings, range, fd);
+    } else {
+        wf_close(fd);
+    }
+    return st;
+}
+
+static weft_status arenas_lead(wf_host *h, const wf_settings *settings,
+                               uint64_t deadline, bool *entered)
+{
+    weft_status st = WEFT_OK;
+
+    for (uint32_t i = 0; i < h->count && st == WEFT_OK; i++) {
+        if (h->peer[h->rank_of[i]].range == 0) { /* the first of its node */
+            st = arena_lead(h, settings, i, deadline, entered);
+        }
+    }
+    return st;
+}
+
+/* A flag of READY or GO. */
+static bool flag_of(const wf_packet *p)
+{
+    uint32_t flag = 0;
+
+    if (p->bytes == sizeof(flag)) {
+        memcpy(&flag, p->data, sizeof(flag));
+    }
+    return flag == 1;
+}
+
+/* Do all ranks of the node of local rank `local` map its arena? */
+static uint32_t node_maps(const wf_host *h, uint32_t local, const bool *maps)
+{
+    uint32_t node = h->peer[h->rank_of[local]].node;
+    bool all = true;
+
+    for (uint32_t i = 0; i < h->count; i++) {
+        all = all && (maps[i] || h->peer[h->rank_of[i]].node != node);
+    }
+    return all;
+}
+
+/* Everybody is ready: tell them so. */
+static weft_status all_go(wf_host *h, bool *maps, uint64_t deadline)
+{
+    weft_status st = WEFT_OK;
+    wf_packet p;
+
+    for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
+        st = expect(h, i, WF_PACKET_READY, deadline, &p, NULL);
+        maps[i] = st == WEFT_OK && flag_of(&p);
+    }
+    for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
+        uint32_t all = node_maps(h, i, maps);
+
+        st = tell(h, i, WF_PACKET_GO, &all, sizeof(all), -1, deadline);
+    }
+    return st;
+}
+
+static weft_status arenas_settle(wf_host *h, const wf_settings *settings,
+                                 uint64_t deadline)
+{
+    bool *maps = wf_zalloc(h->count * sizeof(*maps));
+    weft_status st;
+
+    if (maps == NULL) {
+        return wf_fail_nomem("%u ranks", h->count);
+    }
+    st = arenas_lead(h, settings, deadline, &maps[0]);
+    if (st == WEFT_OK) {
+        st = all_go(h, maps, deadline);
+    }
+    if (st == WEFT_OK) {
+        arena_settle(h, settings, node_maps(h, 0, maps) != 0);
+    }
+    wf_free(maps);
+    return st;
+}
+
+static weft_status board_lead(wf_host *h, const wf_settings *settings,
+                              uint64_t deadline)
 {
     uint64_t bytes = boards_here(h, h->count) * board_bytes(h);
-    wf_packet p;
     weft_status st =
         wf_segment_create(WF_BOARD_NAME, bytes, WF_HUGE_OFF, &h->control);
 
@@ -306,13 +451,7 @@ static weft_status board_lead(wf_host *h, uint64_t deadline)
         st = tell(h, i, WF_PACKET_BOARD, &bytes, sizeof(bytes), h->control.fd,
                   deadline);
     }
-    for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
-        st = expect(h, i, WF_PACKET_READY, deadline, &p, NULL);
-    }
-    for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
-        st = tell(h, i, WF_PACKET_GO, NULL, 0, -1, deadline);
-    }
-    return st;
+    return st == WEFT_OK ? arenas_settle(h, settings, deadline) : st;
 }
 
 static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
@@ -337,8 +476,27 @@ static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
     return WEFT_OK;
 }
 
-static weft_status board_follow(wf_host *h, uint64_t deadline)
+static weft_status arena_follow(wf_host *h, const wf_settings *settings,
+                                uint64_t deadline, uint32_t *maps)
 {
+    uint64_t range = 0;
+    wf_packet p;
+    int fd = -1;
+    weft_status st = expect(h, 0, WF_PACKET_ARENA, deadline, &p, &fd);
+
+    if (st == WEFT_OK) {
+        if (p.bytes == sizeof(range)) {
+            memcpy(&range, p.data, sizeof(range));
+        }
+        *maps = arena_enter(h, settings, range, fd);
+    }
+    return st;
+}
+
+static weft_status board_follow(wf_host *h, const wf_settings *settings,
+                                uint64_t deadline)
+{
+    uint32_t maps = 0;
     wf_packet p;
     int fd = -1;
     weft_status st =
@@ -351,9 +509,15 @@ static weft_status board_follow(wf_host *h, uint64_t deadline)
         return st;
     }
     board_enter(h);
-    st = tell(h, 0, WF_PACKET_READY, NULL, 0, -1, deadline);
+    st = arena_follow(h, settings, deadline + EXPLAIN_NS, &maps);
+    if (st == WEFT_OK) {
+        st = tell(h, 0, WF_PACKET_READY, &maps, sizeof(maps), -1, deadline);
+    }
     if (st == WEFT_OK) {
         st = expect(h, 0, WF_PACKET_GO, deadline + EXPLAIN_NS, &p, NULL);
+    }
+    if (st == WEFT_OK) {
+        arena_settle(h, settings, maps != 0 && flag_of(&p));
     }
     return st;
 }
@@ -432,7 +596,8 @@ static weft_status host_connect(wf_host *h, const wf_join_table *t,
     h->yields = wf_join_one_session(t, h->rank);
     st = wf_mesh_connect(h, t, settings->mesh_ranks, listener, patience);
     if (st == WEFT_OK) {
-        st = h->self == 0 ? board_lead(h, deadline) : board_follow(h, deadline);
+        st = h->self == 0 ? board_lead(h, settings, deadline)
+                          : board_follow(h, settings, deadline);
     }
     if (st != WEFT_OK) {
         explain_failure(h, t, listener, st);

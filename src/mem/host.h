@@ -11,8 +11,9 @@
  *      the kernel vouches for the user.
  *   4. The lowest rank of the host makes the board of each node (of several, if
  *      WEFT_NODE pretends that there are) and sends the descriptor to the
- *      others; each maps it, writes its entry and answers READY; when all have,
- *      the lowest rank sends GO.
+ *      others, and likewise the arena of each node (mem/arena.h); each maps
+ *      both, writes its entry and answers READY; when all have, the lowest rank
+ *      sends GO. A node has an arena if all its ranks could map it.
  *
  * From then on a thread watches the sockets (and pidfds, where the kernel has
  * them): if that of a rank of the same node ends while the board does not say
@@ -32,6 +33,7 @@
 #include "base/patience.h"
 #include "base/secret.h"
 #include "base/settings.h"
+#include "mem/arena.h"
 #include "mem/board.h"
 #include "mem/join.h"
 #include "mem/segment.h"
@@ -45,6 +47,7 @@ typedef struct wf_peer {
     int32_t pid;
     uint32_t node;  /* ranks with the same number may map each other's memory */
     uint32_t local; /* index on this host, or WF_NOT_HERE */
+    uint32_t range; /* index on its node: of its range of the arena */
     wf_board_rank *bell; /* what it sleeps on, on its own board; NULL: another
                             host's */
     /* The socket of a rank of this host, but of another node, ended. */
@@ -68,6 +71,7 @@ typedef struct wf_host {
     wf_segment control; /* holds the boards of the nodes of this host */
     int shown; /* its descriptor, for reading, by which others find it; or -1 */
     wf_board *board;         /* of this rank's node */
+    wf_arena *arena;         /* of this rank; NULL: its node has none */
     _Atomic uint32_t parted; /* how many of the peers have */
     _Atomic bool found;      /* this rank was first to see that one had died */
     /* Who sleeps until there is something to do on a port with a descriptor:

@@ -14,10 +14,11 @@ enum wf_packet_kind {
     WF_PACKET_ANSWER = 2, /* data: wf_answer */
     WF_PACKET_PROOF = 3,  /* data: uint64_t */
     WF_PACKET_BOARD = 4,  /* data: uint64_t bytes of the board; fd */
-    WF_PACKET_READY = 5,
-    WF_PACKET_GO = 6,
+    WF_PACKET_READY = 5,  /* data: uint32_t, 1: and maps the arena */
+    WF_PACKET_GO = 6,     /* data: uint32_t, 1: and all of its node map it */
     WF_PACKET_FAILED = 7, /* data: text */
-    WF_PACKET_MAIL = 8    /* key and data are the sender's; fd or not */
+    WF_PACKET_MAIL = 8,   /* key and data are the sender's; fd or not */
+    WF_PACKET_ARENA = 9   /* data: uint64_t bytes of a range; fd unless 0 */
 };
 
 /* What goes over the socket: this header, then `bytes` of data. */

@@ -47,6 +47,14 @@ uint64_t wf_memory_on_host(void)
     return bytes;
 }
 
+uint64_t wf_memory_of_host(void)
+{
+    uint64_t bytes = UINT64_MAX;
+
+    (void)meminfo("MemTotal:", 1024, &bytes);
+    return bytes;
+}
+
 uint64_t wf_memory_huge_free(void)
 {
     uint64_t pages = 0;

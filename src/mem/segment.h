@@ -70,6 +70,8 @@ size_t wf_segment_page(void);
  * the limits of this process's control groups (mem/cgroup.h); and by its free
  * memory alone. */
 uint64_t wf_memory_available(void);
+/* All memory that this host has; UINT64_MAX if unknown. */
+uint64_t wf_memory_of_host(void);
 uint64_t wf_memory_on_host(void);
 /* WEFT_ERR_NOMEM, with numbers, unless `bytes` are available for `what`. */
 weft_status wf_memory_check(const char *what, uint64_t bytes);

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "mem/arena.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/alloc.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/status.h"
+#include "mem/arenas.h"
+#include "mem/cgroup.h"
+#include "mem/segment.h"
+#include "mem/share_maps.h"
+
+/* Address space of a node, of which there are 128 TiB for all that a process
+ * maps. */
+#define NODE_BYTES ((uint64_t)4 << 40)
+/* Part of the host's memory that its ranks keep together, unless it is set. */
+#define KEPT_PART 8
+
+uint64_t wf_arena_range(const wf_settings *settings, uint32_t ranks)
+{
+    uint64_t most = NODE_BYTES / ranks;
+    uint64_t wanted = settings->arena_bytes;
+
+    if (wanted == UINT64_MAX) {
+        wanted = wf_memory_of_host();
+    }
+    /* Whole huge pages, so that each range can have them. */
+    wanted = wf_least(wanted, most);
+    return wf_round_up((size_t)wanted, WF_HUGE_PAGE);
+}
+
+weft_status wf_arena_make_fd(uint64_t range, uint32_t ranks, int *out)
+{
+    return wf_segment_make_fd("weft arena", (size_t)range * ranks, false, out);
+}
+
+static void *page_at(const wf_arena *a, uint32_t first)
+{
+    return a->own + (size_t)first * wf_segment_page();
+}
+
+static bool clean(void *ctx, uint32_t first, uint32_t pages)
+{
+    const wf_arena *a = ctx;
+    size_t page = wf_segment_page();
+
+    return fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                     (off_t)((size_t)(a->own - a->base) + first * page),
+                     (off_t)(pages * page)) == 0;
+}
+
+static uint32_t pages_to_keep(const wf_settings *settings, uint32_t ranks)
+{
+    uint64_t bytes = settings->arena_keep_bytes;
+    uint64_t pages;
+
+    if (bytes == UINT64_MAX) {
+        wf_cgroups groups;
+
+        wf_cgroups_read("", 0, &groups);
+        bytes = wf_least(wf_memory_of_host(), wf_cgroups_limit(&groups)) /
+                KEPT_PART / ranks;
+    }
+    pages = bytes / wf_segment_page();
+
+    return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
+}
+
+static weft_status arena_map(wf_arena *a, uint32_t self, wf_huge huge)
+{
+    size_t bytes = a->range * a->ranges;
+    weft_status st = wf_segment_check_fd("the arena", a->fd, bytes);
+    void *base;
+
+    if (st != WEFT_OK) {
+        return st;
+    }
+    base = wf_map_shared(a->fd, bytes, PROT_READ | PROT_WRITE);
+    if (base == MAP_FAILED) {
+        return wf_fail_errno("mapping %zu bytes", bytes);
+    }
+    a->base = base;
+    a->own = a->base + self * a->range;
+    /* A core file would have all pages of all ranks. */
+    (void)madvise(a->base, bytes, MADV_DONTDUMP);
+    if (huge != WF_HUGE_OFF) {
+        /* Only advice: a kernel without huge pages for shmem refuses. */
+        (void)madvise(a->base, bytes, MADV_HUGEPAGE);
+    }
+    return WEFT_OK;
+}
+
+static void arena_free(wf_arena *a)
+{
+    for (wf_arena_lease *l = a->leases, *next; l != NULL; l = next) {
+        next = l->next;
+        wf_close(l->fd);
+        wf_free(l);
+    }
+    if (a->base != NULL) {
+        wf_unmap_shared(a->base, a->range * a->ranges);
+    }
+    wf_close(a->fd);
+    wf_spans_fini(&a->spans);
+    pthread_mutex_destroy(&a->lock);
+    wf_free(a);
+}
+
+weft_status wf_arena_open(const wf_settings *settings, int fd, uint64_t range,
+                          uint32_t ranges, uint32_t self, uint32_t ranks,
+                          wf_arena **out)
+{
+    wf_arena *a = wf_zalloc(sizeof(*a));
+    weft_status st;
+
+    if (a == NULL) {
+        close(fd);
+        return wf_fail_nomem("an arena");
+    }
+    pthread_mutex_init(&a->lock, NULL);
+    a->fd = fd;
+    a->range = (size_t)range;
+    a->ranges = ranges;
+    a->open = true;
+    a->lease[0] = a->lease[1] = -1;
+    st = arena_map(a, self, (wf_huge)settings->huge);
+    if (st == WEFT_OK) {
+        st = wf_spans_init(&a->spans, (uint32_t)(a->range / wf_segment_page()),
+                           pages_to_keep(settings, ranks), clean, a);
+    }
+    if (st != WEFT_OK) {
+        arena_free(a);
+        return st;
+    }
+    wf_arenas_add(a);
+    *out = a;
+    return WEFT_OK;
+}
+
+/* Nobody can reach it any more: no world, and no block. One caller sees that,
+ * with its lock, and ends it. */
+static bool is_over(const wf_arena *a)
+{
+    return !a->open && a->spans.blocks == 0 && !a->child;
+}
+
+static void arena_end(wf_arena *a)
+{
+    wf_arenas_remove(a);
+    arena_free(a);
+}
+
+void wf_arena_close(wf_arena *a)
+{
+    bool over;
+
+    if (a == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&a->lock);
+    a->open = false;
+    if (!a->child) {
+        /* Other ranks map it still, so it would not go with our mapping. */
+        wf_spans_trim(&a->spans, 0);
+        a->spans.keep = 0;
+    }
+    over = is_over(a);
+    pthread_mutex_unlock(&a->lock);
+    if (over) {
+        arena_end(a);
+    }
+}
+
+/* --- blocks --------------------------------------------------------------- */
+
+static bool ended(const wf_arena_lease *l)
+{
+    char byte;
+
+    /* Nobody ever writes: there is nothing to read, or the end. */
+    return read(l->fd, &byte, 1) == 0;
+}
+
+/* Forget forks whose children are gone. */
+static bool leases_end(wf_arena *a)
+{
+    bool any = false;
+
+    for (wf_arena_lease **at = &a->leases; *at != NULL;) {
+        wf_arena_lease *l = *at;
+
+        if (ended(l)) {
+            *at = l->next;
+            close(l->fd);
+            wf_free(l);
+            any = true;
+        } else {
+            at = &l->next;
+        }
+    }
+    return any;
+}
+
+/* Does a child live that was forked while a block existed, after fork number
+ * `born` and up to number `given`? */
+static bool is_read(const wf_arena *a, uint32_t born, uint32_t given)
+{
+    const wf_arena_lease *l = a->leases;
+
+    if (born < a->endless && born < given) {
+        return true;
+    }
+    while (l != NULL && (l->fork <= born || l->fork > given)) {
+        l = l->next;
+    }
+    return l != NULL;
+}
+
+/* A held span has the number of forks before it was given back in `newer`. */
+static bool hold_is_over(void *ctx, const wf_span *e)
+{
+    return !is_read(ctx, e->tag, e->newer);
+}
+
+static void release_held(wf_arena *a)
+{
+    if (a->leases != NULL && leases_end(a)) {
+        wf_spans_release(&a->spans, hold_is_over, a);
+    }
+}
+
+static weft_status no_room(const wf_arena *a, size_t bytes)
+{
+    return wf_fail(WEFT_ERR_NOMEM,
+                   "the arena of this rank has no room for %zu bytes: of its "
+                   "%zu, %zu are in use (setting WEFT_ARENA)",
+                   bytes, a->range, (size_t)a->spans.used * wf_segment_page());
+}
+
+weft_status wf_arena_reserve(wf_arena *a, size_t bytes, wf_arena_block *out)
+{
+    size_t page = wf_segment_page();
+    size_t pages = bytes / page + (bytes % page != 0 || bytes == 0);
+    weft_status st = WEFT_OK;
+    uint32_t first = 0;
+    bool kept = false;
+    bool found;
+
+    pthread_mutex_lock(&a->lock);
+    if (a->child) {
+        st = wf_fail(WEFT_ERR_CLOSED,
+                     "this process was forked from a rank: it has no arena");
+    } else {
+        found = pages <= a->spans.pages &&
+                wf_spans_take(&a->spans, (uint32_t)pages, &first, &kept);
+        if (!kept && a->spans.held > 0) {
+            release_held(a); /* for the next one, or for this one */
+            found = found ||
+                    (pages <= a->spans.pages &&
+                     wf_spans_take(&a->spans, (uint32_t)pages, &first, &kept));
+        }
+        if (found) {
+            a->spans.span[first].tag = a->forks;
+        } else {
+            st = no_room(a, bytes);
+        }
+    }
+    pthread_mutex_unlock(&a->lock);
+    if (st == WEFT_OK) {
+        *out = (wf_arena_block){first, pages * page, kept ? 0 : pages * page};
+    }
+    return st;
+}
+
+void wf_arena_cancel(wf_arena *a, const wf_arena_block *block)
+{
+    pthread_mutex_lock(&a->lock);
+    wf_spans_give(&a->spans, block->first,
+                  block->fresh > 0 ? WF_SPAN_CLEAN : WF_SPAN_KEPT);
+    pthread_mutex_unlock(&a->lock);
+}
+
+weft_status wf_arena_check(wf_arena *a, uint64_t bytes)
+{
+    weft_status st = wf_memory_check("a block of the arena", bytes);
+
+    if (st != WEFT_OK) {
+        bool more;
+
+        pthread_mutex_lock(&a->lock);
+        more = a->spans.kept > 0;
+        wf_spans_trim(&a->spans, 0);
+        pthread_mutex_unlock(&a->lock);
+        if (more) {
+            st = wf_memory_check("a block of the arena", bytes);
+        }
+    }
+    return st;
+}
+
+weft_status wf_arena_fill(wf_arena *a, const wf_arena_block *block, bool zero,
+                          void **out)
+{
+    wf_segment range = {a->fd, a->base, a->range * a->ranges, true};
+    void *at = page_at(a, block->first);
+    weft_status st = WEFT_OK;
+
+    if (block->fresh > 0) {
+        st = wf_segment_populate(
+            &range, (size_t)((unsigned char *)at - a->base), block->bytes);
+    } else if (zero) {
+        memset(at, 0, block->bytes);
+    }
+    if (st != WEFT_OK) {
+        /* Some of its pages may have memory. */
+        pthread_mutex_lock(&a->lock);
+        wf_spans_give(&a->spans, block->first, WF_SPAN_KEPT);
+        wf_spans_trim(&a->spans, 0);
+        pthread_mutex_unlock(&a->lock);
+        return st;
+    }
+    *out = at;
+    return WEFT_OK;
+}
+
+weft_status wf_arena_take(wf_arena *a, size_t bytes, bool zero, void **out)
+{
+    wf_arena_block block;
+    weft_status st = wf_arena_reserve(a, bytes, &block);
+
+    if (st == WEFT_OK && block.fresh > 0) {
+        st = wf_arena_check(a, block.fresh);
+        if (st != WEFT_OK) {
+            wf_arena_cancel(a, &block);
+        }
+    }
+    return st == WEFT_OK ? wf_arena_fill(a, &block, zero, out) : st;
+}
+
+/* True if there was such a block. */
+static bool give(wf_arena *a, const void *block)
+{
+    size_t from = (size_t)((const unsigned char *)block - a->own);
+    uint32_t first = (uint32_t)(from / wf_segment_page());
+    wf_span *e = &a->spans.span[first];
+
+    if (from % wf_segment_page() != 0 || !wf_spans_is_used(&a->spans, first)) {
+        return false;
+    }
+    if (e->tag < a->forks && is_read(a, e->tag, a->forks)) {
+        release_held(a);
+    }
+    if (e->tag < a->forks && is_read(a, e->tag, a->forks)) {
+        wf_spans_give(&a->spans, first, WF_SPAN_HELD);
+        e->newer = a->forks;
+    } else {
+        wf_spans_give(&a->spans, first, WF_SPAN_KEPT);
+    }
+    return true;
+}
+
+void weft_arena_free(void *block)
+{
+    bool known = false;
+    bool over = false;
+    wf_arena *a;
+
+    if (block == NULL) {
+        return;
+    }
+    /* The block keeps its arena alive. */
+    a = wf_arenas_find(block);
+    if (a != NULL) {
+        pthread_mutex_lock(&a->lock);
+        known = a->child || give(a, block);
+        over = known && is_over(a);
+        pthread_mutex_unlock(&a->lock);
+        if (over) {
+            arena_end(a);
+        }
+    }
+    if (!known) {
+        wf_log(WEFT_LOG_ERROR,
+               "weft_arena_free: %p is no block of an arena; nothing done",
+               block);
+    }
+}
+
+int weft_arena_holds(const void *at)
+{
+    return wf_arenas_find(at) != NULL;
+}
+
+void wf_arena_ask(wf_arena *a, weft_arena_info *out)
+{
+    size_t page = wf_segment_page();
+
+    pthread_mutex_lock(&a->lock);
+    if (!a->child && a->spans.held > 0) {
+        release_held(a);
+    }
+    out->room = a->range;
+    out->in_use = (uint64_t)a->spans.used * page;
+    out->kept = ((uint64_t)a->spans.kept + a->spans.held) * page;
+    out->held = (uint64_t)a->spans.held * page;
+    out->blocks = a->spans.blocks;
+    pthread_mutex_unlock(&a->lock);
+}
