@@ -2,6 +2,8 @@
 #include "arena.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "args.h"
@@ -58,6 +60,21 @@ void wfp_arena_leave(const weft_world *world)
     free(entry);
 }
 
+/* Allocators go on with ordinary memory, which only costs time. */
+static void tell_once(void)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    char text[512];
+
+    if (!atomic_flag_test_and_set(&told)) {
+        snprintf(text, sizeof(text),
+                 "%s; tensors and arrays for which there is no room lie in "
+                 "ordinary memory (told once)",
+                 weft_error_detail());
+        weft_log_write(WEFT_LOG_WARN, text);
+    }
+}
+
 void *wfp_arena_take(uint64_t world, size_t bytes, bool zero)
 {
     const open_world *entry;
@@ -72,7 +89,10 @@ void *wfp_arena_take(uint64_t world, size_t bytes, bool zero)
         weft_status (*from)(weft_world *, size_t, void **) =
             zero ? weft_arena_zalloc : weft_arena_alloc;
 
-        (void)from(entry->world, bytes, &memory); /* writes on success only */
+        if (from(entry->world, bytes, &memory) != WEFT_OK) {
+            memory = NULL;
+            tell_once();
+        }
     }
     pthread_rwlock_unlock(&lock);
     return memory;

@@ -85,3 +85,8 @@ void wf_log(weft_log_level level, const char *fmt, ...)
                 text);
     }
 }
+
+void weft_log_write(weft_log_level level, const char *text)
+{
+    wf_log(level, "%s", text);
+}
