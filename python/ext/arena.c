@@ -158,7 +158,7 @@ static PyObject *arena_holds(PyObject *module, PyObject *number)
 
 PyMethodDef wfp_arena_functions[] = {
     {"arena_holds", arena_holds, METH_O,
-     "arena_holds(address)\n--\n\n"
+     "arena_holds($module, address, /)\n--\n\n"
      "Is this an address in the arena of one of this process's worlds?"},
     {NULL, NULL, 0, NULL},
 };

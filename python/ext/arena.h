@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory from arenas of this process's worlds for allocators of other
  * libraries: NumPy's (numpy.c) and torch's (torch/shared.cpp). They ask without
- * the GIL, on any thread, and free what they got also when its world is gone. */
+ * the GIL, on any thread, and free what they got also when its world is gone.
+ */
 #ifndef WFP_ARENA_H
 #define WFP_ARENA_H
 
@@ -14,7 +15,8 @@
 typedef void *wfp_arena_take_fn(uint64_t world, size_t bytes, bool zero);
 wfp_arena_take_fn wfp_arena_take;
 
-/* The capsule "weft._core._arena" holds a pointer to this, for other modules. */
+/* The capsule "weft._core._arena" holds a pointer to this, for other modules.
+ */
 typedef struct wfp_arena_calls {
     wfp_arena_take_fn *take;
 } wfp_arena_calls;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NumPy arrays in an arena: a data memory handler (NEP 49), which an array keeps
- * as long as it has memory from it.
+/* NumPy arrays in an arena: a data memory handler (NEP 49), which an array
+ * keeps as long as it has memory from it.
  *
  * NumPy's headers are not needed: the struct below and the two numbers are part
  * of its binary interface, the same in 1.22 and in 2.x, and weft._shared_arrays
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "args.h"
 #include "arena.h"
+#include "args.h"
 
 /* PyDataMem_Handler of version 1. */
 typedef struct array_handler {
@@ -143,7 +143,7 @@ static PyObject *array_handler_new(PyObject *module, PyObject *args)
 
 static PyObject *array_handler_set(PyObject *module, PyObject *args)
 {
-    typedef PyObject *set_function(PyObject *handler);
+    typedef PyObject *set_function(PyObject * handler);
     PyObject *table;
     PyObject *handler;
     void **functions;
@@ -163,11 +163,12 @@ static PyObject *array_handler_set(PyObject *module, PyObject *args)
 
 PyMethodDef wfp_numpy_functions[] = {
     {"array_handler", array_handler_new, METH_VARARGS,
-     "array_handler(minimum, world)\n--\n\n"
-     "A data memory handler for NumPy that takes `minimum` bytes and more from\n"
+     "array_handler($module, minimum, world, /)\n--\n\n"
+     "A data memory handler for NumPy that takes `minimum` bytes and more "
+     "from\n"
      "the arena of a world; 0 stands for the first one that is open."},
     {"set_array_handler", array_handler_set, METH_VARARGS,
-     "set_array_handler(table, handler)\n--\n\n"
+     "set_array_handler($module, table, handler, /)\n--\n\n"
      "Call PyDataMem_SetHandler of NumPy's table of functions; returns the\n"
      "handler that was there before."},
     {NULL, NULL, 0, NULL},

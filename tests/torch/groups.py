@@ -22,7 +22,7 @@ import processes
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-import weft.torch  # noqa: F401  registers the backend
+import weft.torch
 from processes import FORK, SPAWN  # noqa: F401  for those who say which
 
 DEADLINE = 180.0  # seconds; a rank that takes longer is killed and reported

@@ -121,10 +121,14 @@ def collectives(sharing_ranks, count):
         lambda: dist.all_gather_into_tensor(whole, x[count * rank : count * (rank + 1)]),
         lambda: dist.reduce_scatter_tensor(part, x),
         lambda: dist.reduce(x, dst=0, op=dist.ReduceOp.MAX),
-        lambda: dist.scatter(part, list(x.chunk(size)) if rank == 0 and count else None)
-        if count
-        else None,
-        lambda: dist.gather(part, list(whole.chunk(size)) if rank == 0 else None) if count else None,
+        lambda: (
+            dist.scatter(part, list(x.chunk(size)) if rank == 0 and count else None)
+            if count
+            else None
+        ),
+        lambda: (
+            dist.gather(part, list(whole.chunk(size)) if rank == 0 else None) if count else None
+        ),
     ):
         whole.zero_(), part.zero_()
         call()
@@ -172,6 +176,7 @@ def test_tensors_outlive_their_group_and_give_their_memory_back():
 
 
 def before_the_group(rank, file):
+    torch.set_num_threads(1)  # OpenMP does not survive a fork
     weft.torch.share_all()
     early = torch.ones(LARGE)
     dist.init_process_group("weft", store=dist.FileStore(file, 2), rank=rank, world_size=2)
@@ -359,7 +364,11 @@ def loader(persistent):
     table = torch.arange(256.0).repeat_interleave(1024).view(256, 1024) + rank
     assert is_shared(table)
     loader = torch.utils.data.DataLoader(
-        Rows(table), 16, num_workers=2, persistent_workers=persistent, multiprocessing_context="fork"
+        Rows(table),
+        16,
+        num_workers=2,
+        persistent_workers=persistent,
+        multiprocessing_context="fork",
     )
     for _ in range(1 if persistent else 2):
         total = torch.zeros(1024)
