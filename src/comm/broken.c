@@ -10,6 +10,9 @@
  * broken communicator must not look like a good one. */
 static void adopt(weft_comm *comm, weft_status status, const char *text)
 {
+    /* Members that do not know yet may still write to our buffers, as they were
+     * told to: nothing else may get that memory. */
+    wf_arena_hold(comm->world->host->arena);
     comm->status = status != WEFT_OK ? status : WEFT_ERR_PROTOCOL;
     snprintf(comm->text, sizeof(comm->text), "%s",
              text[0] != '\0' ? text : weft_status_text(comm->status));

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/time.h"
 #include "mem/arenas.h"
 #include "mem/cgroup.h"
 #include "mem/segment.h"
@@ -22,6 +23,11 @@
 #define NODE_BYTES ((uint64_t)4 << 40)
 /* Part of the host's memory that its ranks keep together, unless it is set. */
 #define KEPT_PART 8
+/* What was found to be free counts as that so long, and so many bytes. */
+#define CREDIT_NS (100 * WF_MS)
+#define CREDIT_BYTES ((uint64_t)64 << 20)
+
+#define BLOCK "a block of the arena"
 
 uint64_t wf_arena_range(const wf_settings *settings, uint32_t ranks)
 {
@@ -54,23 +60,6 @@ static bool clean(void *ctx, uint32_t first, uint32_t pages)
     return fallocate(a->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                      (off_t)((size_t)(a->own - a->base) + first * page),
                      (off_t)(pages * page)) == 0;
-}
-
-static uint32_t pages_to_keep(const wf_settings *settings, uint32_t ranks)
-{
-    uint64_t bytes = settings->arena_keep_bytes;
-    uint64_t pages;
-
-    if (bytes == UINT64_MAX) {
-        wf_cgroups groups;
-
-        wf_cgroups_read("", 0, &groups);
-        bytes = wf_least(wf_memory_of_host(), wf_cgroups_limit(&groups)) /
-                KEPT_PART / ranks;
-    }
-    pages = bytes / wf_segment_page();
-
-    return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
 }
 
 static weft_status arena_map(wf_arena *a, uint32_t self, wf_huge huge)
@@ -128,12 +117,14 @@ weft_status wf_arena_open(const wf_settings *settings, int fd, uint64_t range,
     a->fd = fd;
     a->range = (size_t)range;
     a->ranges = ranges;
+    a->keep_bytes = settings->arena_keep_bytes;
+    a->sharers = ranks;
     a->open = true;
     a->lease[0] = a->lease[1] = -1;
     st = arena_map(a, self, (wf_huge)settings->huge);
     if (st == WEFT_OK) {
         st = wf_spans_init(&a->spans, (uint32_t)(a->range / wf_segment_page()),
-                           pages_to_keep(settings, ranks), clean, a);
+                           0, clean, a);
     }
     if (st != WEFT_OK) {
         arena_free(a);
@@ -287,21 +278,59 @@ void wf_arena_cancel(wf_arena *a, const wf_arena_block *block)
     pthread_mutex_unlock(&a->lock);
 }
 
+static uint32_t pages_to_keep(const wf_arena *a)
+{
+    uint64_t bytes = a->keep_bytes;
+    uint64_t pages;
+
+    if (bytes == UINT64_MAX) {
+        wf_cgroups groups;
+
+        wf_cgroups_read("", 0, &groups);
+        bytes = wf_least(wf_memory_of_host(), wf_cgroups_limit(&groups)) /
+                KEPT_PART / a->sharers;
+    }
+    pages = bytes / wf_segment_page();
+    return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
+}
+
+/* Asking takes longer than allocating a few pages, so each answer is asked to
+ * cover some more of them, for a short time. */
+static weft_status check_ahead(wf_arena *a, uint64_t bytes)
+{
+    uint64_t now = wf_now_ns();
+    weft_status st = WEFT_OK;
+
+    if (bytes <= a->credit && now - a->credit_ns < CREDIT_NS) {
+        a->credit -= bytes;
+        return WEFT_OK;
+    }
+    a->credit = 0;
+    if (bytes <= UINT64_MAX - CREDIT_BYTES &&
+        wf_memory_check(BLOCK, bytes + CREDIT_BYTES) == WEFT_OK) {
+        a->credit = CREDIT_BYTES;
+        a->credit_ns = now;
+    } else {
+        st = wf_memory_check(BLOCK, bytes);
+    }
+    return st;
+}
+
 weft_status wf_arena_check(wf_arena *a, uint64_t bytes)
 {
-    weft_status st = wf_memory_check("a block of the arena", bytes);
+    weft_status st;
 
-    if (st != WEFT_OK) {
-        bool more;
-
-        pthread_mutex_lock(&a->lock);
-        more = a->spans.kept > 0;
-        wf_spans_trim(&a->spans, 0);
-        pthread_mutex_unlock(&a->lock);
-        if (more) {
-            st = wf_memory_check("a block of the arena", bytes);
-        }
+    pthread_mutex_lock(&a->lock);
+    if (!a->limited) {
+        a->limited = true;
+        a->spans.keep = pages_to_keep(a);
     }
+    st = check_ahead(a, bytes);
+    if (st != WEFT_OK && a->spans.kept > 0) {
+        wf_spans_trim(&a->spans, 0);
+        st = wf_memory_check(BLOCK, bytes);
+    }
+    pthread_mutex_unlock(&a->lock);
     return st;
 }
 
@@ -342,6 +371,18 @@ weft_status wf_arena_take(wf_arena *a, size_t bytes, bool zero, void **out)
         }
     }
     return st == WEFT_OK ? wf_arena_fill(a, &block, zero, out) : st;
+}
+
+void wf_arena_hold(wf_arena *a)
+{
+    if (a != NULL) {
+        pthread_mutex_lock(&a->lock);
+        if (a->spans.blocks > 0) {
+            a->forks++; /* like one whose child never ends */
+            a->endless = a->forks;
+        }
+        pthread_mutex_unlock(&a->lock);
+    }
 }
 
 /* True if there was such a block. */

@@ -13,6 +13,8 @@
  *  A3  A block that existed at a fork is not used again, and keeps its memory,
  *      while a child of that fork lives: it maps the same pages. The child
  *      holds the writing end of a pipe, whose other end tells when it is gone.
+ *      The same holds, for good, for blocks that exist when a communicator
+ *      breaks: a member that is late may still write its results there.
  *  A4  In a child the range is mapped privately, at the same addresses, the
  *      ranges of other ranks not at all; taking fails, giving does nothing.
  *
@@ -43,10 +45,15 @@ typedef struct wf_arena {
     int fd;             /* -1 in a child */
     pthread_mutex_t lock;
     wf_spans spans;
-    bool open; /* its world is there */
+    uint64_t keep_bytes; /* the setting */
+    uint32_t sharers;    /* ranks that share the host's memory */
+    bool limited;        /* spans.keep is known */
+    uint64_t credit;     /* bytes that were found to be free, */
+    uint64_t credit_ns;  /* and when */
+    bool open;           /* its world is there */
     bool child;
     uint32_t forks;   /* how many there were while there were blocks */
-    uint32_t endless; /* those up to this one count as alive for good */
+    uint32_t endless; /* up to this one they count as alive for good */
     wf_arena_lease *leases;
     int lease[2]; /* the pipe of the fork under way */
 } wf_arena;
@@ -89,6 +96,10 @@ weft_status wf_arena_check(wf_arena *a, uint64_t bytes);
 
 /* All of it. */
 weft_status wf_arena_take(wf_arena *a, size_t bytes, bool zero, void **out);
+
+/* None of the memory that is in use now may be used for other blocks, ever:
+ * others may still write to it. Takes NULL. */
+void wf_arena_hold(wf_arena *a);
 
 void wf_arena_ask(wf_arena *a, weft_arena_info *out);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <weft/memory.h>
 
 #include "base/num.h"
@@ -49,10 +50,9 @@ uint64_t wf_memory_on_host(void)
 
 uint64_t wf_memory_of_host(void)
 {
-    uint64_t bytes = UINT64_MAX;
+    long pages = sysconf(_SC_PHYS_PAGES); /* quicker than /proc/meminfo */
 
-    (void)meminfo("MemTotal:", 1024, &bytes);
-    return bytes;
+    return pages > 0 ? (uint64_t)pages * wf_segment_page() : UINT64_MAX;
 }
 
 uint64_t wf_memory_huge_free(void)

@@ -20,11 +20,10 @@
 
 enum {
     MESSAGES = 1, /* bits of the choices */
-    SHARED = 2,   /* buffers lie where all members map them */
+    SHARED = 2,   /* buffers lie in the arena */
     READS = 4,    /* takers read the root's memory */
     KINDS = 14,
     RANK = 1,
-    SHARED_ID = 3,
     BLOCK_MAX = 9000,
     SHARED_BYTES = 1 << 16,
     UNTOUCHED = 0xa5,
@@ -37,7 +36,7 @@ typedef struct cell_stage {
     uint32_t member[STAGE_RANKS];
     uint32_t local[STAGE_RANKS];
     wf_board_rank *entry[STAGE_RANKS];
-    shm_shared shared;
+    wf_arena arena;
     bool in_shared;
     unsigned char *src;
     unsigned char *dst;
@@ -110,30 +109,26 @@ static void comm_fini(cell_stage *c)
 
 /* --- buffers ------------------------------------------------------------- */
 
-/* What weft_alloc would have made. */
+/* An arena, which the stage has none of. */
 static void buffer_share(cell_stage *c)
 {
     static unsigned char *base;
     shm_state *state = wf_coll_meets(wf_coll_of(&c->comm))->state;
-    size_t bytes = 4096 + STAGE_RANKS * SHARED_BYTES;
+    size_t bytes = STAGE_RANKS * SHARED_BYTES;
 
     if (base == NULL) {
         base = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         must(base != MAP_FAILED);
     }
-    c->shared =
-        (shm_shared){.id = SHARED_ID,
-                     .bytes = SHARED_BYTES,
-                     .parts_at = 4096,
-                     .segment = {.fd = -1, .base = base, .bytes = bytes}};
-    state->shared = &c->shared;
-    state->has_shared = true;
-}
-
-static void buffer_unshare(cell_stage *c)
-{
-    ((shm_state *)wf_coll_meets(wf_coll_of(&c->comm))->state)->shared = NULL;
+    c->arena = (wf_arena){.base = base,
+                          .range = SHARED_BYTES,
+                          .ranges = STAGE_RANKS,
+                          .own = base + RANK * SHARED_BYTES};
+    state->arena = &c->arena;
+    for (uint32_t r = 0; r < STAGE_RANKS; r++) {
+        state->range[r] = base + r * SHARED_BYTES;
+    }
 }
 
 /* A block for each member, of the same length. */
@@ -153,7 +148,7 @@ static void buffers_init(cell_stage *c, size_t n, bool shared)
 
     c->in_shared = shared && 2 * bytes <= SHARED_BYTES;
     if (c->in_shared) {
-        c->src = shm_shared_part(&c->shared, RANK);
+        c->src = c->arena.own;
         c->dst = c->src + SHARED_BYTES / 2;
     } else {
         c->src = calloc(1, bytes + 1);
@@ -323,7 +318,6 @@ static void fuzz_memory(cell_stage *c, script *in, uint8_t kind, size_t n,
         }
         memcpy(ours, shm_cell_of(state, RANK, 0), state->cell);
         buffers_fini(c);
-        buffer_unshare(c);
         comm_fini(c);
     }
 }

@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "base/time.h"
-#include "coll/shm/shared.h"
 #include "comm/mail.h"
 #include "mem/link.h"
 #include "mem/mailbox.h"
@@ -26,7 +25,7 @@
 #include "region/region.h"
 #include "stage.h"
 
-enum { FOLLOW, LEAD, SPLIT_LED, SPLIT_LEADS, INBOX, BROKEN, SHARED, CONTROL };
+enum { FOLLOW, LEAD, SPLIT_LED, SPLIT_LEADS, INBOX, BROKEN, CONTROL };
 enum { CALLS = 8, APART = 1, MAILS = 48, SALT = 5, KEYS = 6, REGION = 9 };
 enum { FD_NONE, FD_SEALED, FD_OPEN, FD_OTHER, FD_KINDS };
 
@@ -313,21 +312,6 @@ static void call_broken(mail_stage *m, script *in)
     wf_comm_close(m->comm);
 }
 
-static void call_shared(mail_stage *m, script *in)
-{
-    shm_shared *s = NULL;
-
-    make_comm(m);
-    be_second(m->comm);
-    keys_of(m, m->comm->member, SALT);
-    send_all(m, in);
-    if (shm_shared_make(m->comm, 4096, m->key[0], &s) == WEFT_OK) {
-        memset(shm_shared_part(s, 0), 1, STAGE_RANKS * s->bytes);
-        shm_shared_end(s);
-    }
-    wf_comm_close(m->comm);
-}
-
 static void call_control(mail_stage *m, script *in)
 {
     uint32_t zeroes[STAGE_RANKS] = {0};
@@ -374,9 +358,6 @@ static void make_call(mail_stage *m, script *in, uint8_t call)
         break;
     case BROKEN:
         call_broken(m, in);
-        break;
-    case SHARED:
-        call_shared(m, in);
         break;
     default:
         call_control(m, in);

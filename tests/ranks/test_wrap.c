@@ -239,38 +239,6 @@ static void collectives_go_on_when_their_number_comes_round(void **s)
     wt_run_both(4, "TIMEOUT=60s CHUNK_BYTES=4K", sequence_body);
 }
 
-static void buffers_body(weft_world *world)
-{
-    weft_comm *comm = weft_world_comm(world);
-    enum { FLOATS = 3000, BUFFERS = 6 };
-    float *buffer[BUFFERS];
-    shm_state *s = wf_coll_meets(wf_coll_of(comm))->state;
-
-    s->shared_made = UINT32_MAX - 3;
-    for (int i = 0; i < BUFFERS; i++) {
-        void *made = NULL;
-
-        WT_OK(weft_alloc(comm, FLOATS * sizeof(float), &made));
-        buffer[i] = made;
-        for (int k = 0; k < FLOATS; k++) {
-            buffer[i][k] = (float)i;
-        }
-    }
-    for (int i = 0; i < BUFFERS; i++) {
-        WT_OK(weft_allreduce(comm, buffer[i], buffer[i], FLOATS, WEFT_F32,
-                             WEFT_SUM));
-        WT_CHECK(buffer[i][FLOATS - 1] == (float)i * (float)wt_ranks());
-        weft_free(comm, buffer[i]);
-    }
-}
-
-static void
-shared_buffers_are_told_apart_when_their_number_comes_round(void **s)
-{
-    (void)s;
-    wt_run_both(3, "TIMEOUT=60s", buffers_body);
-}
-
 /* --- the alarm
  * ----------------------------------------------------------------- */
 
@@ -312,8 +280,6 @@ int main(void)
         cmocka_unit_test(an_id_that_one_rank_still_has_is_not_used_again),
         cmocka_unit_test(messages_of_closed_communicators_are_let_go),
         cmocka_unit_test(collectives_go_on_when_their_number_comes_round),
-        cmocka_unit_test(
-            shared_buffers_are_told_apart_when_their_number_comes_round),
         cmocka_unit_test(an_alarm_that_comes_round_is_heard),
     };
 

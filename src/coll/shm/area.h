@@ -23,6 +23,8 @@
  *      a chunk; then, in a reduction, by each other member in that one's share.
  *      No operation is over on a member before nobody needs its slots any more,
  *      so each one finds its own slots free.
+ *      Data that lies in an arena needs no slot, and its owner is not over, nor
+ *      may it write there, before all have read it; the counters are the same.
  *  C5  A root that has invited others to read its memory is not over before
  *      all have answered: they have read, or they refuse (pull.c).
  *
@@ -38,7 +40,7 @@
 #include "base/time.h"
 #include "coll/engine.h"
 #include "coll/kernel/table.h"
-#include "coll/shm/shared.h"
+#include "mem/arena.h"
 
 #define SHM_CELLS 4u
 #define SHM_SLOTS 2u
@@ -77,17 +79,13 @@ typedef struct shm_share {
     size_t until;
 } shm_share;
 
-/* Where a member's buffers lie, if all members map them: numbers of shared
- * allocations (0: private), and offsets into this member's parts. */
+/* Where a member's buffers lie, if that is in its arena: offsets, plus 1, in
+ * its range; 0 means elsewhere. Goes with a call whose data does not. */
 typedef struct shm_where {
-    uint32_t src;
-    uint32_t dst;
-    uint64_t src_at;
-    uint64_t dst_at;
-    uint32_t brought; /* 1: the first chunk is in this member's slot */
-    uint32_t zero;
+    uint64_t src;
+    uint64_t dst;
 } shm_where;
-_Static_assert(sizeof(shm_where) == 32, "goes with a call");
+_Static_assert(sizeof(shm_where) == 16, "goes with a call");
 
 /* State of an operation. */
 typedef struct shm_progress {
@@ -109,9 +107,11 @@ typedef struct shm_progress {
     size_t share_of; /* bytes of the chunk that `share` was worked out for */
     shm_share share; /* our share of such a chunk */
     shm_where where;
-    bool first_in; /* seeing all calls meant seeing all first chunks */
-    bool pulls;    /* takers may be invited to read the root's memory */
-    bool stream;   /* the result is too large for the caches */
+    bool direct_src;  /* our source lies in our arena: we bring nothing */
+    bool read_direct; /* we have read in an arena */
+    bool first_in;    /* seeing all calls meant seeing all first chunks */
+    bool pulls;       /* takers may be invited to read the root's memory */
+    bool stream;      /* the result is too large for the caches */
     /* Bytes of our share that we have folded, or of our block that we have
      * read, where they lie. */
     size_t direct_at;
@@ -127,20 +127,19 @@ static inline shm_progress *shm_of(const wf_coll_op *op)
 /* What a member keeps for itself. */
 typedef struct shm_state {
     unsigned char *area;
-    size_t block;         /* bytes of a block */
-    size_t cell;          /* bytes of a cell */
-    size_t slot;          /* bytes of a slot */
-    size_t payload;       /* most bytes of data in a cell */
-    size_t flat;          /* the same, where everybody reads everybody's */
-    size_t slots_at;      /* where in a block the slots begin */
-    uint32_t free_until;  /* cells may be written for operations before this */
-    uint64_t chunks;      /* that all operations so far have used, see C3 */
-    bool populated;       /* our slots have pages */
-    bool has_shared;      /* weft_alloc was called, which all members know */
-    shm_shared *shared;   /* buffers that all members map */
-    uint32_t shared_made; /* number of the last one, from 1 on */
-    uint64_t proof;       /* a random number that those who read us look for */
-    bool *proven;         /* by rank: we have found that one's */
+    size_t block;          /* bytes of a block */
+    size_t cell;           /* bytes of a cell */
+    size_t slot;           /* bytes of a slot */
+    size_t payload;        /* most bytes of data in a cell */
+    size_t flat;           /* the same, where everybody reads everybody's */
+    size_t slots_at;       /* where in a block the slots begin */
+    uint32_t free_until;   /* cells may be written for operations before this */
+    uint64_t chunks;       /* that all operations so far have used, see C3 */
+    bool populated;        /* our slots have pages */
+    const wf_arena *arena; /* of all members, or NULL */
+    unsigned char **range; /* by rank: where that one's lies */
+    uint64_t proof;        /* a random number that those who read us look for */
+    bool *proven;          /* by rank: we have found that one's */
     const wf_kernels *kernels; /* of this CPU */
     const void **src;          /* by rank, for folding */
     void **dst;
@@ -229,9 +228,6 @@ bool shm_awaits(const wf_op *op, uint32_t member);
 
 weft_status shm_quick(wf_coll_op *op);
 void shm_begin(wf_coll_op *op);
-weft_status shm_alloc(weft_comm *comm, void *state, size_t bytes, uint64_t salt,
-                      void **out);
-void shm_free(weft_comm *comm, void *state, void *buffer);
 
 /* Chunks of `chunk` bytes each for the largest part of an operation: the slots
  * have pages, and the operation its place in the row of all chunks. */
@@ -251,12 +247,21 @@ shm_share shm_share_of(size_t bytes, uint32_t rank, uint32_t size);
 /* Fold s->src into s->dst, both by rank: what the operation is to give. */
 void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes);
 
-/* Fill in where the buffers lie; where those of `rank` do; and, once all calls
- * are checked: do all lie in shared memory, and did all bring the first? */
+/* Fill in where our buffers lie. */
 void shm_locate(wf_coll_op *op);
-const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank);
-bool shm_all_direct(wf_coll_op *op);
-bool shm_all_brought_first(const wf_coll_op *op);
+/* Publish our call and where the buffers lie; false if the cell is in use. */
+bool shm_post_where(wf_coll_op *op);
+/* Where those of `rank` lie, once all calls are checked, as it says now, which
+ * is not to be trusted: use it once. */
+shm_where shm_where_of(const wf_coll_op *op, uint32_t rank);
+/* Do the buffers of all members lie in arenas? All get the same answer. */
+bool shm_all_direct(const wf_coll_op *op);
+/* At the end: a member that failed meanwhile has its buffers back and may have
+ * written them, so what was read there is valid only if the communicator is not
+ * broken. */
+weft_status shm_was_whole(const wf_coll_op *op);
+/* The error for a member that says its buffers lie where there is nothing. */
+weft_status shm_misplaced(const wf_coll_op *op, uint32_t rank);
 
 /* Operations in which members bring blocks that others take: who does what
  * (exchange.c). */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions on buffers that all members map (weft_alloc): each member folds
- * its share of all sources straight into the destinations. There are no copies,
- * and one synchronization before and one after.
+/* Data that lies in arenas, which all members map: where it is, and reductions
+ * whose buffers all lie there. Of those each member folds its share of all
+ * sources straight into the destinations. There are no copies, and one
+ * synchronization before and one after.
  *
  * All members decide alike whether it is possible, from what their calls say.
  * The fold has the order of the pipeline, so the bits are the same. */
@@ -10,18 +11,29 @@
 
 #define PIECE_BYTES (128u << 10) /* folded in one step */
 
-const shm_where *shm_where_of(const wf_coll_op *op, uint32_t rank)
+shm_where shm_where_of(const wf_coll_op *op, uint32_t rank)
 {
     const shm_state *s = op->state;
+    shm_where w = {0};
 
-    return s->has_shared && !wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)
-               ? (const shm_where *)(const void *)shm_cell_of(s, rank,
-                                                              op->op.sequence)
-                     ->payload
-               : NULL;
+    if (s->arena != NULL && !wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
+        w = *(const shm_where *)(const void *)shm_cell_of(s, rank,
+                                                          op->op.sequence)
+                 ->payload;
+    }
+    return w;
 }
 
-/* Bytes of this member's source and destination that others would access. */
+weft_status shm_misplaced(const wf_coll_op *op, uint32_t rank)
+{
+    return wf_fail(WEFT_ERR_PROTOCOL,
+                   "operation number %u on communicator %u, %s: the buffers of "
+                   "rank %u do not lie in its arena, where it says they do",
+                   op->op.sequence, op->op.comm->id,
+                   wf_call_name(op->op.call.kind), rank);
+}
+
+/* Bytes of this member's source that others would read. */
 static size_t source_bytes(const wf_coll_op *op)
 {
     if (!shm_brings(op, op->op.comm->rank) || op->src_part != NULL) {
@@ -34,87 +46,78 @@ static size_t source_bytes(const wf_coll_op *op)
 
 void shm_locate(wf_coll_op *op)
 {
-    weft_comm *comm = op->op.comm;
     const shm_state *s = op->state;
-    shm_where *w = &shm_of(op)->where;
+    shm_progress *p = shm_of(op);
     size_t bytes = source_bytes(op);
-    const shm_shared *src =
-        bytes > 0 ? shm_shared_find(s->shared, comm->rank, op->src, bytes)
-                  : NULL;
-    const shm_shared *dst =
-        wf_call_is(op->op.call.kind, WF_REDUCES) &&
-                wf_call_gives(&op->op.call, comm->rank)
-            ? shm_shared_find(s->shared, comm->rank, op->dst, op->bytes)
-            : NULL;
 
-    *w = (shm_where){0};
-    if (src != NULL) {
-        w->src = src->id;
-        w->src_at = (uint64_t)((const unsigned char *)op->src -
-                               shm_shared_part(src, comm->rank));
-    }
-    if (dst != NULL) {
-        w->dst = dst->id;
-        w->dst_at = (uint64_t)((unsigned char *)op->dst -
-                               shm_shared_part(dst, comm->rank));
-    }
+    p->where.src = bytes > 0 ? wf_arena_place(s->arena, op->src, bytes) : 0;
+    p->where.dst = wf_call_is(op->op.call.kind, WF_REDUCES) &&
+                           !wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) &&
+                           wf_call_gives(&op->op.call, op->op.comm->rank)
+                       ? wf_arena_place(s->arena, op->dst, op->bytes)
+                       : 0;
+    p->direct_src = p->where.src != 0;
 }
 
-/* The buffers that a member announced, if we map them. The announcement is read
- * once, because that member can still write it. */
-static bool find_buffers(const wf_coll_op *op, const shm_state *s, uint32_t r,
-                         const void **src, void **dst)
+bool shm_post_where(wf_coll_op *op)
 {
-    shm_where w = *shm_where_of(op, r);
-    const shm_shared *from = shm_shared_by_id(s->shared, w.src);
-    const shm_shared *to = shm_shared_by_id(s->shared, w.dst);
+    const shm_state *s = op->state;
+    const shm_progress *p = shm_of(op);
 
-    if (!shm_shared_holds(from, w.src_at, op->bytes) ||
-        (wf_call_gives(&op->op.call, r) &&
-         !shm_shared_holds(to, w.dst_at, op->bytes))) {
+    return shm_post(op, &p->where, s->arena != NULL ? sizeof(p->where) : 0);
+}
+
+weft_status shm_was_whole(const wf_coll_op *op)
+{
+    if (!shm_of(op)->read_direct) {
+        return WEFT_OK;
+    }
+    atomic_thread_fence(memory_order_acquire);
+    return wf_comm_check(op->op.comm);
+}
+
+bool shm_all_direct(const wf_coll_op *op)
+{
+    bool all = true;
+
+    for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
+        shm_where w = shm_where_of(op, r);
+
+        all = w.src != 0 && (w.dst != 0 || !wf_call_gives(&op->op.call, r));
+    }
+    return all;
+}
+
+/* The buffers of a member, from `at` on. */
+static bool find_buffers(const wf_coll_op *op, shm_state *s, uint32_t r,
+                         size_t at)
+{
+    shm_where w = shm_where_of(op, r);
+    unsigned char *src = wf_arena_find(s->arena, s->range[r], w.src, op->bytes);
+    unsigned char *dst = NULL;
+
+    if (src == NULL) {
         return false;
     }
-    *src = shm_shared_part(from, r) + w.src_at;
-    *dst = wf_call_gives(&op->op.call, r) ? shm_shared_part(to, r) + w.dst_at
-                                          : NULL;
+    s->src[r] = src + at;
+    s->dst[r] = NULL;
+    if (wf_call_gives(&op->op.call, r)) {
+        dst = wf_arena_find(s->arena, s->range[r], w.dst, op->bytes);
+        if (dst == NULL) {
+            return false;
+        }
+        s->dst[r] = dst + at;
+    }
     return true;
-}
-
-bool shm_all_direct(wf_coll_op *op)
-{
-    const shm_state *s = op->state;
-    const void *src;
-    void *dst;
-    bool all = true;
-
-    for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
-        all = find_buffers(op, s, r, &src, &dst);
-    }
-    return all;
-}
-
-bool shm_all_brought_first(const wf_coll_op *op)
-{
-    bool all = true;
-
-    for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
-        all = shm_where_of(op, r)->brought != 0;
-    }
-    return all;
 }
 
 static weft_status fold_piece(wf_coll_op *op, shm_state *s, size_t at,
                               size_t bytes)
 {
     for (uint32_t r = 0; r < op->op.comm->size; r++) {
-        if (!find_buffers(op, s, r, &s->src[r], &s->dst[r])) {
-            return wf_fail(WEFT_ERR_PROTOCOL,
-                           "rank %u changed the addresses of its buffers", r);
+        if (!find_buffers(op, s, r, at)) {
+            return shm_misplaced(op, r);
         }
-        s->src[r] = (const unsigned char *)s->src[r] + at;
-        s->dst[r] = wf_call_gives(&op->op.call, r)
-                        ? (unsigned char *)s->dst[r] + at
-                        : NULL;
     }
     shm_fold_ranks(op, s, bytes);
     return WEFT_OK;
@@ -162,5 +165,6 @@ weft_status shm_direct_step(wf_op *base)
     }
     atomic_store_explicit(&own->out.value, p->base + p->chunks,
                           memory_order_relaxed); /* C3 */
-    return WEFT_OK;
+    p->read_direct = true;
+    return shm_was_whole(op);
 }

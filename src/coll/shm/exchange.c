@@ -11,8 +11,8 @@
  * at most two chunks ahead of its slowest taker, and completes when all have
  * taken all (C4).
  *
- * Blocks in shared memory (weft_alloc) are not brought: the takers read them
- * directly. */
+ * Blocks that lie in their owner's arena are not brought: the takers read them
+ * there. */
 #include <string.h>
 
 #include "coll/shm/area.h"
@@ -248,53 +248,34 @@ static bool by_chunks(const wf_coll_op *op, uint32_t from)
              shm_ragged_inlined(op, from));
 }
 
-/* The blocks of `from` if we map them, else NULL. Its announcement is read
- * once, because that member can still write it. */
-static unsigned char *shared_source(const wf_coll_op *op, const shm_state *s,
-                                    uint32_t from)
-{
-    const shm_where *theirs = shm_where_of(op, from);
-    shm_where w = {.src = 0};
-    size_t bytes =
-        shm_length(op, from, op->op.comm->rank) *
-        (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? op->op.comm->size : 1);
-    const shm_shared *one;
-
-    if (theirs != NULL) {
-        w = *theirs;
-    }
-    if (w.src == 0) {
-        return NULL;
-    }
-    one = shm_shared_by_id(s->shared, w.src);
-    return shm_shared_holds(one, w.src_at, bytes)
-               ? shm_shared_part(one, from) + w.src_at
-               : NULL;
-}
-
 /* Our part of a chunk that a member has brought. */
 typedef struct piece {
-    unsigned char *at;
-    bool in_slot; /* else in its owner's buffer, which is not claimed */
+    unsigned char *at; /* NULL: not where that member says */
+    bool in_slot;      /* else in its owner's buffer, which is not claimed */
 } piece;
 
 static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
                       uint64_t chunk)
 {
-    const shm_progress *p = shm_of(op);
+    shm_progress *p = shm_of(op);
     uint32_t rank = op->op.comm->rank;
-    unsigned char *shared = shared_source(op, s, from);
+    bool blocks = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS);
+    size_t length = shm_length(op, from, rank);
+    shm_where w = shm_where_of(op, from);
+    unsigned char *at;
 
-    if (shared != NULL) {
-        size_t block = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
-                           ? rank * shm_length(op, from, rank)
-                           : 0;
-
-        return (piece){shared + block + chunk * p->chunk, false};
+    if (w.src == 0) {
+        return (piece){shm_slot_of(s, from, p->base + chunk) +
+                           subslot_at(op, from, rank),
+                       true};
     }
-    return (piece){shm_slot_of(s, from, p->base + chunk) +
-                       subslot_at(op, from, rank),
-                   true};
+    p->read_direct = true;
+    at = wf_arena_find(s->arena, s->range[from], w.src,
+                       blocks ? length * op->op.comm->size : length);
+    return (piece){at == NULL
+                       ? NULL
+                       : at + (blocks ? rank * length : 0) + chunk * p->chunk,
+                   false};
 }
 
 /* Claiming pays between two members, where lines go back and forth. Among more
@@ -304,21 +285,25 @@ static bool claims(const wf_coll_op *op)
     return op->op.comm->size == 2;
 }
 
-static void take_from(const wf_coll_op *op, const shm_state *s, uint32_t from,
-                      size_t bytes)
+static weft_status take_from(const wf_coll_op *op, const shm_state *s,
+                             uint32_t from, size_t bytes)
 {
     const shm_progress *p = shm_of(op);
     unsigned char *to = shm_target(op, from) + p->out * p->chunk;
     piece from_them = piece_of(op, s, from, p->out);
 
+    if (from_them.at == NULL) {
+        return shm_misplaced(op, from);
+    }
     if (claims(op) && from_them.in_slot) {
         shm_take(to, from_them.at, bytes, p->stream);
     } else {
         copy(to, from_them.at, bytes, p->stream);
     }
+    return WEFT_OK;
 }
 
-static void fold_own(wf_coll_op *op, shm_state *s)
+static weft_status fold_own(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
@@ -326,11 +311,14 @@ static void fold_own(wf_coll_op *op, shm_state *s)
     void *dst = (unsigned char *)op->dst + p->out * p->chunk;
 
     if (bytes == 0) {
-        return;
+        return WEFT_OK;
     }
     for (uint32_t r = 0; r < comm->size; r++) {
         s->src[r] = r == comm->rank ? shm_source(op, r) + p->out * p->chunk
                                     : piece_of(op, s, r, p->out).at;
+        if (s->src[r] == NULL) {
+            return shm_misplaced(op, r);
+        }
     }
     op->reducer.fold(&op->reducer, &dst, 1, s->src, comm->size,
                      bytes / op->reducer.elem);
@@ -341,6 +329,7 @@ static void fold_own(wf_coll_op *op, shm_state *s)
             shm_claim(theirs.at, bytes);
         }
     }
+    return WEFT_OK;
 }
 
 static bool arrived(const wf_coll_op *op, const shm_state *s, uint32_t from)
@@ -353,11 +342,12 @@ static bool arrived(const wf_coll_op *op, const shm_state *s, uint32_t from)
            shm_reached(&shm_head_of(s, from)->in, p->base + p->out + 1);
 }
 
-/* Take what has been brought of chunk `out`; true if that is all. */
-static bool take(wf_coll_op *op, shm_state *s)
+/* Take what has been brought of chunk `out`; WEFT_OK if that is all. */
+static weft_status take(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
+    weft_status st = WEFT_OK;
     bool folds = wf_call_is(op->op.call.kind, WF_REDUCES);
 
     /* Members start at different peers, to avoid contention. */
@@ -372,28 +362,30 @@ static bool take(wf_coll_op *op, shm_state *s)
             continue;
         }
         if (!arrived(op, s, from)) {
-            return false;
+            return WF_PENDING;
         }
-        if (!folds) {
-            take_from(op, s, from, bytes);
+        st = folds ? WEFT_OK : take_from(op, s, from, bytes);
+        if (st != WEFT_OK) {
+            return st;
         }
         op->op.moved++;
     }
     if (folds) {
-        fold_own(op, s);
+        st = fold_own(op, s);
     }
     if (!shm_brings(op, comm->rank)) {
         copy_own_piece(op, p->out);
     }
-    return true;
+    return st;
 }
 
-static void take_step(wf_coll_op *op, shm_state *s)
+static weft_status take_step(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
+    weft_status st = p->out == p->chunks ? WF_PENDING : take(op, s);
 
-    if (p->out == p->chunks || !take(op, s)) {
-        return;
+    if (st != WEFT_OK) {
+        return st;
     }
     p->out++;
     p->in_at = 0;
@@ -402,6 +394,7 @@ static void take_step(wf_coll_op *op, shm_state *s)
                           p->base + p->out, memory_order_release);
     ring(op, shm_brings);
     op->op.moved++;
+    return WEFT_OK;
 }
 
 static bool bring_step(wf_coll_op *op, shm_state *s)
@@ -421,7 +414,7 @@ static bool bring_step(wf_coll_op *op, shm_state *s)
     return false;
 }
 
-/* Our blocks are in memory that the others map. */
+/* Our blocks are in our arena. */
 static void bring_nothing(wf_coll_op *op, shm_state *s)
 {
     shm_copy_own(op, 0, SIZE_MAX);
@@ -434,13 +427,13 @@ static bool post(wf_coll_op *op, shm_state *s)
     shm_progress *p = shm_of(op);
 
     if (p->in == 0 && !p->pulls && shm_brings(op, op->op.comm->rank)) {
-        if (p->where.src != 0) {
+        if (p->direct_src) {
             bring_nothing(op, s);
         } else {
             bring(op, s);
         }
     }
-    return shm_post(op, &p->where, s->has_shared ? sizeof(p->where) : 0);
+    return shm_post_where(op);
 }
 
 static bool over(const wf_coll_op *op)
@@ -476,13 +469,19 @@ weft_status shm_exchange_step(wf_op *base)
         ring(op, shm_takes);
     }
     if (shm_takes(op, base->comm->rank)) {
-        take_step(op, s);
+        st = take_step(op, s);
+        if (st != WEFT_OK && st != WF_PENDING) {
+            return st;
+        }
     }
     if (!over(op)) {
         return WF_PENDING;
     }
-    shm_end_chunks(op);
-    return WEFT_OK;
+    st = shm_was_whole(op);
+    if (st == WEFT_OK) {
+        shm_end_chunks(op);
+    }
+    return st;
 }
 
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member)

@@ -7,6 +7,10 @@
  *         our buffer and into the slots of those who get one
  *   out   when all have: copy our slot, all but our own share, to our buffer
  *
+ * A source that lies in its owner's arena is not copied: it is folded where it
+ * lies; and results go straight to a destination that lies there. The steps are
+ * the same.
+ *
  * Each member has two slots, so that it brings the next chunk while it waits
  * for the last one. The fold is always in the order of ranks. */
 #include <string.h>
@@ -54,9 +58,11 @@ static void bring_in(wf_coll_op *op, shm_state *s)
     weft_comm *comm = op->op.comm;
     size_t bytes = shm_chunk_bytes(op, p->in);
 
-    copy_around(shm_slot_of(s, comm->rank, p->base + p->in),
-                (const unsigned char *)op->src + p->in * p->chunk,
-                own_share(op, bytes), bytes);
+    if (!p->direct_src) {
+        copy_around(shm_slot_of(s, comm->rank, p->base + p->in),
+                    (const unsigned char *)op->src + p->in * p->chunk,
+                    own_share(op, bytes), bytes);
+    }
     p->in++;
     /* Publishes the chunk; pairs with the acquire in shm_reached. */
     atomic_store_explicit(&shm_head_of(s, comm->rank)->in.value,
@@ -102,7 +108,34 @@ void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes)
     }
 }
 
-static void reduce_share(wf_coll_op *op, shm_state *s)
+/* What to fold of `member`, and where its result goes: its slot, unless the
+ * buffers lie in its arena. False: it says so, but they do not. */
+static bool share_of(const wf_coll_op *op, shm_state *s, uint32_t member,
+                     size_t from, size_t at)
+{
+    shm_progress *p = shm_of(op);
+    unsigned char *slot = shm_slot_of(s, member, p->base + p->red) + from;
+    shm_where w = shm_where_of(op, member);
+
+    s->src[member] = slot;
+    s->dst[member] = slot;
+    if (w.src != 0) {
+        const unsigned char *src =
+            wf_arena_find(s->arena, s->range[member], w.src, op->bytes);
+
+        p->read_direct = true;
+        s->src[member] = src != NULL ? src + at : NULL;
+    }
+    if (w.dst != 0) {
+        unsigned char *dst =
+            wf_arena_find(s->arena, s->range[member], w.dst, op->bytes);
+
+        s->dst[member] = dst != NULL ? dst + at : NULL;
+    }
+    return s->src[member] != NULL && s->dst[member] != NULL;
+}
+
+static weft_status reduce_share(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
@@ -110,10 +143,9 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     size_t at = p->red * p->chunk + own.from;
 
     for (uint32_t r = 0; r < comm->size; r++) {
-        unsigned char *theirs = shm_slot_of(s, r, p->base + p->red) + own.from;
-
-        s->src[r] = theirs;
-        s->dst[r] = theirs;
+        if (!share_of(op, s, r, own.from, at)) {
+            return shm_misplaced(op, r);
+        }
     }
     s->src[comm->rank] = (const unsigned char *)op->src + at;
     s->dst[comm->rank] = (unsigned char *)op->dst + at;
@@ -127,6 +159,7 @@ static void reduce_share(wf_coll_op *op, shm_state *s)
     atomic_store_explicit(&shm_head_of(s, comm->rank)->red.value,
                           p->base + p->red, memory_order_release);
     op->op.moved++;
+    return WEFT_OK;
 }
 
 static void take_out(wf_coll_op *op, shm_state *s)
@@ -135,7 +168,7 @@ static void take_out(wf_coll_op *op, shm_state *s)
     weft_comm *comm = op->op.comm;
     size_t bytes = shm_chunk_bytes(op, p->out);
 
-    if (wf_call_gives(&op->op.call, comm->rank)) {
+    if (wf_call_gives(&op->op.call, comm->rank) && p->where.dst == 0) {
         copy_around((unsigned char *)op->dst + p->out * p->chunk,
                     shm_slot_of(s, comm->rank, p->base + p->out),
                     own_share(op, bytes), bytes);
@@ -161,24 +194,22 @@ static bool all_have(const wf_coll_op *op, bool reduced, uint64_t chunks,
     return true;
 }
 
-/* Decide, once all calls are known: direct or through the slots? */
-static bool choose_direct(wf_coll_op *op, shm_state *s)
+/* Decide, once all calls are known: all at once, or in chunks? */
+static bool choose_direct(const wf_coll_op *op, const shm_state *s)
 {
-    shm_progress *p = shm_of(op);
+    const shm_progress *p = shm_of(op);
 
-    if (shm_all_direct(op)) {
-        atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->in.value,
-                              p->base + p->chunks, memory_order_relaxed);
-        return true;
+    if (!p->direct_src || !shm_all_direct(op)) {
+        return false;
     }
-    p->first_in = shm_all_brought_first(op);
-    p->where.src = 0; /* not all buffers are shared: bring ours, too */
-    return false;
+    atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->in.value,
+                          p->base + p->chunks, memory_order_relaxed);
+    return true;
 }
 
 static bool may_bring(const shm_progress *p)
 {
-    return p->in < p->chunks && p->in < p->out + SHM_SLOTS && p->where.src == 0;
+    return p->in < p->chunks && p->in < p->out + SHM_SLOTS;
 }
 
 weft_status shm_reduce_step(wf_op *base)
@@ -192,18 +223,15 @@ weft_status shm_reduce_step(wf_op *base)
         bring_in(op, s);
         wf_comm_ring(base->comm);
     }
-    if (!p->posted) {
-        p->where.brought = p->in > 0;
-        if (!shm_post(op, &p->where, s->has_shared ? sizeof(p->where) : 0)) {
-            return WF_PENDING;
-        }
+    if (!p->posted && !shm_post_where(op)) {
+        return WF_PENDING;
     }
     if (!p->checked) {
         st = shm_check(op);
         if (st != WEFT_OK) {
             return st;
         }
-        if (s->has_shared && choose_direct(op, s)) {
+        if (choose_direct(op, s)) {
             base->step = shm_direct_step;
             return shm_direct_step(base);
         }
@@ -212,7 +240,10 @@ weft_status shm_reduce_step(wf_op *base)
      * nothing more to look at: one line less that has to travel. */
     if (p->red < p->in && ((p->red == 0 && p->first_in) ||
                            all_have(op, false, p->red + 1, &p->in_at))) {
-        reduce_share(op, s);
+        st = reduce_share(op, s);
+        if (st != WEFT_OK) {
+            return st;
+        }
         wf_comm_ring(base->comm);
     }
     if (p->out < p->red && all_have(op, true, p->out + 1, &p->red_at)) {
@@ -223,5 +254,5 @@ weft_status shm_reduce_step(wf_op *base)
     }
     atomic_store_explicit(&shm_head_of(s, base->comm->rank)->out.value,
                           p->base + p->chunks, memory_order_relaxed); /* C3 */
-    return WEFT_OK;
+    return shm_was_whole(op);
 }

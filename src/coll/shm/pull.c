@@ -104,7 +104,7 @@ void shm_pull_begin(wf_coll_op *op, size_t largest)
     }
     p->first_in = false;
     if (op->op.comm->rank == op->op.call.root) {
-        p->pulls = p->where.src == 0 && !anybody_refused(op, s);
+        p->pulls = !p->direct_src && !anybody_refused(op, s);
         if (p->pulls) {
             invite(op, s);
         }

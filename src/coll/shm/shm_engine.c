@@ -119,9 +119,21 @@ static size_t shm_area(const weft_comm *comm)
     return comm->size * s.block;
 }
 
+/* All ranks of a node have the arena, or none has. */
+static void find_ranges(const weft_comm *comm, shm_state *s)
+{
+    const wf_host *host = comm->world->host;
+
+    s->arena = host->arena;
+    for (uint32_t r = 0; r < comm->size && s->arena != NULL; r++) {
+        s->range[r] = s->arena->base +
+                      host->peer[comm->member[r]].range * s->arena->range;
+    }
+}
+
 static weft_status shm_attach(weft_comm *comm, void *area, void **state)
 {
-    shm_state *s = wf_zalloc(sizeof(*s) + comm->size * 2 * sizeof(void *) +
+    shm_state *s = wf_zalloc(sizeof(*s) + comm->size * 3 * sizeof(void *) +
                              comm->size * sizeof(bool));
     weft_status st;
 
@@ -132,7 +144,9 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
     s->area = area;
     s->src = (const void **)(s + 1);
     s->dst = (void **)(s->src + comm->size);
-    s->proven = (bool *)(void *)(s->dst + comm->size);
+    s->range = (unsigned char **)(void *)(s->dst + comm->size);
+    s->proven = (bool *)(void *)(s->range + comm->size);
+    find_ranges(comm, s);
     s->free_until = SHM_CELLS;
     s->kernels = wf_kernels_of(wf_cpu_level_used());
     /* Each member allocates its own cells, on its NUMA node. */
@@ -154,20 +168,8 @@ static weft_status shm_attach(weft_comm *comm, void *area, void **state)
 
 static void shm_detach(weft_comm *comm, void *state)
 {
-    shm_state *s = state;
-
     (void)comm;
-    for (shm_shared *one = s->shared, *next; one != NULL; one = next) {
-        next = one->next;
-        if (one->given_back) {
-            shm_shared_end(one);
-        } else {
-            /* It may still be in use, for example by a Python array, which is
-             * not known here: the mapping stays until the process ends. */
-            wf_free(one);
-        }
-    }
-    wf_free(s);
+    wf_free(state);
 }
 
 /* Allocate the pages of our slots at the first large operation. */
@@ -257,7 +259,6 @@ static bool is_flat(const wf_coll_op *op, const shm_state *s)
 static weft_status large_first_step(wf_op *base)
 {
     wf_coll_op *op = (wf_coll_op *)(void *)base;
-    shm_state *s = op->state;
     size_t largest = largest_part(op);
     bool folds = wf_call_is(base->call.kind, WF_REDUCES) &&
                  !wf_call_is(base->call.kind, WF_SRC_BLOCKS);
@@ -266,10 +267,7 @@ static weft_status large_first_step(wf_op *base)
     if (st != WEFT_OK) {
         return st;
     }
-    if (s->has_shared) {
-        shm_locate(op);
-        shm_of(op)->first_in = folds;
-    }
+    shm_locate(op);
     shm_pull_begin(op, largest);
     base->step = folds ? shm_reduce_step : shm_exchange_step;
     return base->step(base);
@@ -302,6 +300,8 @@ void shm_begin(wf_coll_op *op)
     p->direct_at = 0;
     p->where.src = 0;
     p->where.dst = 0;
+    p->direct_src = false;
+    p->read_direct = false;
     p->first_in = true;
     p->pulls = false;
     op->op.step = large_first_step;
@@ -322,6 +322,4 @@ const wf_engine wf_engine_shm = {
     .begin = shm_begin,
     .quick = shm_quick,
     .quick_until = CHUNK_BYTES + 1,
-    .alloc = shm_alloc,
-    .free = shm_free,
 };
