@@ -113,29 +113,28 @@ def collectives(sharing_ranks, count):
         x = torch.arange(count * size, dtype=torch.float32) % 97 + rank
         whole, part = torch.zeros(count * size), torch.zeros(count)
         assert is_shared(x) == (share and count > 0)
-    for call in (
-        lambda: dist.all_reduce(x.view(-1)),
+    own = slice(count * rank, count * (rank + 1))
+    at_root = rank == 0 and count > 0
+    calls = [
+        lambda: dist.all_reduce(x),
         lambda: dist.broadcast(x, src=size - 1),
         lambda: dist.all_to_all_single(whole, x),
-        lambda: dist.all_gather_into_tensor(whole, x[:count].contiguous()),
-        lambda: dist.all_gather_into_tensor(whole, x[count * rank : count * (rank + 1)]),
+        lambda: dist.all_gather_into_tensor(whole, x[own]),
         lambda: dist.reduce_scatter_tensor(part, x),
         lambda: dist.reduce(x, dst=0, op=dist.ReduceOp.MAX),
-        lambda: (
-            dist.scatter(part, list(x.chunk(size)) if rank == 0 and count else None)
-            if count
-            else None
-        ),
-        lambda: (
-            dist.gather(part, list(whole.chunk(size)) if rank == 0 else None) if count else None
-        ),
-    ):
+    ]
+    if count > 0:
+        calls += [
+            lambda: dist.scatter(part, list(x.chunk(size)) if at_root else None),
+            lambda: dist.gather(part, list(whole.chunk(size)) if at_root else None),
+        ]
+    for call in calls:
         whole.zero_(), part.zero_()
         call()
         kept = x if rank == 0 else torch.zeros(0)  # what others have after a reduce is open
         found += [kept.clone(), whole.clone(), part.clone()]
         dist.broadcast(x, src=0)
-        x += rank
+        x.add_(rank)
     work = dist.all_reduce(x, async_op=True)
     work.wait()
     return [*found, x]
@@ -501,17 +500,18 @@ def many_threads(times):
     before = arena()
     pool = [None] * 64
     lock = threading.Lock()
+    wrong = []
 
     def work(seed):
         source = torch.Generator().manual_seed(seed)
-        with contextlib.ExitStack() as _:
-            for step in range(times):
-                n = int(torch.randint(1, 1 << 16, (), generator=source))
-                x = torch.full((n,), float(seed))
-                with lock:
-                    at = (seed * 31 + step * 7) % len(pool)
-                    pool[at], x = x, pool[at]
-                assert x is None or (x == x[0]).all()
+        for step in range(times):
+            n = int(torch.randint(1, 1 << 16, (), generator=source))
+            x = torch.full((n,), float(seed))
+            with lock:
+                at = (seed * 31 + step * 7) % len(pool)
+                pool[at], x = x, pool[at]
+            if x is not None and not (x == x[0]).all():
+                wrong.append(step)
 
     workers = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
     for thread in workers:
@@ -520,6 +520,7 @@ def many_threads(times):
         thread.join()
     pool.clear()
     gc.collect()
+    assert wrong == []
     after = arena()
     assert after.in_use - before.in_use <= before.in_use // 100 + (64 << 10), (before, after)
 

@@ -44,7 +44,7 @@ MOVING = tuple(NAMES_IN_C)[2:]
 
 
 def block_bytes(op: str, bytes_: int, ranks: int) -> int:
-    """What a driver in C is asked for; in whole elements, if the tensor cannot be divided evenly."""
+    """What a driver in C is asked for; whole elements, where a tensor cannot be divided evenly."""
     if op not in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single"):
         return bytes_
     return max(bytes_ // ranks // 4, 1) * 4

@@ -2,9 +2,9 @@
 """`weft bench torch`: weft against gloo through torch.distributed, on the same tensors.
 
 weft takes part in two ways: with tensors in ordinary memory, and in the arena ("weft-shared").
-Beside them there are a backend that does nothing, which shows what torch itself costs, the C driver,
-which shows what the library costs without torch, and the bound: the bytes that must move over the
-copy bandwidth of all cores that take part.
+Beside them there are a backend that does nothing, which shows what torch itself costs, the C
+driver, which shows what the library costs without torch, and the bound: the bytes that must move
+over the copy bandwidth of all cores that take part.
 """
 
 from __future__ import annotations
