@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers that the other ranks can see, so that collectives copy nothing; and
+/* Memory that the other ranks can see, so that collectives copy nothing; and
  * how much memory there is. */
 #ifndef WEFT_MEMORY_H
 #define WEFT_MEMORY_H
@@ -10,11 +10,11 @@ WEFT_BEGIN_DECLS
 
 /**
  * A buffer of `bytes` for each rank of `comm`, all zero, on a page boundary and
- * in memory near its rank. Collectives on `comm` use such buffers where they
- * lie: an allreduce, reduce or scan whose buffers all come from weft_alloc
- * copies nothing, and the others read a source from there in one copy. On each
- * rank it may be any part of any buffer; ranks need not choose alike. Where
- * members do not share memory it is ordinary memory.
+ * in memory near its rank: a block of its arena (see weft_arena_alloc), or
+ * ordinary memory if it has none. Collectives use such buffers where they lie:
+ * an allreduce, reduce or scan whose buffers all lie in arenas copies nothing,
+ * and the others read a source from there in one copy. On each rank it may be
+ * any part of any buffer; ranks need not choose alike.
  *
  * Collective: all ranks pass the same number. Either all get a buffer or none.
  *
@@ -26,9 +26,10 @@ WEFT_API weft_status weft_alloc(weft_comm *comm, size_t bytes, void **out);
 
 /**
  * Give a buffer back, before `comm` is destroyed; one that is left then stays
- * as it is until the process ends. Not collective: other ranks keep theirs. No
- * operation may be using it, but any thread may call this, also while others
- * are in operations of `comm`. Takes NULL.
+ * as it is, and if weft_arena_holds says so, weft_arena_free takes it. Not
+ * collective: other ranks keep theirs. No operation may be using it, but any
+ * thread may call this, also while others are in operations of `comm`. Takes
+ * NULL.
  */
 WEFT_API void weft_free(weft_comm *comm, void *buffer);
 
@@ -62,11 +63,15 @@ WEFT_API weft_status weft_arena_zalloc(weft_world *world, size_t bytes,
  * block is left alone, and logged.
  *
  * A child that this process forked has its own view of all blocks, at the same
- * addresses. It may read them, and sees what the parent has there, until it
- * writes to a page, which is then a copy of its own: nothing that a child
- * writes reaches the parent or other ranks. Blocks that existed at the fork and
- * are freed by the parent are not used again while the child lives. In the
+ * addresses. It may read them, and sees what the parent has there, also what
+ * that writes later, until it writes to a page itself, which is then a copy of
+ * its own: nothing that a child writes reaches the parent or other ranks.
+ * Blocks that existed at the fork and are freed by the parent are not used
+ * again while the child lives, unless it closes all its descriptors. In the
  * child this call does nothing.
+ *
+ * Blocks that exist when a communicator of the world breaks are not used again,
+ * either: a rank that does not know yet may still write results to them.
  */
 WEFT_API void weft_arena_free(void *block);
 

@@ -3,8 +3,7 @@
  * Buffer by weft._memory and keep it alive.
  *
  * A Buffer keeps its Comm alive, too, because memory is given back through it.
- * Where the communicator was closed by hand the memory stays mapped: views of
- * it are still good. */
+ * Where the communicator was closed by hand, views of it are still good. */
 #include "memory.h"
 
 #include "args.h"
@@ -26,6 +25,8 @@ void wfp_shared_sweep(wfp_comm *comm)
         comm->unused = shared->next;
         if (comm->comm != NULL && comm->world->world != NULL) {
             weft_free(comm->comm, shared->at);
+        } else if (weft_arena_holds(shared->at)) {
+            weft_arena_free(shared->at);
         }
         PyMem_Free(shared);
     }

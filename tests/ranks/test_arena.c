@@ -41,7 +41,6 @@ static void carry_out_all(weft_comm *comm, const wt_pool *pool, unsigned seed)
                      .shift = i % 4,
                      .shared_src = seed * 2654435761u >> i % 13,
                      .shared_dst = seed * 2246822519u >> i % 11,
-                     .rough = true,
                      .seed = seed + i};
 
         wt_coll_carry_out(comm, &c, pool, i % 2 == 0);

@@ -256,9 +256,10 @@ bool shm_post_where(wf_coll_op *op);
 shm_where shm_where_of(const wf_coll_op *op, uint32_t rank);
 /* Do the buffers of all members lie in arenas? All get the same answer. */
 bool shm_all_direct(const wf_coll_op *op);
-/* At the end: a member that failed meanwhile has its buffers back and may have
- * written them, so what was read there is valid only if the communicator is not
- * broken. */
+/* Asked after reading and before saying so: a member that failed meanwhile has
+ * its buffers back and may have written them, so what was read in an arena is
+ * valid only if the communicator is not broken. Members that have not failed
+ * wait for us. */
 weft_status shm_was_whole(const wf_coll_op *op);
 /* The error for a member that says its buffers lie where there is nothing. */
 weft_status shm_misplaced(const wf_coll_op *op, uint32_t rank);

@@ -150,6 +150,13 @@ weft_status shm_direct_step(wf_op *base)
         return WF_PENDING;
     }
     if (p->red < p->chunks) {
+        weft_status st;
+
+        p->read_direct = true;
+        st = shm_was_whole(op);
+        if (st != WEFT_OK) {
+            return st;
+        }
         p->red = p->chunks;
         /* Publishes our share everywhere; pairs with shm_reached below. */
         atomic_store_explicit(&own->red.value, p->base + p->chunks,
@@ -165,6 +172,5 @@ weft_status shm_direct_step(wf_op *base)
     }
     atomic_store_explicit(&own->out.value, p->base + p->chunks,
                           memory_order_relaxed); /* C3 */
-    p->read_direct = true;
-    return shm_was_whole(op);
+    return WEFT_OK;
 }

@@ -384,6 +384,9 @@ static weft_status take_step(wf_coll_op *op, shm_state *s)
     shm_progress *p = shm_of(op);
     weft_status st = p->out == p->chunks ? WF_PENDING : take(op, s);
 
+    if (st == WEFT_OK) {
+        st = shm_was_whole(op);
+    }
     if (st != WEFT_OK) {
         return st;
     }
@@ -477,11 +480,8 @@ weft_status shm_exchange_step(wf_op *base)
     if (!over(op)) {
         return WF_PENDING;
     }
-    st = shm_was_whole(op);
-    if (st == WEFT_OK) {
-        shm_end_chunks(op);
-    }
-    return st;
+    shm_end_chunks(op);
+    return WEFT_OK;
 }
 
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member)

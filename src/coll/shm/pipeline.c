@@ -141,6 +141,7 @@ static weft_status reduce_share(wf_coll_op *op, shm_state *s)
     weft_comm *comm = op->op.comm;
     shm_share own = own_share(op, shm_chunk_bytes(op, p->red));
     size_t at = p->red * p->chunk + own.from;
+    weft_status st;
 
     for (uint32_t r = 0; r < comm->size; r++) {
         if (!share_of(op, s, r, own.from, at)) {
@@ -151,6 +152,10 @@ static weft_status reduce_share(wf_coll_op *op, shm_state *s)
     s->dst[comm->rank] = (unsigned char *)op->dst + at;
     if (own.until > own.from) {
         shm_fold_ranks(op, s, own.until - own.from);
+    }
+    st = shm_was_whole(op);
+    if (st != WEFT_OK) {
+        return st;
     }
     p->red++;
     p->in_at = 0;
@@ -254,5 +259,5 @@ weft_status shm_reduce_step(wf_op *base)
     }
     atomic_store_explicit(&shm_head_of(s, base->comm->rank)->out.value,
                           p->base + p->chunks, memory_order_relaxed); /* C3 */
-    return shm_was_whole(op);
+    return WEFT_OK;
 }
