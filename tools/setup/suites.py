@@ -37,6 +37,7 @@ ASAN_SETTINGS = (
 ASAN_TESTS = (
     *("test_arrays.py", "test_memory.py", "test_messages.py", "test_requests.py"),
     *("test_interrupt.py", "test_region_rows.py", "test_region_share.py", "test_store.py"),
+    "test_shared_arrays.py",
 )
 ASAN_SHIM_TESTS = (
     *("tests/torch/test_features.py", "tests/torch/test_groups.py"),
