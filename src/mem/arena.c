@@ -104,15 +104,11 @@ static void arena_free(wf_arena *a)
 
 weft_status wf_arena_open(const wf_settings *settings, int fd, uint64_t range,
                           uint32_t ranges, uint32_t self, uint32_t ranks,
-                          wf_arena **out)
+                          wf_arena *a)
 {
-    wf_arena *a = wf_zalloc(sizeof(*a));
     weft_status st;
 
-    if (a == NULL) {
-        close(fd);
-        return wf_fail_nomem("an arena");
-    }
+    *a = (wf_arena){.base = NULL};
     pthread_mutex_init(&a->lock, NULL);
     a->fd = fd;
     a->range = (size_t)range;
@@ -131,7 +127,6 @@ weft_status wf_arena_open(const wf_settings *settings, int fd, uint64_t range,
         return st;
     }
     wf_arenas_add(a);
-    *out = a;
     return WEFT_OK;
 }
 

@@ -65,12 +65,12 @@ uint64_t wf_arena_range(const wf_settings *settings, uint32_t ranks);
 /* A descriptor for `ranks` ranges. */
 weft_status wf_arena_make_fd(uint64_t range, uint32_t ranks, int *out);
 
-/* Map the arenas behind `fd`, which is taken over, also when this fails. `self`
- * is the number of the range of this rank, `ranks` of how many share the host's
- * memory. */
+/* Map the arenas behind `fd`. `self` is the number of the range of this rank,
+ * `ranks` of how many share the host's memory. `fd` and `a`, memory of
+ * wf_alloc, are taken over, also when this fails. */
 weft_status wf_arena_open(const wf_settings *settings, int fd, uint64_t range,
                           uint32_t ranges, uint32_t self, uint32_t ranks,
-                          wf_arena **out);
+                          wf_arena *a);
 
 /* The world is gone. Takes NULL. */
 void wf_arena_close(wf_arena *a);

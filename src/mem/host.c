@@ -123,6 +123,7 @@ static void host_free(wf_host *h)
     }
     wf_close(h->shown);
     wf_arena_close(h->arena);
+    wf_free(h->arena_room);
     wf_segment_close(&h->control);
     wf_free(h->peer);
     wf_free(h->rank_of);
@@ -140,11 +141,13 @@ static weft_status host_alloc(const weft_boot *boot, wf_host **out)
         h->shown = -1;
         h->rank = boot->rank;
         h->ranks = boot->ranks;
+        h->arena_room = wf_alloc(sizeof(*h->arena_room));
         h->peer = wf_zalloc(boot->ranks * sizeof(*h->peer));
         h->rank_of = wf_zalloc(boot->ranks * sizeof(*h->rank_of));
         h->link = wf_alloc(boot->ranks * sizeof(*h->link));
     }
-    if (h == NULL || h->peer == NULL || h->rank_of == NULL || h->link == NULL) {
+    if (h == NULL || h->arena_room == NULL || h->peer == NULL ||
+        h->rank_of == NULL || h->link == NULL) {
         if (h != NULL) {
             host_free(h);
         }
@@ -302,8 +305,12 @@ static bool arena_enter(wf_host *h, const wf_settings *settings, uint64_t range,
         st = wf_fail(WEFT_ERR_PROTOCOL, "a range of %llu bytes",
                      (unsigned long long)range);
     } else {
+        wf_arena *a = h->arena_room;
+
+        h->arena_room = NULL;
         st = wf_arena_open(settings, fd, range, ranks_of(h, own->node),
-                           own->range, h->count, &h->arena);
+                           own->range, h->count, a);
+        h->arena = st == WEFT_OK ? a : NULL;
     }
     if (st != WEFT_OK) {
         wf_log(WEFT_LOG_INFO, "rank %u maps no arena: %s", h->rank,

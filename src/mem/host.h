@@ -72,6 +72,7 @@ typedef struct wf_host {
     int shown; /* its descriptor, for reading, by which others find it; or -1 */
     wf_board *board;         /* of this rank's node */
     wf_arena *arena;         /* of this rank; NULL: its node has none */
+    wf_arena *arena_room;    /* memory for it, until it is there */
     _Atomic uint32_t parted; /* how many of the peers have */
     _Atomic bool found;      /* this rank was first to see that one had died */
     /* Who sleeps until there is something to do on a port with a descriptor:

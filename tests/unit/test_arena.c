@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <weft/log.h>
 
+#include "base/alloc.h"
 #include "mem/segment.h"
 #include "mem/spans.h"
 #include "wt.h"
@@ -258,12 +259,12 @@ enum { RANGE = 64 << 20, THREADS = 8, HELD_BLOCKS = 32 };
 static wf_arena *arena_of(const char *settings)
 {
     wf_settings s;
-    wf_arena *a = NULL;
+    wf_arena *a = wf_alloc(sizeof(*a));
     int fd = -1;
 
     assert_int_equal(wf_settings_load(settings, &s), WEFT_OK);
     assert_int_equal(wf_arena_make_fd(RANGE, 2, &fd), WEFT_OK);
-    assert_int_equal(wf_arena_open(&s, fd, RANGE, 2, 1, 1, &a), WEFT_OK);
+    assert_int_equal(wf_arena_open(&s, fd, RANGE, 2, 1, 1, a), WEFT_OK);
     return a;
 }
 
