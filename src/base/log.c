@@ -88,5 +88,7 @@ void wf_log(weft_log_level level, const char *fmt, ...)
 
 void weft_log_write(weft_log_level level, const char *text)
 {
-    wf_log(level, "%s", text);
+    if (text != NULL && (unsigned)level <= WEFT_LOG_TRACE) {
+        wf_log(level, "%s", text);
+    }
 }
