@@ -26,6 +26,13 @@ WEFT_API void weft_log_to(weft_log_sink *sink, void *ctx);
 /** Show lines up to `level`. Overrides WEFT_LOG. */
 WEFT_API void weft_log_set_level(weft_log_level level);
 
+/**
+ * Write a line to the log, if its level is shown: for modules that stand on the
+ * library and go on where it failed. Any thread may call it. Does nothing for
+ * NULL, or a level that is none.
+ */
+WEFT_API void weft_log_write(weft_log_level level, const char *text);
+
 WEFT_END_DECLS
 
 #endif

@@ -166,9 +166,9 @@ PyMODINIT_FUNC PyInit__core(void)
     static int (*const setup[])(PyObject *) = {
         wfp_status_setup,  wfp_op_setup,     wfp_lazy_setup,
         wfp_array_setup,   wfp_world_setup,  wfp_comm_setup,
-        wfp_request_setup, wfp_memory_setup, wfp_message_setup,
-        wfp_window_setup,  wfp_region_setup, wfp_store_setup,
-        wfp_worker_setup,
+        wfp_request_setup, wfp_memory_setup, wfp_arena_setup,
+        wfp_message_setup, wfp_window_setup, wfp_region_setup,
+        wfp_store_setup,   wfp_worker_setup,
     };
     static PyMethodDef *const functions[] = {
         wfp_op_functions,
@@ -180,6 +180,8 @@ PyMODINIT_FUNC PyInit__core(void)
         wfp_update_functions,
         wfp_store_create_functions,
         wfp_observe_functions,
+        wfp_arena_functions,
+        wfp_numpy_functions,
         wfp_view_functions,
     };
     PyObject *module = PyModule_Create(&core_module);

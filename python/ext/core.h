@@ -49,6 +49,7 @@ int wfp_world_setup(PyObject *module);
 int wfp_comm_setup(PyObject *module);
 int wfp_request_setup(PyObject *module);
 int wfp_memory_setup(PyObject *module);
+int wfp_arena_setup(PyObject *module);
 int wfp_message_setup(PyObject *module);
 int wfp_window_setup(PyObject *module);
 int wfp_region_setup(PyObject *module);
@@ -60,7 +61,7 @@ extern PyMethodDef wfp_op_functions[], wfp_world_functions[],
     wfp_region_create_functions[], wfp_region_files_functions[],
     wfp_region_share_functions[], wfp_region_rows_functions[],
     wfp_update_functions[], wfp_store_create_functions[],
-    wfp_observe_functions[];
+    wfp_observe_functions[], wfp_arena_functions[], wfp_numpy_functions[];
 
 /* Make a type, of which only this module makes objects, of `bytes` each, and
  * add it to the module. `flags` is Py_TPFLAGS_HAVE_GC, or 0. 0, or -1 with an

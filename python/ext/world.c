@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "arena.h"
 #include "args.h"
 #include "boot.h"
 #include "comm.h"
@@ -45,6 +46,7 @@ static PyObject *world_wrap(weft_world *world)
         return NULL;
     }
     self->world = world;
+    self->number = wfp_arena_enter(world);
     self->comm = NULL;
     self->busy = 0;
     self->lent = 0;
@@ -182,6 +184,7 @@ static void world_end(wfp_world *self)
     self->kept = NULL;
     if (world != NULL) {
         Py_BEGIN_ALLOW_THREADS
+        wfp_arena_leave(world);
         weft_world_destroy(world);
         destroy_kept(kept);
         Py_END_ALLOW_THREADS
@@ -328,6 +331,20 @@ static PyObject *world_get_comm(PyObject *object, void *unused)
     return self == NULL ? NULL : Py_NewRef(self->comm);
 }
 
+static PyObject *world_get_arena(PyObject *object, void *unused)
+{
+    wfp_world *self = world_check(object);
+
+    (void)unused;
+    return self == NULL ? NULL : wfp_arena_describe(self->world);
+}
+
+static PyObject *world_get_number(PyObject *object, void *unused)
+{
+    (void)unused;
+    return PyLong_FromUnsignedLongLong(((wfp_world *)object)->number);
+}
+
 static PyObject *world_get_closed(PyObject *object, void *unused)
 {
     (void)unused;
@@ -386,6 +403,10 @@ static PyGetSetDef world_getset[] = {
      "The number of this rank's node; ranks of one node share memory.", NULL},
     {"peers", world_get_peers, NULL, "A Peer for each rank.", NULL},
     {"comm", world_get_comm, NULL, "The communicator of all ranks.", NULL},
+    {"arena", world_get_arena, NULL,
+     "What this rank's arena holds, see weft.Arena.", NULL},
+    {"_number", world_get_number, NULL,
+     "Its number in this process, for allocators.", NULL},
     {"closed", world_get_closed, NULL, "True once it was closed.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -16,6 +16,7 @@ typedef struct wfp_kept {
 typedef struct wfp_world {
     PyObject_HEAD
     weft_world *world; /* NULL once closed, or in a forked child */
+    uint64_t number;   /* for allocators, see arena.h */
     PyObject *comm;    /* the Comm of all ranks */
     unsigned busy;     /* threads inside the library without the GIL */
     unsigned lent;     /* communicators lent to other modules, see lend.c */

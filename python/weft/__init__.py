@@ -32,6 +32,7 @@ from weft._core import (
     PROD,
     SUM,
     AbortedError,
+    Arena,
     ClosedError,
     Comm,
     DeniedError,
@@ -58,6 +59,7 @@ from weft._job import dump, finalize, init, rank, size, world
 from weft._region import Region, region
 from weft._rows import check_rows, gather, scatter, scatter_add
 from weft._share import Shared, attach, share
+from weft._shared_arrays import shared_arrays
 from weft._store import Store
 
 __version__ = version()
@@ -79,6 +81,7 @@ __all__ = [
     "PROD",
     "SUM",
     "AbortedError",
+    "Arena",
     "ClosedError",
     "Comm",
     "DeniedError",
@@ -116,6 +119,7 @@ __all__ = [
     "scatter",
     "scatter_add",
     "share",
+    "shared_arrays",
     "size",
     "table",
     "verify_file",

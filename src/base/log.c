@@ -85,3 +85,10 @@ void wf_log(weft_log_level level, const char *fmt, ...)
                 text);
     }
 }
+
+void weft_log_write(weft_log_level level, const char *text)
+{
+    if (text != NULL && (unsigned)level <= WEFT_LOG_TRACE) {
+        wf_log(level, "%s", text);
+    }
+}

@@ -13,7 +13,8 @@ presented in three ways:
             runs on MPI and NCCL only
   peer      gloo itself, to see what the suite makes of it here
 
-With WT_HOSTS=2 the ranks are spread over two hosts (tests/support/on_hosts.py).
+With WT_HOSTS=2 the ranks are spread over two hosts (tests/support/on_hosts.py), with WT_SHARE_ALL=1
+all their tensors lie in the arena (weft.torch.share_all).
 
 Exits with 0 if all passed, 77 if the suite cannot run here.
 """
@@ -99,6 +100,20 @@ def present_as_gloo():
 
     c10d.ProcessGroupGloo = AsGloo
     as_plugin(c10d.ProcessGroup)
+
+
+def share_tensors():
+    """Have every rank share its tensors from its first group on."""
+    import weft.torch
+    from weft.torch import _group
+
+    make = _group.backend_at
+
+    def share_and_make(*args, **more):
+        weft.torch.share_all(minimum=1)
+        return make(*args, **more)
+
+    _group.backend_at = share_and_make
 
 
 def as_plugin(group_class):
@@ -214,6 +229,8 @@ def main():
             present_as_weft(suite)
         if options.variant != "peer":
             name_in_logs(suite)
+            if "WT_SHARE_ALL" in os.environ:
+                share_tensors()
         case = make_case(suite, options.ranks)
         names = selected(options, case)
         if options.list:

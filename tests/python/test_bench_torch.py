@@ -33,7 +33,7 @@ def blocks_with_ratio(goal, factor, sum_us=600.0, placement="near"):
             for way in GLOOS if name == "gloo" else [name]:
                 blocks.append(Block(case, way, turn, placement, sum_us / weights))
         us = sum_us * goal.bound * factor
-        blocks.append(Block(goal.case, "weft", turn, placement, us))
+        blocks.append(Block(goal.case, goal.ours, turn, placement, us))
     return blocks
 
 
@@ -64,6 +64,14 @@ def test_the_marks_ask_for_what_the_table_says():
     hardest = ("all_reduce", 256 * mib, gloo)
     assert asked["T3"].pop(hardest) == 1 / 4
     assert set(asked["T3"].values()) == {1 / 3}
+    moving = {op for op, _, _ in asked["T5"]}
+    assert moving == {op for op, _, _ in asked["T3"]} - {"all_reduce"}
+    for op, size, times in asked["T5"]:
+        assert mib <= size <= 256 * mib
+        assert asked["T5"][op, size, times] == (1 / 4 if times == gloo else 1.2)
+        assert times == ((1.0, "limit"),) or op == "all_to_all_single"
+    assert {goal.ours for goal in GOALS} == {"weft", "weft-shared"}
+    assert all((goal.ours == "weft-shared") == (goal.mark == "T5") for goal in GOALS)
     assert set(asked["T4a"].values()) == {1 / 2}
     assert set(asked["T4b"].values()) == {0.6}
     assert asked["T4c"] == {("all_reduce", 64 * kib, ((1.0, "noop"), (2.0, "core"))): 1.0}
@@ -117,10 +125,10 @@ def test_many_ranks_are_judged_on_many_cores_only():
 
 def test_a_run_without_blocks_judges_nothing_and_names_what_is_missing():
     rows = mark_rows([], {"gloo": "gone"}, 2)
-    assert [row["mark"] for row in rows] == ["T1", "T2", "T3", "T4a", "T4b", "T4c"]
+    assert [row["mark"] for row in rows] == ["T1", "T2", "T3", "T5", "T4a", "T4b", "T4c"]
     assert all(row["met"] is None and row["ratio"] is None for row in rows)
     assert "gloo (gone)" in rows[2]["reason"]
-    assert "16 cores" in rows[5]["reason"]
+    assert "16 cores" in rows[6]["reason"]
 
 
 def test_tokens_are_judged_by_their_rate():
@@ -142,7 +150,7 @@ def test_a_full_run_measures_every_case_that_a_mark_needs():
     by_name = {system.name: system for system in SYSTEMS}
     for goal in [*GOALS, *(g.or_else for g in GOALS if g.or_else)]:
         assert {goal.case, goal.other or goal.case} <= planned
-        for name in ("weft", *(name for _, name in goal.times)):
+        for name in (goal.ours, *(name for _, name in goal.times)):
             assert takes_case(by_name[name], goal.other or goal.case)
 
 
@@ -171,7 +179,7 @@ def test_a_backend_that_does_nothing_does_not_pass_the_checks(op):
     torch = pytest.importorskip("torch")
     from weft.bench.torch.rank import TorchRank
 
-    rank = TorchRank(torch, None, 0, 2)
+    rank = TorchRank(torch, None, 0, 2, False)
     rank._dist = unittest.mock.Mock()
     with pytest.raises(ValueError, match="is wrong"):
         rank.check(op, 64, 1)

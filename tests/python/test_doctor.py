@@ -152,6 +152,7 @@ def test_under_a_launcher_rank_0_reports_every_pair_however_slow(seconds):
     assert not texts[1] and not texts[2]
     report = json.loads(texts[0])["job"]
     assert report["ranks"] == 3
+    assert report["arena"] > 0
     for title in ("latency of 8 bytes, microseconds", "bandwidth of 1 MiB messages, GB/s"):
         for a in range(3):
             for b in range(3):

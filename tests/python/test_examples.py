@@ -81,6 +81,15 @@ def test_a_language_model_says_the_same_with_weft_and_gloo():
     assert re.search(r"weft \d+ tokens/s, gloo \d+ tokens/s", text)
 
 
+@pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
+def test_a_model_is_the_same_with_tensors_in_shared_memory(kind):
+    small = ("--kind", kind, "--width", 64, "--layers", 2, "--tokens", 16, "--steps", 2)
+    texts = [torchrun("large_model.py", *small, *more) for more in ([], ["--share"])]
+    losses = [re.search(r"loss (\S+)", text)[1] for text in texts]
+    assert losses[0] == losses[1]
+    assert "weft, shared tensors" in texts[1]
+
+
 def on_ranks(size, example, *arguments):
     """Run an example on `size` ranks; what rank 0 prints."""
     command = [sys.executable, str(EXAMPLES / example), *map(str, arguments)]

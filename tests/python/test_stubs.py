@@ -38,7 +38,8 @@ def test_the_module_and_its_stub_have_the_same_names():
     assert visible(stub_members(tree.body)) == visible(vars(_core))
     in_python = (
         "Region Shared Store attach check_rows dump empty finalize from_file full gather init "
-        "new_file rank region scatter scatter_add share size table verify_file world zeros"
+        "new_file rank region scatter scatter_add share size table verify_file world zeros "
+        "shared_arrays"
     )
     assert visible(weft.__all__) - visible(stub_members(tree.body)) == set(in_python.split())
 

@@ -5,6 +5,9 @@
     groups.run(3, body, 2.0)                 # a list with what each rank returned
     groups.same_as_gloo(2, body, 2.0)        # the same results over weft and gloo
 
+With WT_SHARE_ALL in the environment every tensor of every rank lies in the arena, where there is
+room: weft.torch.share_all.
+
 Ranks are forked, because importing torch takes longer than most tests. So a
 test module does nothing with torch at its top that starts threads.
 """
@@ -19,7 +22,7 @@ import processes
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
-import weft.torch  # noqa: F401  registers the backend
+import weft.torch
 from processes import FORK, SPAWN  # noqa: F401  for those who say which
 
 DEADLINE = 180.0  # seconds; a rank that takes longer is killed and reported
@@ -74,6 +77,8 @@ def _rank(rank, place, body, args):
     dist.set_debug_level_from_env()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
+    if "WT_SHARE_ALL" in os.environ and backend == "weft":
+        weft.torch.share_all(minimum=1)
     store = dist.FileStore(file, size)
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     torch.manual_seed(0)

@@ -341,6 +341,24 @@ static void lines_up_to_the_level_go_to_the_sink(void **state)
     assert_false(wf_log_on(WEFT_LOG_DEBUG));
 }
 
+static void modules_write_lines_as_they_are(void **state)
+{
+    heard h = {0};
+
+    (void)state;
+    weft_log_to(hear, &h);
+    weft_log_set_level(WEFT_LOG_WARN);
+    weft_log_write(WEFT_LOG_WARN, "100 %s of it");
+    assert_int_equal(h.lines, 1);
+    assert_int_equal(h.level, WEFT_LOG_WARN);
+    assert_string_equal(h.text, "100 %s of it");
+    weft_log_write(WEFT_LOG_INFO, "not shown");
+    weft_log_write(WEFT_LOG_WARN, NULL);
+    weft_log_write((weft_log_level)-1, "no level");
+    weft_log_write((weft_log_level)5, "no level");
+    assert_int_equal(h.lines, 1);
+}
+
 static void a_level_set_by_the_program_outlives_the_environments(void **state)
 {
     (void)state;
@@ -527,6 +545,7 @@ int main(void)
                                without_settings),
         cmocka_unit_test_teardown(lines_up_to_the_level_go_to_the_sink,
                                   restore_log),
+        cmocka_unit_test_teardown(modules_write_lines_as_they_are, restore_log),
         cmocka_unit_test_teardown(
             a_level_set_by_the_program_outlives_the_environments, restore_log),
         cmocka_unit_test_setup_teardown(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run test suites and end with a table of what passed and how long it took.
 
-usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|hosts|spread|peers|soak ...]
+usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|hosts|spread|shared|peers|soak ...]
 
 Those that are named run one after the other. Without a name all of QUEUES run: tests of several
 ranks wait more than they compute, so that two suites at a time take little longer than one.
@@ -61,6 +61,7 @@ BUILD_NICE = 10  # of builds that run beside tests
 ASAN_TESTS = (
     *("test_arrays.py", "test_memory.py", "test_messages.py", "test_requests.py"),
     *("test_interrupt.py", "test_region_rows.py", "test_region_share.py", "test_store.py"),
+    "test_shared_arrays.py",
 )
 ASAN_SHIM_TESTS = (
     *("tests/torch/test_features.py", "tests/torch/test_groups.py"),
@@ -74,6 +75,9 @@ SPREAD_TESTS = (
     *("tests/mpi/test_letters.py", "tests/mpi/test_order.py", "tests/mpi/test_combinations.py"),
     *("tests/python/test_messages.py", "tests/python/test_collectives.py"),
 )
+# With every tensor in the arena: what is done with tensors most, and all of it in the full run.
+SHARED_TESTS = ("tests/torch/test_operations.py", "tests/torch/test_features.py")
+SHARED_TESTS_FULL = ("tests/torch",)
 # What this machine lacks for them, printed.
 SPREAD_LACKS = """
 import pathlib, weft
@@ -373,12 +377,21 @@ def spread():
     return pytest(title, "spread.xml", *SPREAD_TESTS, WT_HOSTS="2")
 
 
+def shared():
+    """Tests of torch.distributed with every tensor in the arena (weft.torch.share_all)."""
+    tests = SHARED_TESTS_FULL if FULL else SHARED_TESTS
+    return pytest("tensors in the arena", "shared.xml", *tests, WT_SHARE_ALL="1")
+
+
 def peers():
     """torch's own tests of torch.distributed, on weft."""
     result = Result("torch's suite", ok=True)
-    for variant in ("gloo", "alltoall"):
+    ways = [("gloo", {}), ("alltoall", {})]
+    if FULL:
+        ways += [("gloo", {"WT_SHARE_ALL": "1"})]
+    for variant, environment in ways:
         command = [PYTHON, "tests/peers/torch_suite.py"]
-        code = run([*command, "--as", variant, "--ranks", "4"])
+        code = run([*command, "--as", variant, "--ranks", "4"], **environment)
         if code == SKIPPED:
             return dataclasses.replace(result, note="skipped: no torch, or no shim for it")
         result.ok = result.ok and code == 0
@@ -426,12 +439,15 @@ def soak():
 
 SUITES = {
     f.__name__: f
-    for f in (checks, c, asan, asan_python, tsan, fuzz, python, hosts, spread, peers, soak)
+    for f in (
+        *(checks, c, asan, asan_python, tsan, fuzz),
+        *(python, hosts, spread, shared, peers, soak),
+    )
 }
 # What `make test` runs, one queue beside the other, and the builds that it needs beside both.
 QUEUES = (
     ("checks", "c", "asan", "tsan", "fuzz"),
-    ("python", "hosts", "spread", "peers", "asan_python"),
+    ("python", "hosts", "spread", "shared", "peers", "asan_python"),
 )
 
 

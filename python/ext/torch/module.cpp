@@ -6,6 +6,7 @@
 
 #include "backend.hpp"
 #include "mpi/bind.hpp"
+#include "shared.hpp"
 #include "work.hpp"
 
 namespace
@@ -104,5 +105,6 @@ PYBIND11_MODULE(WEFT_SHIM_NAME, module)
     bind_work<weft_torch::StagedWork>(module, "StagedWork");
     bind_work<weft_torch::WorkList>(module, "WorkList");
     module.def("_stage_host_tensors", &stage_host_tensors);
+    weft_torch::bind_shared(module);
     weft_torch::mpi::bind_mpi(module);
 }

@@ -60,7 +60,7 @@ def page() -> Page | None:
     finally:
         waiting.cancel()
     try:
-        facts = [Fact("launcher", launcher), *_ranks(world), *_ways(world)]
+        facts = [Fact("launcher", launcher), *_ranks(world), _arena(world), *_ways(world)]
         facts += [
             Fact(m.title, "\n".join(m.lines()), m.rows())
             for m in measure(world.comm, tested(world.peers))
@@ -88,6 +88,16 @@ def _ranks(world: weft.World) -> list[Fact]:
         text = f"{peers[0].host}: ranks {', '.join(map(str, ranks))} share memory"
         facts.append(Fact(f"node {node}", text, {"host": peers[0].host, "ranks": ranks}))
     return facts
+
+
+def _arena(world: weft.World) -> Fact:
+    """Can tensors of this rank be read by the others where they lie?"""
+    room = world.arena.room
+    if room == 0:
+        text = "none: large tensors cannot be shared (WEFT_ARENA)"
+    else:
+        text = f"{room / (1 << 30):.1f} GiB for tensors that other ranks read where they lie"
+    return Fact("arena", text, room)
 
 
 def _ways(world: weft.World) -> list[Fact]:

@@ -33,27 +33,33 @@ if TYPE_CHECKING:
         monitored_barrier,
         set_timeout,
     )
+    from weft.torch._shared import Sharing, is_shared, share_all, shared
 
 __all__ = [
     "Backend",
     "Options",
+    "Sharing",
     "as_group",
     "backend_of",
     "comm_of",
     "dump",
+    "is_shared",
     "monitored_barrier",
     "register",
     "set_timeout",
+    "share_all",
+    "shared",
 ]
+_SHARED = ("Sharing", "is_shared", "share_all", "shared")
 
 
 def __getattr__(name: str) -> Any:
     """The rest needs the shim, which this module must not: it is how to build it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from weft.torch import _group
+    from weft.torch import _group, _shared
 
-    return getattr(_group, name)
+    return getattr(_shared if name in _SHARED else _group, name)
 
 
 def _create(dist_options: Any, options: Any) -> Any:

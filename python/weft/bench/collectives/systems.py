@@ -53,7 +53,7 @@ _GLOO = Family(
     # A script, so that it imports nothing but torch.
     (str(Path(__file__).parent / "gloo_rank.py"),),
 )
-_LIMIT = Family(
+LIMIT = Family(
     "limit",
     Driver("limit", (*COMMON, "limit.c", "rate.c"), ("-O3", "-march=native")),
     find_compiler,
@@ -79,7 +79,7 @@ SYSTEMS = (
     ),
     System(
         "limit",
-        _LIMIT,
+        LIMIT,
         about="line hand-over, reading a peer's lines, updating memory",
         lacks=frozenset({"cycle"}),
         line=Line("bound", "black", linestyle="--", linewidth=1.2),

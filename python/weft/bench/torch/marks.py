@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ..marks import MIN_PAIRS, Verdict, badness, row_of
 from ..results import Block, Case, case_name
 from ..runner import cores_here
-from .operations import OPERATIONS
+from .operations import MOVING, OPERATIONS
 from .run import GLOOS, MANY_CORES, MANY_RANKS, SMALL
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -22,7 +22,7 @@ _KIB, _MIB = 1 << 10, 1 << 20
 
 @dataclass(frozen=True)
 class Goal:
-    """weft's time in `case` must be at most `bound` times the sum of `times`.
+    """The time of `ours` in `case` must be at most `bound` times the sum of `times`.
 
     Each of `times` is (factor, system), taken from `other` instead of `case` if that is given.
     """
@@ -35,6 +35,7 @@ class Goal:
     from_us: float = 0.0  # counts only where the sum is at least this
     needs_cores: int = 0  # of the machine
     or_else: Goal | None = None  # will do instead
+    ours: str = "weft"
 
     @property
     def at_most(self) -> Mapping[str, float]:
@@ -83,11 +84,23 @@ def _large_goals() -> list[Goal]:
     return goals
 
 
+def _shared_goals() -> list[Goal]:
+    """T5. Tensors in the arena."""
+    goals = []
+    for op in MOVING:
+        for size in OPERATIONS[op].sizes:
+            goals.append(Goal("T5", _pair(op, size), 1.2, ((1.0, "limit"),), ours="weft-shared"))
+            if op == "all_to_all_single":
+                goals.append(Goal("T5", _pair(op, size), 1 / 4, _GLOO, ours="weft-shared"))
+    return goals
+
+
 GOALS = [
     Goal("T1", _pair("all_reduce", 4), 1.7, ((1.0, "noop"),)),
     Goal("T1", _pair("all_reduce", 4), 1 / 15, _GLOO, from_us=100),
     *_medium_goals(),
     *_large_goals(),
+    *_shared_goals(),
     Goal("T4a", _pair("llm_token"), 1 / 2, _GLOO),
     Goal("T4a", _pair("llm_token_dtensor"), 1 / 2, _GLOO),
     Goal("T4b", _pair("ddp_step"), 0.6, _GLOO),
@@ -107,8 +120,8 @@ def _by_turn(blocks: list[Block], system: str, case: Case) -> dict[int, Block]:
 
 
 def _sums(goal: Goal, blocks: list[Block]) -> list[tuple[float, float]]:
-    """weft's time and the sum, for each round in which all that have a placement had the same."""
-    ours = _by_turn(blocks, "weft", goal.case)
+    """Our time and the sum, for each round in which all that have a placement had the same."""
+    ours = _by_turn(blocks, goal.ours, goal.case)
     others = [
         (factor, _by_turn(blocks, name, goal.other or goal.case)) for factor, name in goal.times
     ]
@@ -162,7 +175,7 @@ def _judge_way(
 ) -> Verdict | None:
     if goal.needs_cores > cores:
         return Verdict(goal, "any", reasons=(("needs", f"{goal.needs_cores} cores"),))
-    for name in ("weft", *(name for _, name in goal.times)):
+    for name in (goal.ours, *(name for _, name in goal.times)):
         if name in missing:
             return Verdict(goal, "any", reasons=(("missing", f"{name} ({missing[name]})"),))
     pairs = _sums(goal, blocks)

@@ -16,24 +16,17 @@ import warnings
 from typing import Any
 
 from ..collectives.gloo_rank import Page, Rank, serve
+from .operations import NAMES_IN_C, block_bytes
 
-_NAMES = {
-    "all_reduce": "allreduce",
-    "all_reduce_bf16": "allreduce",
-    "all_gather_into_tensor": "allgather",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "all_to_all_single": "alltoall",
-    "broadcast_tensor": "broadcast",
-}
-_IN_BLOCKS = ("all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single")
 _MODEL_MS = 8  # a step takes milliseconds, so its block is so many times longer
 
 
 class TorchRank(Rank):
     """Takes torch's names, and sizes of the larger tensor; knows models besides."""
 
-    def __init__(self, torch: Any, page: Any, rank: int, ranks: int):
+    def __init__(self, torch: Any, page: Any, rank: int, ranks: int, shared: bool):
         super().__init__(torch, page, rank, ranks)
+        self._shared = shared
         self._models: dict[str, Any] = {}
 
     def _choose(self, op: str) -> None:
@@ -43,8 +36,18 @@ class TorchRank(Rank):
         self._highest = 256 // self._ranks if half else 1024
 
     def _block_bytes(self, op: str, bytes_: int) -> int:
-        """In whole elements, if the tensor cannot be divided evenly."""
-        return max(bytes_ // self._ranks // 4, 1) * 4 if op in _IN_BLOCKS else bytes_
+        return block_bytes(op, bytes_, self._ranks)
+
+    def _tensor(self, bytes_: int) -> Any:
+        if not self._shared:
+            return super()._tensor(bytes_)
+        import weft.torch
+
+        with weft.torch.shared(minimum=1):
+            tensor = self._torch.empty(max(bytes_ // self._dtype.itemsize, 1), dtype=self._dtype)
+        if not weft.torch.is_shared(tensor):
+            raise ValueError(f"the arena has no room for a tensor of {bytes_} bytes")
+        return tensor
 
     def _model(self, op: str) -> Any:
         if op not in self._models:
@@ -54,21 +57,26 @@ class TorchRank(Rank):
         return self._models[op]
 
     def check(self, op: str, bytes_: int, seed: int) -> None:
-        if op in _NAMES:
+        if op in NAMES_IN_C:
             self._choose(op)
-            super().check(_NAMES[op], self._block_bytes(op, bytes_), seed)
+            super().check(NAMES_IN_C[op], self._block_bytes(op, bytes_), seed)
         else:
             self._model(op).check()
 
     def block(self, op: str, bytes_: int, ms: float, seed: int) -> list[float]:
-        if op in _NAMES:
+        if op in NAMES_IN_C:
             self._choose(op)
-            return super().block(_NAMES[op], self._block_bytes(op, bytes_), ms, seed)
+            return super().block(NAMES_IN_C[op], self._block_bytes(op, bytes_), ms, seed)
         once = self._model(op).once
         self._page.sync()
         before = self._page.probe()
         figures = self._time(once, 1, ms * _MODEL_MS)
         return [before, self._page.probe(), *figures]
+
+
+def _shares() -> bool:
+    """Are tensors to lie in the arena?"""
+    return "BENCH_SHARE" in os.environ
 
 
 def _join(backend: str, store: str, rank: int, ranks: int) -> None:
@@ -80,7 +88,10 @@ def _join(backend: str, store: str, rank: int, ranks: int) -> None:
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
         return
     if backend == "weft":
-        import weft.torch  # noqa: F401  registers the backend
+        import weft.torch  # registers the backend
+
+        if _shares():
+            weft.torch.share_all()
     dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=ranks)
 
 
@@ -104,7 +115,7 @@ def main() -> int:
     # One core means to the page that there is no placement to probe: a rank that is not pinned has
     # none, and one that talks to nobody needs none.
     page = Page(library, path, rank, ranks, len(chosen) if pinned and backend != "noop" else 1)
-    serve(address, rank, ranks, TorchRank(torch, page, rank, ranks))
+    serve(address, rank, ranks, TorchRank(torch, page, rank, ranks, _shares()))
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ def _by_operation(case: Case) -> tuple[int, int]:
     return list(OPERATIONS).index(case.op), case.bytes
 
 
-def _ratios(blocks: Iterable[Block], peer: str) -> list[float]:
-    """weft's time over a peer's, round by round; placements are not mixed."""
-    times: dict[str, dict[int, Block]] = {"weft": {}, peer: {}}
+def _ratios(blocks: Iterable[Block], ours: str, peer: str) -> list[float]:
+    """Our time over a peer's, round by round; placements are not mixed."""
+    times: dict[str, dict[int, Block]] = {ours: {}, peer: {}}
     for block in blocks:
         if block.system in times:
             times[block.system][block.turn] = block
-    pairs = [(mine, times[peer].get(turn)) for turn, mine in times["weft"].items()]
+    pairs = [(mine, times[peer].get(turn)) for turn, mine in times[ours].items()]
     return [
         mine.us / other.us
         for mine, other in pairs
@@ -32,9 +32,9 @@ def _ratios(blocks: Iterable[Block], peer: str) -> list[float]:
     ]
 
 
-def ratio(blocks: list[Block], peers: Iterable[str]) -> str:
+def ratio(blocks: list[Block], peers: Iterable[str], ours: str = "weft") -> str:
     """The median over rounds, against the better of several peers."""
-    found = filter(None, (_ratios(blocks, peer) for peer in peers))
+    found = filter(None, (_ratios(blocks, ours, peer) for peer in peers))
     worst = max(map(statistics.median, found), default=None)
     return "-" if worst is None else f"{worst:.3f}"
 
@@ -45,8 +45,10 @@ def _group(blocks: list[Block]) -> str:
     for case in sorted({block.case for block in blocks}, key=_by_operation):
         here = [block for block in blocks if block.case == case]
         times = [cell([b.us for b in here if b.system == name]) for name in names]
-        rows.append([case_name(case), *times, ratio(here, GLOOS), ratio(here, ["noop"])])
-    return table(["", *names, "/gloo", "/noop"], rows)
+        ratios = [ratio(here, GLOOS), ratio(here, ["noop"])]
+        ratios += [ratio(here, peers, "weft-shared") for peers in (GLOOS, ["limit"])]
+        rows.append([case_name(case), *times, *ratios])
+    return table(["", *names, "/gloo", "/noop", "shared/gloo", "shared/limit"], rows)
 
 
 def _tokens(blocks: list[Block]) -> Iterable[str]:

@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """`weft bench torch`: weft against gloo through torch.distributed, on the same tensors.
 
-Beside the two there are a backend that does nothing, which
-shows what torch itself costs, and the C driver, which shows what the library costs without torch.
+weft takes part in two ways: with tensors in ordinary memory, and in the arena ("weft-shared").
+Beside them there are a backend that does nothing, which shows what torch itself costs, the C
+driver, which shows what the library costs without torch, and the bound: the bytes that must move
+over the copy bandwidth of all cores that take part.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..collectives.systems import WEFT
+from ..collectives.systems import LIMIT, WEFT
 from ..in_turn import CheckedInTurn
 from ..results import Case
 from ..runner import Options, Outcome, Setup, cores_here, run_setups
 from ..systems import FREE_GLOO_LINE, GLOO_LINE, WEFT_LINE, Line, System, python_family
-from .operations import OPERATIONS
+from .operations import MOVING, NAMES_IN_C, OPERATIONS, block_bytes
 
 _MIB = 1 << 20
 SMALL = _MIB  # up to here torch's own share of the time is of interest
@@ -25,6 +27,14 @@ _WEFT, _GLOO, _NOOP = (
 # The two floors are for the all_reduce of f32, and torch's own for sizes where it shows.
 SYSTEMS = (
     System("weft", _WEFT, about='init_process_group("weft")', line=WEFT_LINE),
+    # For what DDP, FSDP2 and movement gain by it; small tensors are in ordinary memory anyway.
+    System(
+        "weft-shared",
+        _WEFT,
+        env={"BENCH_SHARE": "1"},
+        about="the same, tensors in the arena",
+        line=Line("weft, shared tensors", "#d55e00", "s", "--", linewidth=2.0, zorder=3),
+    ),
     System("gloo", _GLOO, about='init_process_group("gloo")', line=GLOO_LINE),
     # On one core its threads have to take turns; on a busy machine this serves them better.
     System(
@@ -50,6 +60,14 @@ SYSTEMS = (
         only_op="all_reduce",
         asked="allreduce",
         line=Line("weft from C", "#e69f00", "v"),
+    ),
+    System(
+        "limit",
+        LIMIT,
+        about="bytes that must move over the cores' copy bandwidth",
+        lacks=frozenset(op for op in OPERATIONS if op not in MOVING),
+        checked=False,
+        line=Line("bound", "black", linestyle="--", linewidth=1.2),
     ),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
@@ -103,7 +121,10 @@ class TorchRunner(CheckedInTurn):
     operations = OPERATIONS
 
     def _words(self, system: System, case: Case) -> str:
-        return f"{system.asked or case.op} {case.bytes} {system.pages}"
+        if system.family is not LIMIT:
+            return f"{system.asked or case.op} {case.bytes} {system.pages}"
+        block = block_bytes(case.op, case.bytes, case.ranks)
+        return f"{NAMES_IN_C[case.op]} {block} {system.pages}"
 
     def _takes(self, system: System, case: Case) -> bool:
         return takes_case(system, case)
