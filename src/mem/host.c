@@ -300,7 +300,8 @@ static bool arena_enter(wf_host *h, const wf_settings *settings, uint64_t range,
         wf_close(fd);
         return false;
     }
-    if (range > SIZE_MAX / h->count || range % wf_segment_page() != 0) {
+    if (range > SIZE_MAX / h->count || range % wf_segment_page() != 0 ||
+        range / wf_segment_page() >= UINT32_MAX) {
         wf_close(fd);
         st = wf_fail(WEFT_ERR_PROTOCOL, "a range of %llu bytes",
                      (unsigned long long)range);

@@ -79,7 +79,7 @@ static void each_source_is_read_where_it_lies_on_every_communicator(void **s)
     wt_run_both(1, settings, mixed_body);
     wt_run_both(2, settings, mixed_body);
     wt_run_threads(3, settings, mixed_body);
-    wt_run(5, settings, mixed_body);
+    wt_run_both(5, settings, mixed_body);
     if (wt_full()) {
         wt_run_counts("TIMEOUT=60s", mixed_body);
         wt_run_counts("TIMEOUT=60s SHM_CMA=1", mixed_body);

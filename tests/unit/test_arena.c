@@ -412,13 +412,14 @@ typedef struct crowd {
     wf_arena *arena;
     uint64_t seed;
     size_t rounds;
+    size_t taken;
     held *pass; /* blocks that another thread frees */
     pthread_mutex_t *lock;
 } crowd;
 
 static void *come_and_go(void *arg)
 {
-    const crowd *c = arg;
+    crowd *c = arg;
     held mine[HELD_BLOCKS] = {{NULL, 0, 0}};
 
     for (uint64_t i = 0; i < c->rounds; i++) {
@@ -436,6 +437,7 @@ static void *come_and_go(void *arg)
             if (wf_arena_take(c->arena, bytes, false, &p) == WEFT_OK) {
                 *h = (held){p, bytes / 8, r};
                 mark(h);
+                c->taken++;
             }
         }
         if (r % 7 == 0) { /* swap one with whoever comes next */
@@ -468,12 +470,13 @@ static void memory_in_use_is_what_it_was_after_many_threads(void **state)
     (void)state;
     assert_int_equal(wf_arena_take(a, 1 << 20, false, &first), WEFT_OK);
     for (unsigned i = 0; i < THREADS; i++) {
-        c[i] = (crowd){a, i, rounds, &pass, &lock};
+        c[i] = (crowd){a, i, rounds, 0, &pass, &lock};
         assert_int_equal(pthread_create(&thread[i], NULL, come_and_go, &c[i]),
                          0);
     }
     for (unsigned i = 0; i < THREADS; i++) {
         pthread_join(thread[i], NULL);
+        assert_true(c[i].taken > rounds / 3); /* the rest are frees */
     }
     weft_arena_free(pass.at);
     assert_int_equal(ask(a).in_use, 1 << 20);
