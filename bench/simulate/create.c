@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Making a communicator: tickets and verdicts go down the tree of its members
- * (comm/span.h), replies go up; the wishes of a split go up and then down. Each
- * letter of wishes is passed on as it comes in the library, but here when all
- * of them have come. */
+ * (comm/node_tree.h), replies go up; the wishes of a split go up and then down.
+ * Each letter of wishes is passed on as it comes in the library, but here when
+ * all of them have come. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/settings.h"
-#include "comm/span.h"
+#include "comm/node_tree.h"
 #include "control.h"
 #include "mem/host.h"
 
@@ -96,11 +96,11 @@ static uint32_t below(const sim *s, group g, uint32_t rank, uint32_t i)
     if (!is_head(g, rank)) {
         return rank;
     }
-    while (wf_span_down(node, heads, nodes) != 0) {
+    while (wf_node_tree_down(node, heads, nodes) != 0) {
         heads++;
     }
     if (i < heads) {
-        return head_of(g, wf_span_down(node, i, nodes));
+        return head_of(g, wf_node_tree_down(node, i, nodes));
     }
     mate = rank + (i - heads + 1) * g.step;
     return mate < s->model.ranks && sim_near(s, mate, rank) ? mate : rank;
@@ -110,7 +110,7 @@ static uint32_t above(group g, uint32_t rank)
 {
     uint32_t node = node_of(g, rank);
 
-    return head_of(g, is_head(g, rank) ? wf_span_up(node) : node);
+    return head_of(g, is_head(g, rank) ? wf_node_tree_up(node) : node);
 }
 
 /* Members below a rank and itself. */

@@ -2,7 +2,7 @@
 /* Making communicators.
  *
  * The first member leads. It picks the id and mails it as a ticket along the
- * tree of the group (span.h). The head of each node makes the segment of the
+ * tree of the group (node_tree.h). The head of each node makes the segment of the
  * members there, and sends it to them with their ticket. When all below a
  * member are ready it says so to the one above; when all are, the first one
  * tells that, the same way down. Thus either all have it or none has, and all
@@ -39,7 +39,7 @@ typedef struct ticket {
 typedef struct build {
     weft_comm *comm; /* NULL: there was no memory for it */
     wf_mail_group group;
-    wf_span tree;
+    wf_node_tree tree;
     uint64_t salt;
     uint64_t deadline_ns; /* without time for explanations */
     wf_failure why;       /* the first failure of this member or one below */
@@ -331,7 +331,7 @@ static void collect_replies(build *b)
     uint32_t next = 0;
     uint32_t member;
 
-    wait_for(b, wf_span_levels(b->tree.nodes) - 1 - b->tree.steps);
+    wait_for(b, wf_node_tree_levels(b->tree.nodes) - 1 - b->tree.steps);
     while (!b->unsent && wf_mail_below(&b->group, &b->tree, &next, &member)) {
         weft_status one = WEFT_OK;
         weft_status st = WEFT_OK;
@@ -372,7 +372,7 @@ static bool hear_verdict(build *b, weft_status *out)
                                          b->why.status, b->why.text);
 
     if (st == WEFT_OK) {
-        wait_for(b, wf_span_levels(b->tree.nodes) - 1 + b->tree.steps);
+        wait_for(b, wf_node_tree_levels(b->tree.nodes) - 1 + b->tree.steps);
         st = wf_mail_take_status(&b->group, b->tree.parent,
                                  build_key(b, WF_MAIL_VERDICT), &theirs);
     }
@@ -464,7 +464,7 @@ weft_status wf_comm_build(weft_world *world, weft_comm *parent,
                .why = {.status = WEFT_OK}};
     weft_status st = wf_comm_alloc(world, members, size, &b.comm);
 
-    wf_span_find(world, members, size, &b.tree);
+    wf_node_tree_find(world, members, size, &b.tree);
     if (st == WEFT_OK) {
         atomic_init(&b.comm->timeout_ns, timeout_ns);
     }

@@ -36,7 +36,7 @@ weft_status wf_comm_alloc(weft_world *world, const uint32_t *members,
         }
         return wf_fail_nomem("a communicator of %u ranks", size);
     }
-    wf_span_find(world, members, size, &comm->tree);
+    wf_node_tree_find(world, members, size, &comm->tree);
     atomic_store(&comm->users, 1);
     wf_requests_init(&comm->ordered);
     wf_requests_init(&comm->loose);

@@ -15,8 +15,8 @@
 
 #include "base/status.h"
 #include "comm/drive.h"
+#include "comm/node_tree.h"
 #include "comm/op.h"
-#include "comm/span.h"
 #include "comm/world.h"
 #include "mem/segment.h"
 
@@ -61,8 +61,8 @@ struct weft_comm {
     /* Rank here -> number among the members on this rank's node, in their
      * order; or WF_NOT_HERE. */
     uint32_t *local;
-    uint32_t mates; /* members on this rank's node, itself among them */
-    wf_span tree;   /* along which it makes others */
+    uint32_t mates;    /* members on this rank's node, itself among them */
+    wf_node_tree tree; /* along which it makes others */
     _Atomic uint64_t timeout_ns; /* may change while somebody waits */
     uint32_t sequence;           /* number of the next collective operation */
     uint64_t mark;               /* that collective operations carry */

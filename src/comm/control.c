@@ -258,7 +258,7 @@ weft_status wf_plane_create(weft_world *world)
     if (st != WEFT_OK) {
         goto free_plane;
     }
-    st = wf_span_init(&p->notes, world->host->nodes);
+    st = wf_node_tree_init(&p->notes, world->host->nodes);
     if (st != WEFT_OK) {
         goto free_plane;
     }
@@ -275,7 +275,7 @@ weft_status wf_plane_create(weft_world *world)
     return WEFT_OK;
 
 free_notes:
-    wf_span_fini(&p->notes);
+    wf_node_tree_fini(&p->notes);
 free_plane:
     letters_free(p->spare);
     wf_free(p);
@@ -293,7 +293,7 @@ void wf_plane_destroy(weft_world *world)
     letters_free(p->spare);
     pthread_mutex_destroy(&p->outbox);
     wf_beat_fini(p);
-    wf_span_fini(&p->notes);
+    wf_node_tree_fini(&p->notes);
     wf_free(p);
     world->plane = NULL;
 }

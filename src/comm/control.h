@@ -13,7 +13,7 @@
 #define WF_COMM_CONTROL_H
 
 #include "comm/gossip.h"
-#include "comm/span.h"
+#include "comm/node_tree.h"
 #include "comm/world.h"
 
 /* Active messages of slot 0 (layer.h). */
@@ -32,7 +32,7 @@ typedef struct wf_plane {
     uint64_t came;    /* messages in all */
     uint64_t refused; /* those that were not understood */
 
-    wf_span_notes notes; /* with a lock of its own */
+    wf_node_tree_notes notes; /* with a lock of its own */
     wf_gossip gossip;
     uint32_t seen; /* of board->gone, that gossip knows of */
     uint32_t neighbour[WF_GOSSIP_NEIGHBOURS];

@@ -37,7 +37,7 @@ typedef struct letter {
 /* A split under way. */
 typedef struct splitting {
     wf_mail_group group;
-    const wf_span *tree;
+    const wf_node_tree *tree;
     uint64_t key;
     wish own;
     wish failed;       /* the first that cannot go on, if its status says so */

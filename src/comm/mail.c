@@ -75,8 +75,8 @@ weft_status wf_mail_take(const wf_mail_group *g, uint32_t from, uint64_t key,
     return wf_await_spent(st) ? st : wf_mail_give_up(g, st);
 }
 
-bool wf_mail_below(const wf_mail_group *g, const wf_span *tree, uint32_t *next,
-                   uint32_t *member)
+bool wf_mail_below(const wf_mail_group *g, const wf_node_tree *tree,
+                   uint32_t *next, uint32_t *member)
 {
     if (*next < tree->count) {
         *member = tree->below[(*next)++];
@@ -96,7 +96,7 @@ bool wf_mail_below(const wf_mail_group *g, const wf_span *tree, uint32_t *next,
     return false;
 }
 
-weft_status wf_mail_tell(const wf_mail_group *g, const wf_span *tree,
+weft_status wf_mail_tell(const wf_mail_group *g, const wf_node_tree *tree,
                          uint64_t key, const void *data, size_t n)
 {
     wf_failure first = {.status = WEFT_OK};
@@ -166,7 +166,7 @@ void wf_mail_break(weft_comm *comm)
 {
     uint32_t far[WF_SPAN_NEIGHBOURS];
     uint32_t count =
-        wf_span_neighbours(comm->world, comm->member, comm->size, far);
+        wf_node_tree_neighbours(comm->world, comm->member, comm->size, far);
     note n;
     size_t bytes = note_make(comm->status, comm->text, &n);
 

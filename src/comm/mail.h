@@ -19,7 +19,7 @@ weft_status wf_mail_send(weft_world *world, uint32_t to, uint64_t key,
                          const void *data, size_t n, int fd);
 
 /* Tell others that `comm` is broken, once its reason is set: its members on
- * this node, and some on others, who pass it on (span.h). */
+ * this node, and some on others, who pass it on (node_tree.h). */
 void wf_mail_break(weft_comm *comm);
 
 /* Ask a member of another node whether it still has this communicator. If it
@@ -75,11 +75,11 @@ weft_status wf_mail_take(const wf_mail_group *g, uint32_t from, uint64_t key,
 /* The next member that stands directly below this rank in the group's tree,
  * from `*next` on, which is 0 at first: heads of other nodes, then mates.
  * False: there is none left. */
-bool wf_mail_below(const wf_mail_group *g, const wf_span *tree, uint32_t *next,
-                   uint32_t *member);
+bool wf_mail_below(const wf_mail_group *g, const wf_node_tree *tree,
+                   uint32_t *next, uint32_t *member);
 /* Mail to all members directly below this rank. After a failure the others are
  * told all the same; returns the first. */
-weft_status wf_mail_tell(const wf_mail_group *g, const wf_span *tree,
+weft_status wf_mail_tell(const wf_mail_group *g, const wf_node_tree *tree,
                          uint64_t key, const void *data, size_t n);
 
 /* This rank cannot go on, because of `st` and its detail. Returns the first

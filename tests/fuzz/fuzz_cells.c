@@ -81,7 +81,7 @@ static void comm_init(cell_stage *c, bool messages)
                         .one_node = !messages,
                         .local = c->local,
                         .mates = messages ? 1 : STAGE_RANKS,
-                        .nodes = messages ? STAGE_RANKS : 1,
+                        .tree.nodes = messages ? STAGE_RANKS : 1,
                         .segment = {.fd = -1}};
     for (uint32_t r = 0; r < STAGE_RANKS; r++) {
         c->member[r] = r;

@@ -175,7 +175,7 @@ static void be_second(weft_comm *comm)
     comm->entry[0] = comm->entry[1];
     comm->entry[1] = entry;
     comm->rank = 1;
-    wf_span_find(comm->world, comm->member, comm->size, &comm->tree);
+    wf_node_tree_find(comm->world, comm->member, comm->size, &comm->tree);
 }
 
 /* The end of a socket tells of the death of a rank of the same node only; of

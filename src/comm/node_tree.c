@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "comm/span.h"
+#include "comm/node_tree.h"
 
 #include "base/alloc.h"
 #include "base/status.h"
 #include "comm/control.h"
 
-uint32_t wf_span_levels(uint32_t nodes)
+uint32_t wf_node_tree_levels(uint32_t nodes)
 {
     uint32_t levels = 1;
 
@@ -15,7 +15,7 @@ uint32_t wf_span_levels(uint32_t nodes)
     return levels;
 }
 
-weft_status wf_span_init(wf_span_notes *notes, uint32_t nodes)
+weft_status wf_node_tree_init(wf_node_tree_notes *notes, uint32_t nodes)
 {
     notes->of = wf_zalloc(nodes * sizeof(*notes->of));
     if (notes->of == NULL) {
@@ -26,21 +26,22 @@ weft_status wf_span_init(wf_span_notes *notes, uint32_t nodes)
     return WEFT_OK;
 }
 
-void wf_span_fini(wf_span_notes *notes)
+void wf_node_tree_fini(wf_node_tree_notes *notes)
 {
     pthread_mutex_destroy(&notes->lock);
     wf_free(notes->of);
 }
 
 /* Number the nodes of the group, under the lock; and find this rank. */
-static void number_nodes(const wf_host *host, wf_span_notes *notes,
-                         const uint32_t *members, uint32_t size, wf_span *out)
+static void number_nodes(const wf_host *host, wf_node_tree_notes *notes,
+                         const uint32_t *members, uint32_t size,
+                         wf_node_tree *out)
 {
     uint64_t call = ++notes->calls;
 
-    *out = (wf_span){0};
+    *out = (wf_node_tree){0};
     for (uint32_t m = 0; m < size; m++) {
-        wf_span_note *node = &notes->of[host->peer[members[m]].node];
+        wf_node_tree_note *node = &notes->of[host->peer[members[m]].node];
 
         if (node->call != call) {
             node->call = call;
@@ -55,40 +56,41 @@ static void number_nodes(const wf_host *host, wf_span_notes *notes,
 }
 
 /* A rank's place, where `number` is that of its node. */
-static void take_place(const wf_span_notes *notes, uint32_t number,
-                       wf_span *out)
+static void take_place(const wf_node_tree_notes *notes, uint32_t number,
+                       wf_node_tree *out)
 {
     uint32_t child;
 
     out->head = notes->of[number].head;
-    out->steps = wf_span_steps(number);
+    out->steps = wf_node_tree_steps(number);
     if (out->head != out->self) {
         out->parent = out->head;
         out->steps++;
         return;
     }
-    out->parent = number == 0 ? out->self : notes->of[wf_span_up(number)].head;
-    while ((child = wf_span_down(number, out->count, out->nodes)) != 0) {
+    out->parent =
+        number == 0 ? out->self : notes->of[wf_node_tree_up(number)].head;
+    while ((child = wf_node_tree_down(number, out->count, out->nodes)) != 0) {
         out->below[out->count++] = notes->of[child].head;
     }
 }
 
 /* All members are on one node. */
 static void find_alone(const wf_host *host, const uint32_t *members,
-                       uint32_t size, wf_span *out)
+                       uint32_t size, wf_node_tree *out)
 {
-    *out = (wf_span){.nodes = 1};
+    *out = (wf_node_tree){.nodes = 1};
     while (out->self + 1 < size && members[out->self] != host->rank) {
         out->self++;
     }
     out->steps = out->self == 0 ? 0 : 1;
 }
 
-void wf_span_find(weft_world *world, const uint32_t *members, uint32_t size,
-                  wf_span *out)
+void wf_node_tree_find(weft_world *world, const uint32_t *members,
+                       uint32_t size, wf_node_tree *out)
 {
     const wf_host *host = world->host;
-    wf_span_notes *notes;
+    wf_node_tree_notes *notes;
 
     if (world->plane == NULL) {
         find_alone(host, members, size, out);
@@ -111,14 +113,15 @@ static bool is_neighbour(uint32_t a, uint32_t b, uint32_t nodes)
            ((one_way & (one_way - 1)) == 0 || (other & (other - 1)) == 0);
 }
 
-uint32_t wf_span_neighbours(weft_world *world, const uint32_t *members,
-                            uint32_t size, uint32_t out[WF_SPAN_NEIGHBOURS])
+uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
+                                 uint32_t size,
+                                 uint32_t out[WF_SPAN_NEIGHBOURS])
 {
     const wf_host *host = world->host;
-    wf_span_notes *notes;
+    wf_node_tree_notes *notes;
     uint32_t count = 0;
     uint32_t own;
-    wf_span tree;
+    wf_node_tree tree;
 
     if (world->plane == NULL) {
         return 0;

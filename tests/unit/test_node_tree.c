@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who tells whom among the members of a group, in jobs that exist on paper
  * only. */
-#include "comm/span.h"
+#include "comm/node_tree.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static void job_open(job *j, uint32_t ranks, uint32_t nodes, uint64_t seed)
     j->world.host = &j->host;
     if (nodes > 1) {
         j->world.plane = &j->plane;
-        assert_int_equal(wf_span_init(&j->plane.notes, nodes), WEFT_OK);
+        assert_int_equal(wf_node_tree_init(&j->plane.notes, nodes), WEFT_OK);
     }
     for (uint32_t r = 0; r < ranks; r++) {
         j->host.peer[r].node = r < nodes ? r : roll(j, nodes);
@@ -53,7 +53,7 @@ static void job_open(job *j, uint32_t ranks, uint32_t nodes, uint64_t seed)
 static void job_close(job *j)
 {
     if (j->world.plane != NULL) {
-        wf_span_fini(&j->plane.notes);
+        wf_node_tree_fini(&j->plane.notes);
     }
     free(j->host.peer);
     free(j->host.board);
@@ -105,22 +105,23 @@ static void every_node_but_the_first_is_below_one_other(void **state)
             uint32_t child;
             uint32_t partners = n != 0;
 
-            for (uint32_t i = 0; (child = wf_span_down(n, i, nodes)) != 0;
+            for (uint32_t i = 0; (child = wf_node_tree_down(n, i, nodes)) != 0;
                  i++) {
-                assert_int_equal(wf_span_up(child), n);
-                assert_int_equal(wf_span_steps(child), wf_span_steps(n) + 1);
+                assert_int_equal(wf_node_tree_up(child), n);
+                assert_int_equal(wf_node_tree_steps(child),
+                                 wf_node_tree_steps(n) + 1);
                 seen[child]++;
                 partners++;
             }
             assert_true(partners <= log2_up(nodes) || nodes == 1);
-            assert_true(wf_span_steps(n) < wf_span_levels(nodes));
+            assert_true(wf_node_tree_steps(n) < wf_node_tree_levels(nodes));
         }
         for (uint32_t n = 1; n < nodes; n++) {
             assert_int_equal(seen[n], 1);
         }
     }
-    assert_int_equal(wf_span_down(0, 31, UINT32_MAX), 1u << 31);
-    assert_int_equal(wf_span_down(1u << 31, 31, UINT32_MAX), 0);
+    assert_int_equal(wf_node_tree_down(0, 31, UINT32_MAX), 1u << 31);
+    assert_int_equal(wf_node_tree_down(1u << 31, 31, UINT32_MAX), 0);
 }
 
 /* --- places --------------------------------------------------------------- */
@@ -140,15 +141,15 @@ static void check_places(job *j)
         uint32_t next = 0;
         uint32_t far = 0;
         uint32_t child;
-        wf_span t;
+        wf_node_tree t;
 
         j->host.rank = j->members[m];
-        wf_span_find(&j->world, j->members, j->size, &t);
+        wf_node_tree_find(&j->world, j->members, j->size, &t);
         assert_int_equal(t.self, m);
         assert_int_equal(node_of(j, t.head), node_of(j, m));
         assert_true(t.head <= m);
         assert_true((t.parent == m) == (m == 0));
-        assert_true(t.steps <= wf_span_levels(t.nodes));
+        assert_true(t.steps <= wf_node_tree_levels(t.nodes));
         parent[m] = t.parent;
         far = node_of(j, t.parent) != node_of(j, m);
         while (wf_mail_below(&g, &t, &next, &child)) {
@@ -202,7 +203,7 @@ static uint32_t flood(job *j, uint32_t from, const bool *deaf, bool *heard)
         uint32_t n;
 
         j->host.rank = j->members[m];
-        n = wf_span_neighbours(&j->world, j->members, j->size, far);
+        n = wf_node_tree_neighbours(&j->world, j->members, j->size, far);
         assert_true(n <= WF_SPAN_NEIGHBOURS);
         for (uint32_t i = 0; i < n; i++) {
             assert_true(node_of(j, far[i]) != node_of(j, m));

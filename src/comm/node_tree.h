@@ -17,8 +17,8 @@
  * on either side, two members of each, and whoever hears it from another node
  * passes it on in the same way, once: there are as many ways to a node as it
  * has such neighbours. */
-#ifndef WF_COMM_SPAN_H
-#define WF_COMM_SPAN_H
+#ifndef WF_COMM_NODE_TREE_H
+#define WF_COMM_NODE_TREE_H
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -36,13 +36,14 @@
 /* --- numbers of nodes ----------------------------------------------------- */
 
 /* The parent of a node that is not 0. */
-static inline uint32_t wf_span_up(uint32_t node)
+static inline uint32_t wf_node_tree_up(uint32_t node)
 {
     return node & (node - 1);
 }
 
 /* The i-th node below one of `nodes`; 0: there are not so many. */
-static inline uint32_t wf_span_down(uint32_t node, uint32_t i, uint32_t nodes)
+static inline uint32_t wf_node_tree_down(uint32_t node, uint32_t i,
+                                         uint32_t nodes)
 {
     uint64_t distance = (uint64_t)1 << i;
     bool is_below = node == 0 || distance < (node & -node);
@@ -52,18 +53,18 @@ static inline uint32_t wf_span_down(uint32_t node, uint32_t i, uint32_t nodes)
 }
 
 /* Steps from node 0 down to one. */
-static inline uint32_t wf_span_steps(uint32_t node)
+static inline uint32_t wf_node_tree_steps(uint32_t node)
 {
     return (uint32_t)__builtin_popcount(node);
 }
 
 /* The most steps from node 0 to any of `nodes`, and one to their members. */
-uint32_t wf_span_levels(uint32_t nodes);
+uint32_t wf_node_tree_levels(uint32_t nodes);
 
 /* --- a member's place ----------------------------------------------------- */
 
 /* Members by their number in the group. */
-typedef struct wf_span {
+typedef struct wf_node_tree {
     uint32_t nodes;
     uint32_t self;
     uint32_t head;   /* of the member's node; `self` if it is that */
@@ -71,33 +72,34 @@ typedef struct wf_span {
     uint32_t steps;  /* from member 0 */
     uint32_t count;
     uint32_t below[WF_SPAN_BELOW]; /* the heads that a head tells */
-} wf_span;
+} wf_node_tree;
 
 /* Notes about nodes, for the time of a call: who finds its place has no memory
  * to allocate, since one without memory has to tell the others so. */
-typedef struct wf_span_note {
+typedef struct wf_node_tree_note {
     uint64_t call;   /* the last that saw this node */
     uint32_t number; /* of this node in the group */
     uint32_t head;   /* of the node with this number; and members of it that */
     uint32_t told;   /* are told */
-} wf_span_note;
+} wf_node_tree_note;
 
-typedef struct wf_span_notes {
+typedef struct wf_node_tree_notes {
     pthread_mutex_t lock;
-    wf_span_note *of; /* by node of the job */
+    wf_node_tree_note *of; /* by node of the job */
     uint64_t calls;
-} wf_span_notes;
+} wf_node_tree_notes;
 
-weft_status wf_span_init(wf_span_notes *notes, uint32_t nodes);
-void wf_span_fini(wf_span_notes *notes);
+weft_status wf_node_tree_init(wf_node_tree_notes *notes, uint32_t nodes);
+void wf_node_tree_fini(wf_node_tree_notes *notes);
 
 /* The place of this rank among `members`, which are ranks in the job. */
-void wf_span_find(weft_world *world, const uint32_t *members, uint32_t size,
-                  wf_span *out);
+void wf_node_tree_find(weft_world *world, const uint32_t *members,
+                       uint32_t size, wf_node_tree *out);
 
 /* The members of other nodes that are told directly when something ends,
  * without those who are gone; returns how many. */
-uint32_t wf_span_neighbours(weft_world *world, const uint32_t *members,
-                            uint32_t size, uint32_t out[WF_SPAN_NEIGHBOURS]);
+uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
+                                 uint32_t size,
+                                 uint32_t out[WF_SPAN_NEIGHBOURS]);
 
 #endif
