@@ -139,20 +139,26 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
     }
 }
 
+/* Where others read our memory we copy our own block while they do. */
+static bool copies_own_apart(const wf_coll_op *op)
+{
+    return shm_of(op)->pulls || shm_of(op)->direct_src;
+}
+
 /* Copy chunk number `chunk` of the own block, unless ragged.c has copied it or
  * copy_own_slice does. */
 static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
 {
-    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) && !shm_of(op)->pulls) {
+    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) &&
+        !copies_own_apart(op)) {
         shm_copy_own(op, chunk * shm_of(op)->chunk, shm_of(op)->chunk);
     }
 }
 
-/* Where takers read memory, the own block is copied while they do. */
 static bool own_is_copied(const wf_coll_op *op)
 {
-    return !shm_of(op)->pulls || wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) ||
-           !has_own(op) ||
+    return !copies_own_apart(op) ||
+           wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) || !has_own(op) ||
            shm_of(op)->own_at >=
                shm_length(op, op->op.comm->rank, op->op.comm->rank);
 }
@@ -173,7 +179,7 @@ static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
     unsigned char *slot = shm_slot_of(s, rank, p->base + chunk);
     const unsigned char *from =
         (const unsigned char *)op->src + chunk * p->chunk;
-    unsigned char *own = has_own(op) && !p->pulls
+    unsigned char *own = has_own(op) && !copies_own_apart(op)
                              ? shm_target(op, rank) + chunk * p->chunk
                              : NULL;
     size_t bytes = piece_bytes(op, op->bytes, chunk);
@@ -473,15 +479,6 @@ static bool bring_step(wf_coll_op *op, shm_state *s)
     return false;
 }
 
-/* Our blocks are in our arena. */
-static void bring_nothing(wf_coll_op *op, shm_state *s)
-{
-    if (!shm_of(op)->pulls) {
-        shm_copy_own(op, 0, SIZE_MAX);
-    }
-    publish_in(op, s, shm_of(op)->chunks);
-}
-
 /* Publish our call with the first chunk or the position of our blocks. */
 static bool post(wf_coll_op *op, shm_state *s)
 {
@@ -489,7 +486,7 @@ static bool post(wf_coll_op *op, shm_state *s)
 
     if (p->in == 0 && !p->invites && shm_brings(op, op->op.comm->rank)) {
         if (p->direct_src) {
-            bring_nothing(op, s);
+            publish_in(op, s, p->chunks); /* they lie where all can read */
         } else {
             bring(op, s);
         }
