@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 
+import gpu
 import groups
 import pytest
 import torch
@@ -25,6 +26,12 @@ from weft.torch import is_shared
 
 LARGE = 1 << 18  # elements of f32: a megabyte
 SMALL_ARENA = {"WEFT_ARENA": "8M", "WEFT_LOG": "warn"}
+
+
+@pytest.fixture(autouse=True)
+def nothing_shared_at_first(monkeypatch):
+    """These tests say themselves what is shared."""
+    monkeypatch.delenv("WT_SHARE_ALL", raising=False)
 
 
 def arena():
@@ -529,7 +536,7 @@ def test_memory_returns_after_tensors_of_many_threads():
     groups.run(1, many_threads, 200 if "WT_FULL" not in os.environ else 5000)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@gpu.needed()
 def test_shared_tensors_can_be_pinned():
     groups.run(1, pinned, context=groups.SPAWN)
 
