@@ -405,8 +405,8 @@ static weft_status slots_granted(worker *me)
 
 static void little_memory_means_fewer_slots(void **state)
 {
-    static const char *const little[] = {"--job-memory", "300K", NULL};
-    static const char *const nothing[] = {"--memory", "64K", NULL};
+    static const char *const little[] = {"--job-memory", "100K", NULL};
+    static const char *const nothing[] = {"--memory", "8K", NULL};
     wf_agg_options like = worker_options(0, 1, 8);
     rig r;
 
