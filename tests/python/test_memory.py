@@ -2,18 +2,12 @@
 """Comm.empty: arrays in memory that all ranks map, and how long it lives."""
 
 import gc
-import pathlib
 import threading
 
 import numpy as np
 import pytest
 import ranks
 import weft
-
-
-def mapped():
-    """How many shared buffers this process maps."""
-    return pathlib.Path("/proc/self/maps").read_text().count("shared buffers")
 
 
 def test_numpy_arrays_of_every_type_and_shape_can_be_made(alone):
@@ -130,21 +124,22 @@ def test_collectives_on_shared_memory_give_what_they_give_elsewhere(library):
 def lifetimes():
     world = weft.init()
     comm = world.comm
-    before = mapped()
+    before = world.arena.blocks
     x = comm.empty(1 << 16, "f4", like="numpy")
-    assert mapped() > before
+    assert world.arena.blocks == before + 1
     view = memoryview(x)[3:]
     del x
     gc.collect()
-    assert mapped() > before
+    assert world.arena.blocks == before + 1
     view.release()
     del view
     gc.collect()
-    # Ranks let go by themselves; the mapping goes once all have, at the next use.
+    assert world.arena.blocks == before
+    in_use = world.arena.in_use
     for _ in range(50):
         comm.empty(1 << 12, "f4", like="numpy")[:] = 1
         comm.barrier()
-    assert mapped() <= before + 2
+    assert world.arena.in_use == in_use
     # The last view goes on another thread, and while one is inside the communicator.
     x = [comm.empty(100, "f4", like="numpy")]
     waiting = threading.Thread(target=comm.barrier if comm.rank == 0 else x.clear)
@@ -158,9 +153,7 @@ def lifetimes():
     if comm.rank != 0:
         comm.barrier()
     waiting.join()
-    comm.empty(1, "f4", like="numpy")
-    comm.barrier()
-    assert mapped() <= before + 2
+    assert world.arena.blocks == before
     # Requests that another thread may step look buffers up.
     for _ in range(20):
         kept = [comm.empty(1000, "f4", like="numpy") for _ in range(3)]
