@@ -80,10 +80,10 @@ def _many_goals() -> list[Goal]:
         **dict.fromkeys(("allreduce", "broadcast", "reduce_scatter", "allgather"), 0.5),
         **dict.fromkeys(("reduce", "alltoall", "gather", "scatter", "scan"), 0.7),
     }
-    sizes = (64, 8 * _KIB, 64 * _KIB, 512 * _KIB, 4 * _MIB)
-    wanted = [("barrier", 0, 1.0)]
-    for op, ahead in at_most.items():
-        wanted += [(op, size, ahead if size >= 64 * _KIB else 1.0) for size in sizes]
+    large = (64 * _KIB, 512 * _KIB, 4 * _MIB)
+    wanted = [(op, size, bound) for op, bound in at_most.items() for size in large]
+    wanted += [(op, size, 1.0) for op in at_most for size in (64, 8 * _KIB)]
+    wanted.append(("barrier", 0, 1.0))
     return [
         Goal("C5", Case(op, size, ranks, ranks), "openmpi", {"any": bound}, needs_cores=MANY_CORES)
         for ranks in MANY_RANKS
