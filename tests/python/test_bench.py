@@ -35,6 +35,11 @@ def block(system, turn, us, placement="near", case=PAIR):
     return Block(case, system, turn, placement, us)
 
 
+def judge(goal, placement, blocks, missing):
+    """On a machine that has cores enough for every mark."""
+    return marks.judge(goal, placement, blocks, missing, marks.MANY_CORES)
+
+
 def blocks_with_ratio(goal, placement, factor, factor_else=None):
     """Three rounds in which weft takes `factor` of what the goal allows against every opponent.
 
@@ -145,8 +150,8 @@ def goal_id(goal):
 @pytest.mark.parametrize("goal", marks.GOALS, ids=goal_id)
 def test_a_goal_is_met_below_its_bound_and_not_above(goal):
     for placement in goal.at_most:
-        below = marks.judge(goal, placement, blocks_with_ratio(goal, placement, 0.9), {})
-        above = marks.judge(goal, placement, blocks_with_ratio(goal, placement, 1.1), {})
+        below = judge(goal, placement, blocks_with_ratio(goal, placement, 0.9), {})
+        above = judge(goal, placement, blocks_with_ratio(goal, placement, 1.1), {})
         assert (below.met, above.met) == (True, False)
 
 
@@ -161,14 +166,14 @@ def test_large_data_may_be_near_the_bound_instead_of_ahead_of_the_peers():
         (1.2, 1.5, False, "openmpi"),
     ):
         blocks = blocks_with_ratio(EITHER, "near", factor, factor_else)
-        verdict = marks.judge(EITHER, "near", blocks, {})
+        verdict = judge(EITHER, "near", blocks, {})
         assert (verdict.met, verdict.peer) == (met, against)
         assert verdict.ratio == pytest.approx(verdict.bound * min(factor, factor_else))
 
 
 def test_a_goal_that_failed_is_open_while_its_alternative_was_not_judged():
     blocks = [b for b in blocks_with_ratio(EITHER, "near", 1.5) if b.system != "limit"]
-    verdict = marks.judge(EITHER, "near", blocks, {})
+    verdict = judge(EITHER, "near", blocks, {})
     assert verdict.met is None
     assert verdict.reasons[0][0] == "too few pairs"
 
@@ -213,7 +218,7 @@ def test_against_the_better_peer_is_against_each_of_them():
     blocks = [block("weft", turn, 0.3) for turn in range(3)]
     blocks += [block("openmpi", turn, 0.5) for turn in range(3)]
     blocks += [block("mpich", turn, 3.0) for turn in range(3)]
-    verdict = marks.judge(goal, "near", blocks, {})
+    verdict = judge(goal, "near", blocks, {})
     assert (verdict.ratio, verdict.peer, verdict.met) == (0.6, "openmpi", False)
 
 
@@ -221,7 +226,7 @@ def test_huge_pages_are_compared_with_huge_pages():
     goal = next(g for g in marks.GOALS if g.against == "best")
     blocks = blocks_with_ratio(goal, "near", 0.5)
     blocks = [b for b in blocks if b.system not in ("weft-thp", "mpich", "openmpi")]
-    assert marks.judge(goal, "near", blocks, {}).ratio is None
+    assert judge(goal, "near", blocks, {}).ratio is None
 
 
 def test_a_goal_without_one_of_its_peers_can_fail_but_not_be_met():
@@ -229,29 +234,29 @@ def test_a_goal_without_one_of_its_peers_can_fail_but_not_be_met():
     for factor, met in ((0.9, None), (1.1, False)):
         blocks = blocks_with_ratio(goal, "near", factor)
         blocks = [b for b in blocks if b.system != "mpich"]
-        verdict = marks.judge(goal, "near", blocks, {"mpich": "no mpicc"})
+        verdict = judge(goal, "near", blocks, {"mpich": "no mpicc"})
         assert verdict.met is met
         assert verdict.reasons == (("missing", "mpich (no mpicc)"),)
 
 
 def test_a_placement_that_was_not_seen_is_not_judged():
     blocks = blocks_with_ratio(marks.GOALS[0], "near", 0.5)
-    verdict = marks.judge(marks.GOALS[0], "far", blocks, {})
+    verdict = judge(marks.GOALS[0], "far", blocks, {})
     assert (verdict.met, verdict.ratio) == (None, None)
     assert set(verdict.reasons) == {("not seen", "the far placement")}
 
 
 def test_too_few_pairs_are_not_judged():
     blocks = [b for b in blocks_with_ratio(marks.GOALS[0], "near", 0.5) if b.turn]
-    verdict = marks.judge(marks.GOALS[0], "near", blocks, {})
+    verdict = judge(marks.GOALS[0], "near", blocks, {})
     assert verdict.met is None
     assert verdict.reasons[0] == ("too few pairs", "2 with openmpi at allreduce 4 B")
 
 
 def test_a_run_without_blocks_judges_nothing():
-    rows = marks.mark_rows([], {})
+    rows = marks.mark_rows([], {}, marks.MANY_CORES)
     assert [row["mark"] for row in rows if row["placement"] != "far"] == [
-        *("C1", "C2a", "C2b", "C3a", "C3b", "C3c", "C4")
+        *("C1", "C2a", "C2b", "C3a", "C3b", "C3c", "C4", "C5", "C6")
     ]
     assert all(row["met"] is None for row in rows)
     assert all(row["reason"].startswith("not measured: ") for row in rows)
@@ -259,7 +264,7 @@ def test_a_run_without_blocks_judges_nothing():
 
 
 def test_a_full_run_measures_every_case_that_a_mark_needs():
-    setups = plan(Options(), range(2))
+    setups = plan(Options(), range(marks.MANY_CORES))
     planned = {case for setup in setups for case in setup.cases}
     assert {goal.case for goal in marks.GOALS} <= planned
     for goal in [*marks.GOALS, *(g.or_else for g in marks.GOALS if g.or_else)]:
@@ -267,6 +272,61 @@ def test_a_full_run_measures_every_case_that_a_mark_needs():
         names = {s.name for s in setup.systems if takes_case(s, goal.case, False)}
         for systems in marks.opponents(goal.against).values():
             assert {s.name for s in systems} <= names
+
+
+def test_marks_that_need_more_cores_are_not_judged_and_not_planned():
+    many = {goal.case for goal in marks.GOALS if goal.needs_cores}
+    blocks = [b for g in marks.GOALS for b in blocks_with_ratio(g, next(iter(g.at_most)), 0.9)]
+    for cores, met, reason in ((16, True, ""), (15, None, "needs: 16 cores")):
+        row = next(r for r in marks.mark_rows(blocks, {}, cores) if r["mark"] == "C5")
+        assert (row["met"], row["reason"]) == (met, reason)
+        planned = {case for setup in plan(Options(), range(cores)) for case in setup.cases}
+        assert (many <= planned, many.isdisjoint(planned)) == (met is True, met is None)
+
+
+def test_the_marks_of_many_ranks_ask_for_what_the_table_says():
+    asked = {g.case: g.at_most["any"] for g in marks.GOALS if g.mark == "C5"}
+    assert {(case.ranks, case.cores) for case in asked} == {(8, 8), (16, 16)}
+    assert {case.op for case in asked} == set(OPERATIONS) - {"cycle"}
+    for op, bound in (("allreduce", 0.5), ("broadcast", 0.5), ("alltoall", 0.7), ("scan", 0.7)):
+        for size in (64 << 10, 512 << 10, 4 << 20):
+            assert asked[Case(op, size, 8, 8)] == asked[Case(op, size, 16, 16)] == bound
+        assert asked[Case(op, 64, 16, 16)] == 1.0
+
+
+def test_pairs_of_several_placements_judge_a_mark_that_knows_none():
+    goal = next(g for g in marks.GOALS if g.mark == "C5")
+    blocks = [
+        block(system, turn, us, placement, goal.case)
+        for turn, placement in enumerate(("near", "far", "near"))
+        for system, us in (("weft", 1.0), ("openmpi", 2.0))
+    ]
+    assert judge(goal, "any", blocks, {}).ratio == 0.5
+    # A turn at which the two had different placements is no pair.
+    moved = [*blocks[:-1], block("openmpi", 2, 2.0, "far", goal.case)]
+    assert judge(goal, "any", moved, {}).reasons[0][0] == "too few pairs"
+
+
+def test_what_was_not_measured_is_told_by_its_ranks():
+    (goal, *_) = (g for g in marks.GOALS if g.mark == "C6")
+    assert judge(goal, "any", [], {}).reasons == (("not measured", "4 ranks on 2 cores"),)
+    blocks = [block("weft", 0, 1.0, "any", Case("allreduce", 4, 4, 2))]
+    assert judge(goal, "any", blocks, {}).reasons == (
+        ("not measured", "broadcast 32 MiB with 4 ranks"),
+    )
+
+
+def test_further_setups_have_those_alone_that_their_marks_compare():
+    *_, eight, sixteen, crowd = plan(Options(), range(16))
+    assert [case.bytes for case in crowd.cases] == [32 << 20] * 3
+    assert {s.name for s in crowd.systems} == {"weft", "openmpi-yield"}
+    assert (len(crowd.cores), len(eight.cores), len(sixteen.cores)) == (2, 8, 16)
+    for setup in (eight, sixteen):
+        assert {s.name for s in setup.systems} == {"weft", "openmpi"}
+    assert [setup.ranks for setup in plan(Options(quick=True), range(16))] == [2, 4, 8]
+    chosen = Options(ops=("alltoall", "barrier"), sizes=(64,))
+    (*_, some) = plan(chosen, range(16))
+    assert {(case.op, case.bytes) for case in some.cases} == {("alltoall", 64), ("barrier", 0)}
 
 
 def test_ranks_have_a_core_each_where_there_are_enough():
@@ -297,7 +357,8 @@ def test_crowds_run_allreduce_unless_more_is_asked_for():
     def crowd(options):
         return {case.op for case in plan(options, range(2))[-1].cases}
 
-    assert crowd(Options()) == {"allreduce"}
+    assert crowd(Options(quick=True)) == {"allreduce"}
+    assert crowd(Options()) == {"broadcast", "allgather", "alltoall"}
     assert crowd(Options(ops=("scan",))) == {"scan"}
     assert crowd(Options(ranks=(4,))) == set(OPERATIONS) - {"cycle"}
 
@@ -377,7 +438,7 @@ def test_a_quick_run_leaves_out_large_sizes_and_what_no_mark_needs_and_ends_in_t
     setups = plan(Options(quick=True), range(2))
     assert max(case.bytes for setup in setups for case in setup.cases) < SIZES[-2]
     measured = {case.op for setup in setups for case in setup.cases}
-    assert measured == {goal.case.op for goal in marks.GOALS}
+    assert measured == {goal.case.op for goal in marks.GOALS if not goal.needs_cores}
     ends = [quick_end(number, 3) for number in range(3)]
     assert ends == sorted(ends)
     assert ends[-1] == quick_end(0, 1) == QUICK_SECONDS < 50

@@ -15,7 +15,7 @@ class Operation:
     """The shape of an operation, as in driver/op.c.
 
     A size is that of one block; `for_all` says which buffers have a block for each rank. A quick
-    run leaves out what takes long, and operations that no mark speaks of.
+    run leaves out what takes long, and operations that no mark of such a run speaks of.
     """
 
     name: str

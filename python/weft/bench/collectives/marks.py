@@ -8,22 +8,29 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..marks import MIN_PAIRS, Verdict, badness, row_of
-from ..results import Block, Case, case_name, paired_ratios
+from ..results import PLACEMENTS, Block, Case, case_name, paired_ratios
+from ..runner import cores_here
 from ..systems import System
 from .systems import SYSTEMS
 
 _KIB, _MIB = 1 << 10, 1 << 20
+# C5: every rank has a core of a machine with many.
+MANY_RANKS, MANY_CORES = (8, 16), 16
 
 
 @dataclass(frozen=True)
 class Goal:
-    """weft's time over a peer's must be at most `at_most[placement]` in this case."""
+    """weft's time over a peer's must be at most `at_most[placement]` in this case.
+
+    The placement "any" has the pairs of all placements.
+    """
 
     mark: str
     case: Case
-    against: str  # "installed", "best", "limit", "yield" or "mpich"
+    against: str  # "installed", "best", "limit", "yield", "openmpi" or "mpich"
     at_most: Mapping[str, float]
     or_else: Goal | None = None  # will do instead
+    needs_cores: int = 0
 
 
 def _goals_for(mark: str, against: str, rows: Iterable[tuple]) -> list[Goal]:
@@ -65,6 +72,23 @@ def _crowded_goals() -> list[Goal]:
             if size < _MIB:
                 goals.append(Goal("C4", case, "mpich", {"any": 1 / 200}))
     return goals
+
+
+def _many_goals() -> list[Goal]:
+    """C5. Outside the sizes of which it asks more, weft is not to be slower."""
+    at_most = {
+        **dict.fromkeys(("allreduce", "broadcast", "reduce_scatter", "allgather"), 0.5),
+        **dict.fromkeys(("reduce", "alltoall", "gather", "scatter", "scan"), 0.7),
+    }
+    large = (64 * _KIB, 512 * _KIB, 4 * _MIB)
+    wanted = [(op, size, bound) for op, bound in at_most.items() for size in large]
+    wanted += [(op, size, 1.0) for op in at_most for size in (64, 8 * _KIB)]
+    wanted.append(("barrier", 0, 1.0))
+    return [
+        Goal("C5", Case(op, size, ranks, ranks), "openmpi", {"any": bound}, needs_cores=MANY_CORES)
+        for ranks in MANY_RANKS
+        for op, size, bound in wanted
+    ]
 
 
 GOALS = [
@@ -123,12 +147,17 @@ GOALS = [
         ),
     ),
     *_crowded_goals(),
+    *_many_goals(),
+    *(
+        Goal("C6", Case(op, 32 * _MIB, 4, 2), "yield", {"any": 0.8})
+        for op in ("broadcast", "allgather", "alltoall")
+    ),
 ]
 
 
 def opponents(against: str) -> dict[str, list[System]]:
     """The systems that a goal is measured against, by family."""
-    if against in ("limit", "mpich"):
+    if against in ("limit", "openmpi", "mpich"):
         return {against: [system for system in SYSTEMS if system.name == against]}
     if against == "yield":
         return {"openmpi": [system for system in SYSTEMS if system.kind == "yield"]}
@@ -144,13 +173,21 @@ def _against(
 ) -> tuple[float | None, int]:
     """The median ratio to one system, with the same pages on both sides, and the pairs."""
     ours = "weft-thp" if system.pages == "thp" else "weft"
-    ratios = paired_ratios(blocks, case, ours, system.name, placement)
+    ratios = [
+        ratio
+        for one in (PLACEMENTS if placement == "any" else (placement,))
+        for ratio in paired_ratios(blocks, case, ours, system.name, one)
+    ]
     enough = len(ratios) >= MIN_PAIRS
     return (statistics.median(ratios) if enough else None), len(ratios)
 
 
-def judge(goal: Goal, placement: str, blocks: list[Block], missing: Mapping[str, str]) -> Verdict:
+def judge(
+    goal: Goal, placement: str, blocks: list[Block], missing: Mapping[str, str], cores: int
+) -> Verdict:
     """How `goal` stands, or the goal that will do instead if that one stands better."""
+    if goal.needs_cores > cores:
+        return Verdict(goal, placement, reasons=(("needs", f"{goal.needs_cores} cores"),))
     verdict = _judge_alone(goal, placement, blocks, missing)
     if goal.or_else is None or verdict.met:
         return verdict
@@ -185,12 +222,18 @@ def _judge_alone(
     return Verdict(goal, placement, ratio, peer, tuple(reasons))
 
 
+def _same_ranks(one: Case, other: Case) -> bool:
+    return (one.ranks, one.cores) == (other.ranks, other.cores)
+
+
 def _why_not(
     goal: Goal, placement: str, blocks: list[Block], family: str, pairs: int
 ) -> tuple[str, str]:
     what = case_name(goal.case)
     if goal.case.ranks > 2:
         what += f" with {goal.case.ranks} ranks"
+    if not any(_same_ranks(block.case, goal.case) for block in blocks):
+        return "not measured", f"{goal.case.ranks} ranks on {goal.case.cores} cores"
     if not any(block.case == goal.case for block in blocks):
         return "not measured", what
     if placement != "any" and not any(block.placement == placement for block in blocks):
@@ -198,13 +241,19 @@ def _why_not(
     return "too few pairs", f"{pairs} with {family} at {what}"
 
 
-def mark_rows(blocks: list[Block], missing: Mapping[str, str]) -> list[dict]:
-    """One row for each mark and placement, carrying the worst of its goals."""
+def mark_rows(
+    blocks: list[Block], missing: Mapping[str, str], cores: int | None = None
+) -> list[dict]:
+    """One row for each mark and placement, carrying the worst of its goals.
+
+    `cores` are those of the machine.
+    """
+    cores = len(cores_here(None)) if cores is None else cores
     rows = []
     for mark in dict.fromkeys(goal.mark for goal in GOALS):
         for placement in ("near", "far", "any"):
             goals = [g for g in GOALS if g.mark == mark and placement in g.at_most]
             if goals:
-                verdicts = [judge(goal, placement, blocks, missing) for goal in goals]
+                verdicts = [judge(goal, placement, blocks, missing, cores) for goal in goals]
                 rows.append(row_of(mark, placement, verdicts))
     return rows

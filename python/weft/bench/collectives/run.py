@@ -10,6 +10,7 @@ from ..marks import MIN_PAIRS
 from ..results import Case
 from ..runner import LARGE, Options, Outcome, Runner, Setup, cores_here, run_setups
 from ..systems import System
+from .marks import GOALS, Goal, opponents
 from .operations import OPERATIONS, SIZES
 from .systems import SYSTEMS, taking_part
 
@@ -46,7 +47,8 @@ def _cases(ranks: int, cores: int, options: Options) -> tuple[Case, ...]:
 
 
 def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
-    """The setups of a run. Without --ranks: a pair, and two crowds on two cores."""
+    """The setups of a run. Without --ranks: a pair, two crowds on two cores, and, in a full run,
+    what further marks ask for."""
     wanted = [(ranks, tuple(cores[:ranks])) for ranks in options.ranks or (2,)]
     if options.ranks is None:
         wanted += [(ranks, tuple(cores[:2])) for ranks in CROWDED_RANKS]
@@ -55,6 +57,34 @@ def plan(options: Options, cores: Sequence[int]) -> list[Setup]:
         systems = taking_part(options, ranks, len(some))
         chosen = tuple(s for s in systems if not (options.installed and s.kind == "best"))
         setups.append(Setup(ranks, some, _cases(ranks, len(some), options), chosen))
+    if options.ranks is None and not options.quick:
+        setups += _further(options, cores, {case for setup in setups for case in setup.cases})
+    return setups
+
+
+def _further(options: Options, cores: Sequence[int], planned: set[Case]) -> list[Setup]:
+    """Cases of marks that are not planned yet, with those alone that the marks compare.
+
+    MPICH, which does not yield, would take minutes for large data in a crowd, and gloo for
+    many ranks.
+    """
+    wanted: dict[tuple[int, int], list[Goal]] = {}
+    for goal in GOALS:
+        case = goal.case
+        asked = (options.ops is None or case.op in options.ops) and (
+            options.sizes is None or case.bytes in (0, *options.sizes)
+        )
+        here = max(case.cores, goal.needs_cores) <= len(cores)
+        if asked and here and case not in planned:
+            wanted.setdefault((case.ranks, case.cores), []).append(goal)
+    setups = []
+    for (ranks, count), goals in wanted.items():
+        names = {"weft"}
+        for goal in goals:
+            names |= {s.name for group in opponents(goal.against).values() for s in group}
+        systems = tuple(s for s in taking_part(options, ranks, count) if s.name in names)
+        cases = tuple(dict.fromkeys(goal.case for goal in goals))
+        setups.append(Setup(ranks, tuple(cores[:count]), cases, systems))
     return setups
 
 
