@@ -164,7 +164,7 @@ weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
 
 void wf_mail_break(weft_comm *comm)
 {
-    uint32_t far[WF_SPAN_NEIGHBOURS];
+    uint32_t far[WF_NODE_TREE_NEIGHBOURS];
     uint32_t count =
         wf_node_tree_neighbours(comm->world, comm->member, comm->size, far);
     note n;
