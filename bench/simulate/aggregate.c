@@ -103,10 +103,11 @@ static void set_stops(const rack *k, const worker *w)
 static bool send_batch(rack *k, uint32_t rank, uint32_t lane)
 {
     wf_agg_window *w = &k->worker[rank].window[lane];
-    uint32_t most = WF_UDP_BYTES / (k->how.payload + sizeof(wf_agg_head));
+    size_t most = wf_least(
+        WF_UDP_BYTES / (k->how.payload + sizeof(wf_agg_head)), WF_UDP_SEGMENTS);
     uint64_t chunk;
     bool again;
-    uint32_t sent = 0;
+    size_t sent = 0;
 
     while (sent < most &&
            wf_agg_window_send(w, now_ns(&k->sim), &chunk, &again)) {

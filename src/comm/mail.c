@@ -164,7 +164,7 @@ weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
 
 void wf_mail_break(weft_comm *comm)
 {
-    uint32_t far[WF_SPAN_NEIGHBOURS];
+    uint32_t far[WF_NODE_TREE_NEIGHBOURS];
     uint32_t count =
         wf_node_tree_neighbours(comm->world, comm->member, comm->size, far);
     note n;
@@ -219,25 +219,32 @@ static bool is_broken(weft_comm *comm)
            comm->status != WEFT_ERR_CLOSED;
 }
 
+/* Remember the reason for those who ask; under comms_lock. */
+static void keep_closed(weft_world *world, uint32_t id, weft_status status,
+                        const char *text)
+{
+    wf_closed *c = find_closed(world, id);
+
+    if (c == NULL && status != WEFT_OK) {
+        c = &world->closed[world->closings++ % WF_CLOSED_KEPT];
+    }
+    if (c != NULL) {
+        c->id = id;
+        c->status = status;
+        snprintf(c->text, sizeof(c->text), "%s", text);
+    }
+}
+
 void wf_mail_closed(weft_comm *comm)
 {
     weft_world *world = comm->world;
     bool broken = is_broken(comm);
-    wf_closed *c;
 
     if (comm->shared != NULL) {
         return; /* nobody asks */
     }
     pthread_mutex_lock(&world->comms_lock);
-    c = find_closed(world, comm->id);
-    if (c == NULL && broken) {
-        c = &world->closed[world->closings++ % WF_CLOSED_KEPT];
-    }
-    if (c != NULL) {
-        c->id = comm->id;
-        c->status = broken ? comm->status : WEFT_OK;
-        snprintf(c->text, sizeof(c->text), "%s", comm->text);
-    }
+    keep_closed(world, comm->id, broken ? comm->status : WEFT_OK, comm->text);
     pthread_mutex_unlock(&world->comms_lock);
 }
 
@@ -265,13 +272,28 @@ static void answer(weft_world *world, uint32_t by, uint32_t id)
     }
 }
 
-/* Who hears it from another node is one of few there who do. Under comms_lock,
- * so that it stays. */
-static void hear_broken(weft_comm *comm, uint32_t from, const note *why)
+/* Who hears it from another node, or for a mate who did, is one of few there
+ * who do. Under comms_lock, so that it stays. */
+static void hear_broken(weft_comm *comm, uint32_t from, bool relayed,
+                        const note *why)
 {
     if (wf_comm_broken_by(comm, (weft_status)why->status, why->text) &&
-        !wf_host_same_node(comm->world->host, from)) {
+        (relayed || !wf_host_same_node(comm->world->host, from))) {
         wf_mail_break(comm);
+    }
+}
+
+/* This rank was to tell its mates of it, and has closed it before: without
+ * their list, all ranks of this node are told. */
+static void relay(weft_world *world, uint64_t key, const void *data, size_t n)
+{
+    const wf_host *host = world->host;
+
+    for (uint32_t r = 0; r < host->ranks; r++) {
+        if (r != host->rank && wf_host_same_node(host, r) &&
+            atomic_load(&wf_host_entry(host, r)->state) == WF_BOARD_HERE) {
+            (void)wf_mail_send(world, r, key | WF_MAIL_RELAYED, data, n, -1);
+        }
     }
 }
 
@@ -287,7 +309,7 @@ static void hear_closed(weft_world *world, uint32_t by, uint32_t id,
     pthread_mutex_lock(&world->comms_lock);
     comm = find_comm(world, id);
     if (comm != NULL && n > 0) {
-        hear_broken(comm, by, &why);
+        hear_broken(comm, by, false, &why);
     } else if (comm != NULL) {
         atomic_store(&comm->closed_by, by + 1);
     }
@@ -303,6 +325,8 @@ static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
 {
     weft_world *world = ctx;
     weft_comm *comm;
+    bool relayed = (key & WF_MAIL_RELAYED) != 0;
+    bool relays = false;
     note got;
 
     if ((key & WF_MAIL_IDS) != 0) {
@@ -323,9 +347,16 @@ static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
     pthread_mutex_lock(&world->comms_lock);
     comm = find_comm(world, (uint32_t)key);
     if (comm != NULL) {
-        hear_broken(comm, from, &got);
+        hear_broken(comm, from, relayed, &got);
+    } else if (!relayed && !wf_host_same_node(world->host, from) &&
+               find_closed(world, (uint32_t)key) == NULL) {
+        keep_closed(world, (uint32_t)key, (weft_status)got.status, got.text);
+        relays = true;
     }
     pthread_mutex_unlock(&world->comms_lock);
+    if (relays) {
+        relay(world, key, data, n);
+    }
 }
 
 void wf_mail_listen(weft_world *world)

@@ -35,6 +35,8 @@ void wf_mail_closed(weft_comm *comm);
  * which it is, or was, broken. */
 #define WF_MAIL_ASK (1ull << 61)
 #define WF_MAIL_CLOSED (1ull << 60)
+/* Likewise: a mate who has closed it was told that it is broken. */
+#define WF_MAIL_RELAYED (1ull << 59)
 
 /* Handle such notifications. */
 void wf_mail_listen(weft_world *world);

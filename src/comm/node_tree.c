@@ -115,7 +115,7 @@ static bool is_neighbour(uint32_t a, uint32_t b, uint32_t nodes)
 
 uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
                                  uint32_t size,
-                                 uint32_t out[WF_SPAN_NEIGHBOURS])
+                                 uint32_t out[WF_NODE_TREE_NEIGHBOURS])
 {
     const wf_host *host = world->host;
     wf_node_tree_notes *notes;
@@ -134,7 +134,7 @@ uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
         uint32_t number = notes->of[host->peer[members[m]].node].number;
         uint32_t *told = &notes->of[number].told;
 
-        if (*told < WF_SPAN_LISTENERS &&
+        if (*told < WF_NODE_TREE_LISTENERS &&
             is_neighbour(number, own, tree.nodes) &&
             atomic_load(&wf_host_entry(host, members[m])->state) ==
                 WF_BOARD_HERE) {

@@ -27,11 +27,12 @@
 #include <weft/world.h>
 
 /* The most nodes below one: there are less than 2^32. */
-#define WF_SPAN_BELOW 32u
+#define WF_NODE_TREE_BELOW 32u
 /* The most members that are told of an end: of nodes at so many distances on
  * either side, so many each. */
-#define WF_SPAN_LISTENERS 2u
-#define WF_SPAN_NEIGHBOURS (2 * WF_SPAN_BELOW * WF_SPAN_LISTENERS)
+#define WF_NODE_TREE_LISTENERS 2u
+#define WF_NODE_TREE_NEIGHBOURS                                                \
+    (2 * WF_NODE_TREE_BELOW * WF_NODE_TREE_LISTENERS)
 
 /* --- numbers of nodes ----------------------------------------------------- */
 
@@ -71,7 +72,7 @@ typedef struct wf_node_tree {
     uint32_t parent; /* who tells it; `self`: nobody, it is member 0 */
     uint32_t steps;  /* from member 0 */
     uint32_t count;
-    uint32_t below[WF_SPAN_BELOW]; /* the heads that a head tells */
+    uint32_t below[WF_NODE_TREE_BELOW]; /* the heads that a head tells */
 } wf_node_tree;
 
 /* Notes about nodes, for the time of a call: who finds its place has no memory
@@ -100,6 +101,6 @@ void wf_node_tree_find(weft_world *world, const uint32_t *members,
  * without those who are gone; returns how many. */
 uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
                                  uint32_t size,
-                                 uint32_t out[WF_SPAN_NEIGHBOURS]);
+                                 uint32_t out[WF_NODE_TREE_NEIGHBOURS]);
 
 #endif

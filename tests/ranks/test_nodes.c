@@ -295,6 +295,36 @@ static void an_abort_is_asked_for_by_those_who_were_not_told(void **state)
     run_nodes("abcdefgh", quiet_body);
 }
 
+/* The two of a node who are told have closed it: a mate waits for anybody. */
+static void mates_body(weft_world *world)
+{
+    weft_comm *comm = NULL;
+    int64_t one = 0;
+    weft_status st;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    if (wt_rank() == 1 || wt_rank() == 2) {
+        weft_comm_destroy(comm);
+        comm = NULL;
+    }
+    wt_meet();
+    if (wt_rank() == 0) {
+        weft_comm_abort(comm, "enough");
+    } else if (wt_rank() == 3) {
+        st = weft_recv(comm, &one, sizeof(one), WEFT_ANY_SOURCE, 5, NULL);
+        WT_STATUS(st, WEFT_ERR_ABORTED);
+        WT_CHECK(strstr(weft_error_detail(), "enough") != NULL);
+    }
+    wt_meet();
+    weft_comm_destroy(comm);
+}
+
+static void an_abort_reaches_those_whose_mates_have_closed_it(void **state)
+{
+    (void)state;
+    run_nodes("abbb", mates_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -306,6 +336,7 @@ int main(void)
         cmocka_unit_test(communicators_inside_and_across_nodes_work),
         cmocka_unit_test(an_abort_reaches_all_nodes),
         cmocka_unit_test(an_abort_is_asked_for_by_those_who_were_not_told),
+        cmocka_unit_test(an_abort_reaches_those_whose_mates_have_closed_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -199,12 +199,12 @@ static uint32_t flood(job *j, uint32_t from, const bool *deaf, bool *heard)
     heard[from] = true;
     while (first < last) {
         uint32_t m = queue[first++];
-        uint32_t far[WF_SPAN_NEIGHBOURS];
+        uint32_t far[WF_NODE_TREE_NEIGHBOURS];
         uint32_t n;
 
         j->host.rank = j->members[m];
         n = wf_node_tree_neighbours(&j->world, j->members, j->size, far);
-        assert_true(n <= WF_SPAN_NEIGHBOURS);
+        assert_true(n <= WF_NODE_TREE_NEIGHBOURS);
         for (uint32_t i = 0; i < n; i++) {
             assert_true(node_of(j, far[i]) != node_of(j, m));
             if (!heard[far[i]] && !deaf[far[i]]) {
