@@ -264,6 +264,25 @@ static void what_is_read_follows_kind_size_and_setting(void **state)
     wt_run_job(&(wt_job){.ranks = 4, .bare = choice_body});
 }
 
+/* One of them would wait for a chunk that the other does not bring. */
+static void differ_body(void)
+{
+    weft_world *world = NULL;
+
+    WT_STATUS(wt_join(wt_rank() == 1 ? "SHM_CMA=0" : "SHM_CMA=1", 0, &world),
+              WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "WEFT_SHM_CMA") != NULL);
+    WT_STATUS(wt_join(wt_rank() == 1 ? "" : "SHM_CMA=1", 1, &world),
+              WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "'auto' on rank 1") != NULL);
+}
+
+static void ranks_that_would_not_read_alike_are_told(void **state)
+{
+    (void)state;
+    wt_run_job(&(wt_job){.ranks = 3, .bare = differ_body});
+}
+
 /* --- who is read goes -------------------------------------------------------
  */
 
@@ -386,6 +405,7 @@ int main(void)
         cmocka_unit_test(whoever_comes_when_another_has_refused_gets_its_block),
         cmocka_unit_test(whoever_cannot_read_any_more_is_served_through_slots),
         cmocka_unit_test(what_is_read_follows_kind_size_and_setting),
+        cmocka_unit_test(ranks_that_would_not_read_alike_are_told),
         cmocka_unit_test(a_root_that_dies_before_it_is_read_is_told_of),
         cmocka_unit_test(nobody_takes_what_a_member_wrote_after_it_gave_up),
     };
