@@ -345,7 +345,8 @@ static wf_offer switch_offer(const weft_comm *comm, wf_call_kind kind)
 {
     if (comm->world->settings.switch_at[0] == '\0' ||
         kind != WF_CALL_ALLREDUCE || comm->size < 2 ||
-        (switch_shares_hosts(comm) ? comm->tree.nodes : comm->size) > WF_AGG_RANKS) {
+        (switch_shares_hosts(comm) ? comm->tree.nodes : comm->size) >
+            WF_AGG_RANKS) {
         return wf_offer_all(0);
     }
     return wf_offer_all(wf_agg_pays(comm->tree.nodes, kind) ? 50 : 1);

@@ -257,7 +257,7 @@ static const setting table[] = {
      "Read large messages and blocks of collectives straight from the sender's "
      "memory, where the kernel allows it: 1, 0, or auto: messages when ranks "
      "outnumber cores, scatters among three ranks and more, alltoalls among "
-     "eight and more with a core each"},
+     "eight and more with a core each; the same on all ranks"},
     {"UCX_EAGER", "64K", FIELD(parse_bytes, ucx_eager_bytes),
      "Messages up to this size are sent over UCX before there is a receive"},
     {"MESH_RANKS", "64", FIELD(parse_u32, mesh_ranks),
@@ -385,8 +385,8 @@ weft_status wf_settings_load(const char *overrides, wf_settings *out)
 /* --- what ranks must share ------------------------------------------------ */
 
 static const char *const shared[] = {
-    "ENGINE",       "ALGORITHM",  "SWITCH",     "SWITCH_PAYLOAD",
-    "SWITCH_SLOTS", "FLAT_BYTES", "CHUNK_BYTES"};
+    "ENGINE",       "ALGORITHM", "SWITCH",     "SWITCH_PAYLOAD",
+    "SWITCH_SLOTS", "SHM_CMA",   "FLAT_BYTES", "CHUNK_BYTES"};
 
 static int setting_line(const setting *s, const wf_settings *from, char *text,
                         size_t room)
@@ -402,6 +402,8 @@ static int setting_line(const setting *s, const wf_settings *from, char *text,
 
         memcpy(&small, field, sizeof(small));
         number = small;
+    } else if (s->parse == parse_cma) {
+        number = from->cma == WF_CMA_AUTO ? UINT64_MAX : from->cma;
     } else {
         memcpy(&number, field, sizeof(number));
     }

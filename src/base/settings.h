@@ -20,7 +20,7 @@ typedef enum wf_huge {
 typedef enum wf_cma {
     WF_CMA_OFF,
     WF_CMA_ON,
-    WF_CMA_AUTO /* when the ranks of a host outnumber its cores */
+    WF_CMA_AUTO /* where it pays: for messages, and in each collective */
 } wf_cma;
 
 typedef struct wf_settings {

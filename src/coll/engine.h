@@ -151,7 +151,8 @@ typedef struct wf_engine {
                  const wf_coll_word *word, const void *payload, size_t n);
     /* Memory for weft_alloc and weft_free. All members have made the call;
      * `salt` tells it from others. Gives none, or all have it: see
-     * wf_coll_all_or_none. Optional: else it is ordinary memory. */
+     * wf_coll_all_or_none. Optional: else it is of the arena, or ordinary
+     * memory. */
     weft_status (*alloc)(weft_comm *comm, void *state, size_t bytes,
                          uint64_t salt, void **out);
     void (*free)(weft_comm *comm, void *state, void *buffer);

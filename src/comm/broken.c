@@ -10,14 +10,19 @@
  * broken communicator must not look like a good one. */
 static void adopt(weft_comm *comm, weft_status status, const char *text)
 {
-    /* Members that do not know yet may still write to our buffers, as they were
-     * told to: nothing else may get that memory. */
-    wf_arena_hold(comm->world->host->arena);
     comm->status = status != WEFT_OK ? status : WEFT_ERR_PROTOCOL;
     snprintf(comm->text, sizeof(comm->text), "%s",
              text[0] != '\0' ? text : weft_status_text(comm->status));
     /* Publishes status and text to readers without the lock. */
     atomic_store_explicit(&comm->failed, true, memory_order_release);
+}
+
+/* Members that do not know yet may still write to our buffers, as they were
+ * told to: nothing else may get that memory. */
+static void break_here(weft_comm *comm, weft_status status, const char *text)
+{
+    wf_arena_hold(comm->world->host->arena);
+    adopt(comm, status, text);
 }
 
 /* What the rank wrote that broke it. */
@@ -30,14 +35,14 @@ static void adopt_shared(weft_comm *comm)
     char text[WF_DETAIL_MAX];
 
     if (by == 0 || by > comm->size) {
-        adopt(comm, WEFT_ERR_PROTOCOL,
-              "the communicator was broken by a rank that is no member");
+        break_here(comm, WEFT_ERR_PROTOCOL,
+                   "the communicator was broken by a rank that is no member");
         return;
     }
     why = &comm->done[by - 1];
     /* Bounded, though whoever wrote it should have ended it. */
     snprintf(text, sizeof(text), "%.*s", (int)sizeof(why->text) - 1, why->text);
-    adopt(comm, wf_status_parse(why->status), text);
+    break_here(comm, wf_status_parse(why->status), text);
 }
 
 /* The first of several reasons wins; under comm->lock. */
@@ -54,7 +59,7 @@ static void publish(weft_comm *comm, weft_status status, const char *text)
         adopt_shared(comm);
         return;
     }
-    adopt(comm, status, text);
+    break_here(comm, status, text);
     wf_comm_ring(comm);
 }
 
@@ -65,7 +70,7 @@ weft_status wf_comm_break(weft_comm *comm, weft_status status, const char *text)
         if (comm->shared != NULL) {
             publish(comm, status, text);
         } else {
-            adopt(comm, status, text);
+            break_here(comm, status, text);
             wf_mail_break(comm);
         }
         wf_log(WEFT_LOG_INFO, "communicator %u is broken: %s", comm->id,
@@ -81,8 +86,10 @@ bool wf_comm_broken_by(weft_comm *comm, weft_status status, const char *text)
 
     pthread_mutex_lock(&comm->lock);
     news = !atomic_load(&comm->failed);
-    if (news) {
-        adopt(comm, status, text);
+    if (news && status == WEFT_ERR_CLOSED) {
+        adopt(comm, status, text); /* by us, and nothing is under way */
+    } else if (news) {
+        break_here(comm, status, text);
     }
     pthread_mutex_unlock(&comm->lock);
     if (!atomic_load(&comm->world->host->orphan)) {

@@ -2,8 +2,8 @@
 /* Making communicators.
  *
  * The first member leads. It picks the id and mails it as a ticket along the
- * tree of the group (node_tree.h). The head of each node makes the segment of the
- * members there, and sends it to them with their ticket. When all below a
+ * tree of the group (node_tree.h). The head of each node makes the segment of
+ * the members there, and sends it to them with their ticket. When all below a
  * member are ready it says so to the one above; when all are, the first one
  * tells that, the same way down. Thus either all have it or none has, and all
  * get the reason, with the name of the rank that failed.

@@ -291,6 +291,10 @@ bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text)
     wf_requests_init(&finished);
     pthread_mutex_lock(&world->drive);
     collectives = comm->ordered.first != NULL;
+    if (collectives) {
+        /* Others may still write to buffers that are let go of here. */
+        wf_arena_hold(world->host->arena);
+    }
     fail_queue(&comm->ordered, &finished, status, text);
     fail_queue(&comm->loose, &finished, status, text);
     busy_sweep(world);

@@ -215,7 +215,7 @@ static bool hold_is_over(void *ctx, const wf_span *e)
     return !is_read(ctx, e->tag, e->newer);
 }
 
-static void release_held(wf_arena *a)
+void wf_arena_release(wf_arena *a)
 {
     if (a->leases != NULL && leases_end(a)) {
         wf_spans_release(&a->spans, hold_is_over, a);
@@ -247,7 +247,7 @@ weft_status wf_arena_reserve(wf_arena *a, size_t bytes, wf_arena_block *out)
         found = pages <= a->spans.pages &&
                 wf_spans_take(&a->spans, (uint32_t)pages, &first, &kept);
         if (!kept && a->spans.held > 0) {
-            release_held(a); /* for the next one, or for this one */
+            wf_arena_release(a); /* for the next one, or for this one */
             found = found ||
                     (pages <= a->spans.pages &&
                      wf_spans_take(&a->spans, (uint32_t)pages, &first, &kept));
@@ -391,7 +391,7 @@ static bool give(wf_arena *a, const void *block)
         return false;
     }
     if (e->tag < a->forks && is_read(a, e->tag, a->forks)) {
-        release_held(a);
+        wf_arena_release(a);
     }
     if (e->tag < a->forks && is_read(a, e->tag, a->forks)) {
         wf_spans_give(&a->spans, first, WF_SPAN_HELD);
@@ -440,7 +440,7 @@ void wf_arena_ask(wf_arena *a, weft_arena_info *out)
 
     pthread_mutex_lock(&a->lock);
     if (!a->child && a->spans.held > 0) {
-        release_held(a);
+        wf_arena_release(a);
     }
     out->room = a->range;
     out->in_use = (uint64_t)a->spans.used * page;

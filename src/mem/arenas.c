@@ -59,6 +59,8 @@ static void lease_begin(wf_arena *a)
     if (a->child || a->spans.blocks == 0) {
         return;
     }
+    /* Or each fork of a process that frees nothing would cost a descriptor. */
+    wf_arena_release(a);
     if (pipe2(a->lease, O_CLOEXEC | O_NONBLOCK) != 0) {
         a->lease[0] = a->lease[1] = -1;
     }

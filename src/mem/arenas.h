@@ -11,4 +11,8 @@ void wf_arenas_remove(wf_arena *a);
 /* The one in whose own range the address lies, or NULL. */
 wf_arena *wf_arenas_find(const void *at);
 
+/* Forget forks whose children are gone, and release what was held for them;
+ * with the arena's lock. */
+void wf_arena_release(wf_arena *a);
+
 #endif

@@ -113,8 +113,8 @@ void wf_directory_learn(wf_slots *slots, uint64_t key, uint32_t now,
                         uint32_t word);
 
 /* A key is needed soon: ask memory for its word in the directory; when that has
- * come, and if it is here, for the word of its lock, or for its row, to write to
- * it. Not of a direct store. */
+ * come, and if it is here, for the word of its lock, or for its row, to write
+ * to it. Not of a direct store. */
 void wf_slots_ask_word(const wf_slots *slots, uint64_t key);
 void wf_slots_ask_lock(const wf_slots *slots, uint64_t key);
 void wf_slots_ask_row(const wf_slots *slots, uint64_t key);

@@ -152,6 +152,39 @@ static void whoever_may_not_read_is_served_through_slots(void **state)
     }
 }
 
+/* Members that know only their own lengths invite after all calls were seen: by
+ * then another member may have refused already. Each communicator is asked
+ * anew. */
+static void denied_at_first_body(void)
+{
+    unsigned rounds = wt_full() ? 2000 : 100;
+    weft_world *world = NULL;
+    weft_comm *comm = NULL;
+
+    deny_if_due();
+    WT_OK(wt_join("TIMEOUT=1800s SHM_CMA=1 CHUNK_BYTES=4K", 0, &world));
+    for (unsigned i = 0; i < rounds; i++) {
+        wt_coll what = {.kind = i % 2 == 0 ? WT_SCATTERV : WT_ALLTOALLV,
+                        .type = WEFT_U8,
+                        .n = 30001,
+                        .lengths = WT_EVEN,
+                        .seed = i};
+
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        wt_coll_carry_out(comm, &what, NULL, true);
+        weft_comm_destroy(comm);
+    }
+    weft_world_destroy(world);
+}
+
+static void whoever_comes_when_another_has_refused_gets_its_block(void **state)
+{
+    (void)state;
+    denied.ranks = 2;
+    denied.error = EPERM;
+    wt_run_job(&(wt_job){.ranks = 3, .bare = denied_at_first_body});
+}
+
 /* Reading worked before. A reason that stays is told once, one that may go
  * away in each operation that meets it: of six scatters that rank 1 is in, it
  * is the root of two; then it reads the memory of both others in alltoalls. */
@@ -229,6 +262,25 @@ static void what_is_read_follows_kind_size_and_setting(void **state)
     (void)state;
     wt_run_job(&(wt_job){.ranks = 2, .bare = choice_body});
     wt_run_job(&(wt_job){.ranks = 4, .bare = choice_body});
+}
+
+/* One of them would wait for a chunk that the other does not bring. */
+static void differ_body(void)
+{
+    weft_world *world = NULL;
+
+    WT_STATUS(wt_join(wt_rank() == 1 ? "SHM_CMA=0" : "SHM_CMA=1", 0, &world),
+              WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "WEFT_SHM_CMA") != NULL);
+    WT_STATUS(wt_join(wt_rank() == 1 ? "" : "SHM_CMA=1", 1, &world),
+              WEFT_ERR_MISMATCH);
+    WT_CHECK(strstr(weft_error_detail(), "'auto' on rank 1") != NULL);
+}
+
+static void ranks_that_would_not_read_alike_are_told(void **state)
+{
+    (void)state;
+    wt_run_job(&(wt_job){.ranks = 3, .bare = differ_body});
 }
 
 /* --- who is read goes -------------------------------------------------------
@@ -350,8 +402,10 @@ int main(void)
         cmocka_unit_test(takers_that_read_get_their_blocks),
         cmocka_unit_test(takers_that_do_not_read_get_their_blocks),
         cmocka_unit_test(whoever_may_not_read_is_served_through_slots),
+        cmocka_unit_test(whoever_comes_when_another_has_refused_gets_its_block),
         cmocka_unit_test(whoever_cannot_read_any_more_is_served_through_slots),
         cmocka_unit_test(what_is_read_follows_kind_size_and_setting),
+        cmocka_unit_test(ranks_that_would_not_read_alike_are_told),
         cmocka_unit_test(a_root_that_dies_before_it_is_read_is_told_of),
         cmocka_unit_test(nobody_takes_what_a_member_wrote_after_it_gave_up),
     };

@@ -19,6 +19,7 @@
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_data.h"
+#include "wt_proc.h"
 
 enum { PAGES = 4096, BLOCKS = 300 };
 
@@ -631,6 +632,31 @@ static void child_of_a_child_too(void **state)
     wf_arena_close(a);
 }
 
+static int does_nothing(char *block)
+{
+    (void)block;
+    return 0;
+}
+
+static void child_that_has_ended_costs_no_descriptor(void **state)
+{
+    wf_arena *a = arena_of("");
+    char *p = NULL;
+    unsigned fds;
+
+    (void)state;
+    assert_int_equal(wf_arena_take(a, 4096, false, (void **)&p), WEFT_OK);
+    assert_int_equal(end_child(fork_child(does_nothing, p)), 0);
+    fds = wt_count_fds();
+    for (unsigned i = 0; i < 20; i++) {
+        assert_int_equal(end_child(fork_child(does_nothing, p)), 0);
+    }
+    assert_int_equal(wt_count_fds(), fds);
+    weft_arena_free(p);
+    assert_int_equal(ask(a).held, 0);
+    wf_arena_close(a);
+}
+
 static void blocks_of_a_broken_communicator_are_not_used_again(void **state)
 {
     wf_arena *a = arena_of("");
@@ -694,6 +720,7 @@ int main(void)
         cmocka_unit_test(child_has_a_view_of_its_own),
         cmocka_unit_test(block_that_a_child_may_read_is_not_used_again),
         cmocka_unit_test(child_of_a_child_too),
+        cmocka_unit_test(child_that_has_ended_costs_no_descriptor),
         cmocka_unit_test(blocks_of_a_broken_communicator_are_not_used_again),
         cmocka_unit_test(place_outside_of_a_range_is_not_found),
     };

@@ -250,8 +250,8 @@ static void hosts_detach(weft_comm *comm, void *state)
 
 static weft_status hosts_attach(weft_comm *comm, void *area, void **out)
 {
-    hosts_state *s =
-        wf_zalloc_aligned(64, sizeof(*s) + 2 * comm->tree.nodes * sizeof(uint32_t));
+    hosts_state *s = wf_zalloc_aligned(64, sizeof(*s) + 2 * comm->tree.nodes *
+                                                            sizeof(uint32_t));
     weft_status st;
 
     if (s == NULL) {

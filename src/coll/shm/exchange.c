@@ -393,14 +393,15 @@ static weft_status take_one(wf_coll_op *op, shm_state *s, size_t bytes,
     shm_progress *p = shm_of(op);
     uint32_t from = source_at(op->op.comm, p->in_at);
 
+    if (!reads(op, s, p->in_at) && !arrived(op, s, from)) {
+        return WF_PENDING;
+    }
+    /* Who has brought a chunk has invited us before that, or does not. */
     if (reads(op, s, p->in_at)) {
         return p->out > 0 || shm_pull(op, s, from,
                                       shm_length(op, from, op->op.comm->rank))
                    ? WEFT_OK
                    : WF_PENDING;
-    }
-    if (!arrived(op, s, from)) {
-        return WF_PENDING;
     }
     p->by_slots = true;
     return folds ? WEFT_OK : take_from(op, s, from, bytes);
