@@ -446,8 +446,8 @@ SUITES = {
 }
 # What `make test` runs, one queue beside the other, and the builds that it needs beside both.
 QUEUES = (
-    ("checks", "c", "asan", "tsan", "fuzz"),
-    ("python", "hosts", "spread", "shared", "peers", "asan_python"),
+    ("checks", "c", "asan", "fuzz"),
+    ("python", "hosts", "spread", "shared", "peers", "asan_python", "tsan"),
 )
 
 
