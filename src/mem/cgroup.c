@@ -28,6 +28,11 @@ static bool list_has(const char *list, const char *word)
     return false;
 }
 
+static const char *controller_of(wf_cgroup_kind kind)
+{
+    return kind == WF_CGROUP_V1_CPU ? "cpu" : "memory";
+}
+
 /* The path in a line "4:memory,hugetlb:/a/b" of /proc/self/cgroup; version 2
  * has the number 0 and no controllers. NULL: it is another hierarchy. */
 static const char *group_path(wf_cgroup_kind kind, char *line)
@@ -43,7 +48,7 @@ static const char *group_path(wf_cgroup_kind kind, char *line)
     *path = '\0';
     *controllers = '\0';
     if (kind == WF_CGROUP_V2 ? strcmp(line, "0") == 0 && controllers[1] == '\0'
-                             : list_has(controllers + 1, "memory")) {
+                             : list_has(controllers + 1, controller_of(kind))) {
         return path + 1;
     }
     return NULL;
@@ -118,9 +123,9 @@ static bool mount_parse(wf_cgroup_kind kind, char *line, char **root,
     if (type == NULL || (*root)[0] != '/' || (*point)[0] != '/') {
         return false;
     }
-    return kind == WF_CGROUP_V2
-               ? strcmp(type, "cgroup2") == 0
-               : strcmp(type, "cgroup") == 0 && list_has(options, "memory");
+    return kind == WF_CGROUP_V2 ? strcmp(type, "cgroup2") == 0
+                                : strcmp(type, "cgroup") == 0 &&
+                                      list_has(options, controller_of(kind));
 }
 
 /* The part of `path` below `root`, both of the hierarchy; NULL if it is not
@@ -366,29 +371,85 @@ static bool locate(const char *root, wf_cgroup_kind kind, wf_cgroup_path *out)
     return found;
 }
 
+/* Our group and those above it, one after the other. */
+typedef struct group_walk {
+    char dir[2 * PATH_MAX];
+    size_t top; /* length of the highest */
+} group_walk;
+
+static bool walk_begin(const char *root, wf_cgroup_kind kind, group_walk *walk)
+{
+    wf_cgroup_path path;
+    size_t skip = strlen(root);
+
+    if (skip >= PATH_MAX || !locate(root, kind, &path)) {
+        return false;
+    }
+    snprintf(walk->dir, sizeof(walk->dir), "%s%s", root, path.dir);
+    walk->top = skip + path.top;
+    if (access(walk->dir, F_OK) != 0) { /* it goes by another path in here */
+        walk->dir[walk->top] = '\0';
+    }
+    return true;
+}
+
+static bool walk_up(group_walk *walk)
+{
+    if (strlen(walk->dir) <= walk->top) {
+        return false;
+    }
+    *strrchr(walk->dir, '/') = '\0';
+    return true;
+}
+
 static void read_hierarchy(const char *root, wf_cgroup_kind kind,
                            uint64_t enough, wf_cgroups *out)
 {
-    wf_cgroup_path path;
-    char dir[2 * PATH_MAX];
-    size_t skip = strlen(root);
+    group_walk walk;
     bool own = true;
 
-    if (skip >= PATH_MAX || !locate(root, kind, &path)) {
+    if (!walk_begin(root, kind, &walk)) {
         return;
     }
-    snprintf(dir, sizeof(dir), "%s%s", root, path.dir);
-    if (access(dir, F_OK) != 0) { /* it goes by another path in here */
-        dir[skip + path.top] = '\0';
-    }
-    for (;;) {
-        ask(dir, kind, own, enough, out);
-        if (strlen(dir) <= skip + path.top) {
-            return;
-        }
-        *strrchr(dir, '/') = '\0';
+    do {
+        ask(walk.dir, kind, own, enough, out);
         own = false;
+    } while (walk_up(&walk));
+}
+
+/* In version 2 a group has this file if cores are shared by it, and the highest
+ * has none; in version 1 all have theirs. */
+static bool shares_cores(const group_walk *walk, wf_cgroup_kind kind)
+{
+    char name[sizeof(walk->dir) + 16];
+
+    snprintf(name, sizeof(name), "%s/%s", walk->dir,
+             kind == WF_CGROUP_V2 ? "cpu.weight" : "cpu.shares");
+    return (kind == WF_CGROUP_V2 || strlen(walk->dir) > walk->top) &&
+           access(name, F_OK) == 0;
+}
+
+static uint64_t scheduled_by(const char *root, wf_cgroup_kind kind)
+{
+    group_walk walk;
+    struct stat s;
+
+    if (!walk_begin(root, kind, &walk)) {
+        return 0;
     }
+    while (!shares_cores(&walk, kind)) {
+        if (!walk_up(&walk)) {
+            return 0;
+        }
+    }
+    return stat(walk.dir, &s) == 0 ? (uint64_t)s.st_ino : 0;
+}
+
+uint64_t wf_cgroup_scheduled(const char *root)
+{
+    uint64_t id = scheduled_by(root, WF_CGROUP_V2);
+
+    return id != 0 ? id : scheduled_by(root, WF_CGROUP_V1_CPU);
 }
 
 void wf_cgroups_read(const char *root, uint64_t enough, wf_cgroups *out)

@@ -38,6 +38,11 @@ void wf_cgroups_read(const char *root, uint64_t enough, wf_cgroups *out);
 uint64_t wf_cgroups_limit(const wf_cgroups *groups);
 uint64_t wf_cgroups_room(const wf_cgroups *groups);
 
+/* The group among whose processes the scheduler shares what cores it gets: a
+ * number that is the same in all of them, and on this host in no others. 0:
+ * this process is in none but the highest, or that cannot be seen from here. */
+uint64_t wf_cgroup_scheduled(const char *root);
+
 /* The groups that limit a process, as sent to other ranks; 0 means none. */
 typedef struct wf_cgroup_ids {
     uint64_t id[WF_CGROUPS];
@@ -46,7 +51,12 @@ typedef struct wf_cgroup_ids {
 void wf_cgroups_ids(const wf_cgroups *groups, wf_cgroup_ids *out);
 bool wf_cgroup_ids_have(const wf_cgroup_ids *ids, uint64_t id);
 
-typedef enum wf_cgroup_kind { WF_CGROUP_V2, WF_CGROUP_V1 } wf_cgroup_kind;
+/* The hierarchy of version 2, and those of version 1 for memory and cores. */
+typedef enum wf_cgroup_kind {
+    WF_CGROUP_V2,
+    WF_CGROUP_V1,
+    WF_CGROUP_V1_CPU
+} wf_cgroup_kind;
 
 /* The directory of this process's group. */
 typedef struct wf_cgroup_path {

@@ -74,11 +74,12 @@ typedef struct wf_join_node {
     uint64_t user;
     uint64_t netns; /* sockets only meet inside one */
     uint64_t userns;
-    int64_t session;  /* processes of other sessions are scheduled apart; 0:
-                         not on this kernel; WF_JOIN_SESSIONS: several */
-    char boot_id[40]; /* one per boot of a machine */
-    char host[64];    /* of its first rank; only for messages */
-    char node[64];    /* WEFT_NODE */
+    int64_t session;         /* or control group, negative: those of others are
+                                scheduled apart; 0: not on this kernel;
+                                WF_JOIN_SESSIONS: several */
+    char boot_id[40];        /* one per boot of a machine */
+    char host[64];           /* of its first rank; only for messages */
+    char node[64];           /* WEFT_NODE */
     unsigned char cpus[128]; /* cores that its ranks may use, a bit each */
 } wf_join_node;
 _Static_assert(sizeof(wf_join_node) == 328, "layout");

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "mem/cgroup.h"
 #include "mem/join.h"
 
 /* Two ranks may share memory only if this is the same for both, so it must not
@@ -53,10 +54,12 @@ static void read_cpus(unsigned char *out, size_t room)
     }
 }
 
-/* With autogroups, the scheduler shares a core among sessions first: giving it
- * up with sched_yield reaches processes of one's own session only. */
+/* The scheduler shares a core among control groups first or, with autogroups,
+ * among the sessions of processes that are in none: giving it up with
+ * sched_yield reaches processes of one's own only. */
 static int64_t scheduling_session(void)
 {
+    uint64_t group = wf_cgroup_scheduled("");
     int fd =
         open("/proc/sys/kernel/sched_autogroup_enabled", O_RDONLY | O_CLOEXEC);
     char on = '0';
@@ -66,6 +69,10 @@ static int64_t scheduling_session(void)
             on = '0';
         }
         close(fd);
+    }
+    if (group != 0) {
+        /* Sessions are numbers of processes, and positive. */
+        return -(int64_t)(group & INT64_MAX);
     }
     return on == '1' ? (int64_t)getsid(0) : 0;
 }

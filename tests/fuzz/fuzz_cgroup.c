@@ -52,5 +52,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     find(WF_CGROUP_V2, data, n);
     find(WF_CGROUP_V1, data, n);
+    find(WF_CGROUP_V1_CPU, data, n);
     return 0;
 }

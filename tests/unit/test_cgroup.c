@@ -339,6 +339,44 @@ static void what_is_missing_or_not_understood_sets_no_limit(void **state)
     assert_int_equal(room(), UINT64_MAX);
 }
 
+/* The number of a group's directory. */
+static uint64_t number_of(const char *group)
+{
+    char path[1024];
+    struct stat s;
+
+    snprintf(path, sizeof(path), "%s%s", root, group);
+    assert_int_equal(stat(path, &s), 0);
+    return (uint64_t)s.st_ino;
+}
+
+static void cores_are_shared_by_the_nearest_group_that_has_weight(void **state)
+{
+    (void)state;
+    put_mount_v2("/", V2);
+    put("/proc/self/cgroup", "0::/a/b\n");
+    put_number(V2 "/a/b", "memory.max", 1);
+    assert_int_equal(wf_cgroup_scheduled(root), 0);
+    put_number(V2 "/a", "cpu.weight", 100);
+    assert_int_equal(wf_cgroup_scheduled(root), number_of(V2 "/a"));
+    put_number(V2 "/a/b", "cpu.weight", 100);
+    assert_int_equal(wf_cgroup_scheduled(root), number_of(V2 "/a/b"));
+}
+
+static void
+cores_are_shared_by_groups_of_version_1_below_the_highest(void **state)
+{
+    (void)state;
+    put_mount_v1("/");
+    put_number("/sys/fs/cgroup/cpu", "cpu.shares", 1024);
+    put_number("/sys/fs/cgroup/cpu/job", "cpu.shares", 1024);
+    put("/proc/self/cgroup", "4:memory:/job\n1:cpu,cpuacct:/\n0::/\n");
+    assert_int_equal(wf_cgroup_scheduled(root), 0);
+    put("/proc/self/cgroup", "4:memory:/\n1:cpu,cpuacct:/job\n0::/\n");
+    assert_int_equal(wf_cgroup_scheduled(root),
+                     number_of("/sys/fs/cgroup/cpu/job"));
+}
+
 static void numbers_in_errors_are_never_rounded_to_nothing(void **state)
 {
     (void)state;
@@ -383,6 +421,8 @@ int main(void)
         IN_A_ROOT(paths_of_namespaces_lead_to_the_top_of_the_mount),
         IN_A_ROOT(of_two_mounts_that_which_shows_more_is_taken),
         IN_A_ROOT(what_is_missing_or_not_understood_sets_no_limit),
+        IN_A_ROOT(cores_are_shared_by_the_nearest_group_that_has_weight),
+        IN_A_ROOT(cores_are_shared_by_groups_of_version_1_below_the_highest),
         cmocka_unit_test(numbers_in_errors_are_never_rounded_to_nothing),
         cmocka_unit_test(the_public_call_tells_what_the_library_counts_with),
     };
