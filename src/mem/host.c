@@ -12,6 +12,7 @@
 #include "base/time.h"
 #include "boot/launcher.h"
 #include "mem/fork.h"
+#include "mem/host_parts.h"
 #include "mem/link.h"
 #include "mem/mailbox.h"
 #include "mem/mesh.h"
@@ -40,7 +41,7 @@ static uint32_t boards_here(const wf_host *h, uint32_t locals)
 }
 
 /* Ranks of a node, which all are of this host. */
-static uint32_t ranks_of(const wf_host *h, uint32_t node)
+uint32_t wf_host_ranks_of(const wf_host *h, uint32_t node)
 {
     uint32_t n = 0;
 
@@ -56,7 +57,7 @@ static size_t board_bytes(const wf_host *h)
     uint32_t most = 0;
 
     for (uint32_t i = 0; i < h->count; i++) {
-        uint32_t n = ranks_of(h, h->peer[h->rank_of[i]].node);
+        uint32_t n = wf_host_ranks_of(h, h->peer[h->rank_of[i]].node);
 
         most = n > most ? n : most;
     }
@@ -106,7 +107,7 @@ static void place_ranks(wf_host *h, const wf_join_table *t)
         p->node = t->member[r].node;
         p->local = WF_NOT_HERE;
         if (wf_join_same_host(own, node)) {
-            p->range = ranks_of(h, p->node);
+            p->range = wf_host_ranks_of(h, p->node);
             p->local = h->count++;
             h->rank_of[p->local] = r;
         }
@@ -179,8 +180,8 @@ static weft_status joining_fail(const wf_host *h, uint32_t local,
     return st;
 }
 
-static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
-                          uint64_t deadline, wf_packet *p, int *fd)
+weft_status wf_host_expect(wf_host *h, uint32_t local, uint32_t kind,
+                           uint64_t deadline, wf_packet *p, int *fd)
 {
     wf_patience patience = {deadline, h->interrupt};
     weft_status st;
@@ -205,8 +206,8 @@ static weft_status expect(wf_host *h, uint32_t local, uint32_t kind,
     return WEFT_OK;
 }
 
-static weft_status tell(wf_host *h, uint32_t local, uint32_t kind,
-                        const void *data, size_t n, int fd, uint64_t deadline)
+weft_status wf_host_tell(wf_host *h, uint32_t local, uint32_t kind,
+                         const void *data, size_t n, int fd, uint64_t deadline)
 {
     wf_packet p = {.kind = kind,
                    .from = h->rank,
@@ -289,93 +290,6 @@ static void board_show(wf_host *h)
     wf_segment_close_fd(&h->control);
 }
 
-/* Map the arena behind `fd`, if there is one. Having none is no failure. */
-static bool arena_enter(wf_host *h, const wf_settings *settings, uint64_t range,
-                        int fd)
-{
-    const wf_peer *own = &h->peer[h->rank];
-    weft_status st = WEFT_OK;
-
-    if (fd < 0 || range == 0 || settings->arena_bytes == 0) {
-        wf_close(fd);
-        return false;
-    }
-    if (range > SIZE_MAX / h->count || range % wf_segment_page() != 0 ||
-        range / wf_segment_page() >= UINT32_MAX) {
-        wf_close(fd);
-        st = wf_fail(WEFT_ERR_PROTOCOL, "a range of %llu bytes",
-                     (unsigned long long)range);
-    } else {
-        wf_arena *a = h->arena_room;
-
-        h->arena_room = NULL;
-        st = wf_arena_open(settings, fd, range, ranks_of(h, own->node),
-                           own->range, h->count, a);
-        h->arena = st == WEFT_OK ? a : NULL;
-    }
-    if (st != WEFT_OK) {
-        wf_log(WEFT_LOG_INFO, "rank %u maps no arena: %s", h->rank,
-               weft_error_detail());
-    }
-    return st == WEFT_OK;
-}
-
-/* Keep the arena if all ranks of the node map it. */
-static void arena_settle(wf_host *h, const wf_settings *settings, bool all)
-{
-    if (!all) {
-        wf_arena_close(h->arena);
-        h->arena = NULL;
-        wf_log(WEFT_LOG_INFO,
-               "there is no arena on the node of rank %u%s: data is copied "
-               "through shared memory",
-               h->rank, settings->arena_bytes == 0 ? " (WEFT_ARENA is 0)" : "");
-    }
-}
-
-/* Make the arena of the node of local rank `first`, and send it to all of its
- * ranks. */
-static weft_status arena_lead(wf_host *h, const wf_settings *settings,
-                              uint32_t first, uint64_t deadline, bool *entered)
-{
-    uint32_t node = h->peer[h->rank_of[first]].node;
-    uint32_t ranks = ranks_of(h, node);
-    uint64_t range = wf_arena_range(settings, ranks);
-    weft_status st = WEFT_OK;
-    int fd = -1;
-
-    if (range > 0 && wf_arena_make_fd(range, ranks, &fd) != WEFT_OK) {
-        wf_log(WEFT_LOG_INFO, "no arena could be made: %s",
-               weft_error_detail());
-        range = 0;
-    }
-    for (uint32_t i = first; i < h->count && st == WEFT_OK; i++) {
-        if (i != h->self && h->peer[h->rank_of[i]].node == node) {
-            st = tell(h, i, WF_PACKET_ARENA, &range, sizeof(range), fd,
-                      deadline);
-        }
-    }
-    if (st == WEFT_OK && first == h->self) {
-        *entered = arena_enter(h, settings, range, fd);
-    } else {
-        wf_close(fd);
-    }
-    return st;
-}
-
-static weft_status arenas_lead(wf_host *h, const wf_settings *settings,
-                               uint64_t deadline, bool *entered)
-{
-    weft_status st = WEFT_OK;
-
-    for (uint32_t i = 0; i < h->count && st == WEFT_OK; i++) {
-        if (h->peer[h->rank_of[i]].range == 0) { /* the first of its node */
-            st = arena_lead(h, settings, i, deadline, entered);
-        }
-    }
-    return st;
-}
-
 /* A flag of READY or GO. */
 static bool flag_of(const wf_packet *p)
 {
@@ -406,13 +320,13 @@ static weft_status all_go(wf_host *h, bool *maps, uint64_t deadline)
     wf_packet p;
 
     for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
-        st = expect(h, i, WF_PACKET_READY, deadline, &p, NULL);
+        st = wf_host_expect(h, i, WF_PACKET_READY, deadline, &p, NULL);
         maps[i] = st == WEFT_OK && flag_of(&p);
     }
     for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
         uint32_t all = node_maps(h, i, maps);
 
-        st = tell(h, i, WF_PACKET_GO, &all, sizeof(all), -1, deadline);
+        st = wf_host_tell(h, i, WF_PACKET_GO, &all, sizeof(all), -1, deadline);
     }
     return st;
 }
@@ -426,12 +340,12 @@ static weft_status arenas_settle(wf_host *h, const wf_settings *settings,
     if (maps == NULL) {
         return wf_fail_nomem("%u ranks", h->count);
     }
-    st = arenas_lead(h, settings, deadline, &maps[0]);
+    st = wf_host_arenas_lead(h, settings, deadline, &maps[0]);
     if (st == WEFT_OK) {
         st = all_go(h, maps, deadline);
     }
     if (st == WEFT_OK) {
-        arena_settle(h, settings, node_maps(h, 0, maps) != 0);
+        wf_host_arena_settle(h, settings, node_maps(h, 0, maps) != 0);
     }
     wf_free(maps);
     return st;
@@ -456,8 +370,8 @@ static weft_status board_lead(wf_host *h, const wf_settings *settings,
     }
     board_enter(h);
     for (uint32_t i = 1; i < h->count && st == WEFT_OK; i++) {
-        st = tell(h, i, WF_PACKET_BOARD, &bytes, sizeof(bytes), h->control.fd,
-                  deadline);
+        st = wf_host_tell(h, i, WF_PACKET_BOARD, &bytes, sizeof(bytes),
+                          h->control.fd, deadline);
     }
     return st == WEFT_OK ? arenas_settle(h, settings, deadline) : st;
 }
@@ -484,23 +398,6 @@ static weft_status board_attach(wf_host *h, const wf_packet *p, int fd)
     return WEFT_OK;
 }
 
-static weft_status arena_follow(wf_host *h, const wf_settings *settings,
-                                uint64_t deadline, uint32_t *maps)
-{
-    uint64_t range = 0;
-    wf_packet p;
-    int fd = -1;
-    weft_status st = expect(h, 0, WF_PACKET_ARENA, deadline, &p, &fd);
-
-    if (st == WEFT_OK) {
-        if (p.bytes == sizeof(range)) {
-            memcpy(&range, p.data, sizeof(range));
-        }
-        *maps = arena_enter(h, settings, range, fd);
-    }
-    return st;
-}
-
 static weft_status board_follow(wf_host *h, const wf_settings *settings,
                                 uint64_t deadline)
 {
@@ -508,7 +405,7 @@ static weft_status board_follow(wf_host *h, const wf_settings *settings,
     wf_packet p;
     int fd = -1;
     weft_status st =
-        expect(h, 0, WF_PACKET_BOARD, deadline + EXPLAIN_NS, &p, &fd);
+        wf_host_expect(h, 0, WF_PACKET_BOARD, deadline + EXPLAIN_NS, &p, &fd);
 
     if (st == WEFT_OK) {
         st = board_attach(h, &p, fd);
@@ -517,15 +414,17 @@ static weft_status board_follow(wf_host *h, const wf_settings *settings,
         return st;
     }
     board_enter(h);
-    st = arena_follow(h, settings, deadline + EXPLAIN_NS, &maps);
+    st = wf_host_arena_follow(h, settings, deadline + EXPLAIN_NS, &maps);
     if (st == WEFT_OK) {
-        st = tell(h, 0, WF_PACKET_READY, &maps, sizeof(maps), -1, deadline);
+        st = wf_host_tell(h, 0, WF_PACKET_READY, &maps, sizeof(maps), -1,
+                          deadline);
     }
     if (st == WEFT_OK) {
-        st = expect(h, 0, WF_PACKET_GO, deadline + EXPLAIN_NS, &p, NULL);
+        st =
+            wf_host_expect(h, 0, WF_PACKET_GO, deadline + EXPLAIN_NS, &p, NULL);
     }
     if (st == WEFT_OK) {
-        arena_settle(h, settings, maps != 0 && flag_of(&p));
+        wf_host_arena_settle(h, settings, maps != 0 && flag_of(&p));
     }
     return st;
 }
