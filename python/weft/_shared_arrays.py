@@ -26,6 +26,17 @@ def _functions() -> Any:
     raise UnsupportedError(f"NumPy {numpy.__version__} does not show its functions")
 
 
+def minimum_bytes(minimum: Any, most: int) -> int:
+    """The bytes from which on something is shared: at least 1, and at most `most`."""
+    try:
+        number = operator.index(minimum)
+    except TypeError:
+        raise TypeError(f"minimum is {minimum!r}; it must be a number of bytes") from None
+    if number < 0:
+        raise InvalidError(f"minimum is {number}; it must not be negative")
+    return min(max(number, 1), most)
+
+
 class shared_arrays(contextlib.ContextDecorator):
     """Have NumPy arrays lie in memory that the other ranks map.
 
@@ -45,9 +56,7 @@ class shared_arrays(contextlib.ContextDecorator):
             raise TypeError(f"comm is {type(comm).__name__}; it must be a Comm or a World")
         if world is not None and world.closed:
             raise InvalidError("this world is closed")
-        if operator.index(minimum) < 0:
-            raise InvalidError(f"minimum is {minimum}; it must not be negative")
-        least = min(max(operator.index(minimum), 1), (1 << 64) - 1)
+        least = minimum_bytes(minimum, (1 << 64) - 1)
         self._functions = _functions()
         self._handler = _core.array_handler(least, 0 if world is None else world._number)
         self._before: list[Any] = []

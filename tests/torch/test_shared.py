@@ -95,6 +95,11 @@ def threads():
     assert is_shared(make())
     first.stop()
     assert not is_shared(make())
+    first, second = weft.torch.share_all(), weft.torch.share_all()
+    first.stop()
+    assert is_shared(make())
+    second.stop()
+    assert not is_shared(make())
 
 
 def test_a_part_is_that_of_a_thread_and_all_is_that_of_the_process():
@@ -105,6 +110,10 @@ def test_wrong_arguments_are_named():
     for wrong in ("64K", None, 1.5):
         with pytest.raises(TypeError, match="minimum"):
             weft.torch.shared(minimum=wrong)
+        with pytest.raises(TypeError, match="minimum"):
+            weft.shared_arrays(minimum=wrong)
+    with pytest.raises(TypeError, match="tensor is str"):
+        is_shared("x")
     with pytest.raises(weft.InvalidError, match="must not be negative"):
         weft.torch.share_all(minimum=-1)
     with pytest.raises(TypeError, match="group is str"):

@@ -6,14 +6,15 @@ tensors that a thread makes in a part of the program, `share_all` for those of a
 """
 
 import contextlib
-import operator
-from typing import Any
+import threading
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
 
 from weft import Comm, World, _core
 from weft._core import InvalidError
+from weft._shared_arrays import minimum_bytes
 from weft.torch._group import comm_of
 from weft.torch._shim import shim
 
@@ -40,13 +41,7 @@ def _number(group: Any) -> int:
 
 
 def _bytes(minimum: Any) -> int:
-    try:
-        number = operator.index(minimum)
-    except TypeError:
-        raise TypeError(f"minimum is {minimum!r}; it must be a number of bytes") from None
-    if number < 0:
-        raise InvalidError(f"minimum is {number}; it must not be negative")
-    return min(max(number, 1), shim._SHARE_NONE - 1)
+    return minimum_bytes(minimum, shim._SHARE_NONE - 1)
 
 
 class shared(contextlib.ContextDecorator):
@@ -84,14 +79,25 @@ class shared(contextlib.ContextDecorator):
 class Sharing:
     """What share_all returns: `stop()`, or the end of a `with`, undoes it."""
 
-    def __init__(self, before: tuple[int, int]) -> None:
-        self._before: tuple[int, int] | None = before
+    _going_on: ClassVar[list["Sharing"]] = []  # of this process; the last one counts
+    _lock = threading.Lock()
+
+    def __init__(self, wish: tuple[int, int]) -> None:
+        self._wish = wish
+        with self._lock:
+            self._going_on.append(self)
+            self._apply()
 
     def stop(self) -> None:
-        """Make tensors as before share_all. Does nothing the second time."""
-        before, self._before = self._before, None
-        if before is not None:
-            shim._share_all(*before)
+        """Make tensors as without this share_all. Does nothing the second time."""
+        with self._lock:
+            if self in self._going_on:
+                self._going_on.remove(self)
+                self._apply()
+
+    def _apply(self) -> None:
+        last = self._going_on[-1]._wish if self._going_on else (shim._SHARE_NONE, 0)
+        shim._share_all(*last)
 
     def __enter__(self) -> "Sharing":
         return self
@@ -104,13 +110,16 @@ def share_all(minimum: int = MINIMUM, group: Any = None) -> Sharing:
     """Have all tensors of this process, of all its threads, lie in memory that the ranks map.
 
     It can be called before init_process_group: tensors are in ordinary memory until there is a
-    group. Arguments are those of `shared`; `stop()` of what it returns undoes it.
+    group. Arguments are those of `shared`; `stop()` of what it returns undoes it. Of several that
+    go on the last one counts.
     """
-    return Sharing(shim._share_all(_bytes(minimum), _number(group)))
+    return Sharing((_bytes(minimum), _number(group)))
 
 
 def is_shared(tensor: torch.Tensor) -> bool:
     """Does the tensor's memory lie in an arena?"""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"tensor is {type(tensor).__name__}; it must be a torch.Tensor")
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided:
         return False
     at = tensor.untyped_storage().data_ptr()
