@@ -26,6 +26,7 @@
 /* What was found to be free counts as that so long, and so many bytes. */
 #define CREDIT_NS (100 * WF_MS)
 #define CREDIT_BYTES ((uint64_t)64 << 20)
+#define FILL_BYTES ((size_t)64 << 20) /* allocated in one step */
 
 #define BLOCK "a block of the arena"
 
@@ -329,6 +330,27 @@ weft_status wf_arena_check(wf_arena *a, uint64_t bytes)
     return st;
 }
 
+/* Allocate the memory of a block that was found to be there. Other ranks of the
+ * host may have been told so of the same memory: each looks again before each
+ * step, and leaves room for one of everybody. */
+static weft_status populate(const wf_arena *a, const wf_segment *range,
+                            size_t at, size_t bytes)
+{
+    weft_status st = WEFT_OK;
+
+    for (size_t done = 0; done < bytes && st == WEFT_OK; done += FILL_BYTES) {
+        size_t n = wf_least(bytes - done, FILL_BYTES);
+
+        if (done > 0) {
+            st = wf_memory_check(BLOCK, (uint64_t)n * a->sharers);
+        }
+        if (st == WEFT_OK) {
+            st = wf_segment_populate(range, at + done, n);
+        }
+    }
+    return st;
+}
+
 weft_status wf_arena_fill(wf_arena *a, const wf_arena_block *block, bool zero,
                           void **out)
 {
@@ -337,8 +359,8 @@ weft_status wf_arena_fill(wf_arena *a, const wf_arena_block *block, bool zero,
     weft_status st = WEFT_OK;
 
     if (block->fresh > 0) {
-        st = wf_segment_populate(
-            &range, (size_t)((unsigned char *)at - a->base), block->bytes);
+        st = populate(a, &range, (size_t)((unsigned char *)at - a->base),
+                      block->bytes);
     } else if (zero) {
         memset(at, 0, block->bytes);
     }
