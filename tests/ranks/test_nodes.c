@@ -265,8 +265,9 @@ static void an_abort_reaches_all_nodes(void **state)
     run_nodes("aabccdef", abort_body);
 }
 
-/* Rank 3 is no neighbour of rank 0, and those between have closed it. */
-static void quiet_body(weft_world *world)
+/* Rank 0 aborts while rank 3 waits for a message from `from`; all others
+ * have closed the communicator. */
+static void abort_past_those_who_closed(weft_world *world, uint32_t from)
 {
     weft_comm *comm = NULL;
     int64_t one = 0;
@@ -281,12 +282,18 @@ static void quiet_body(weft_world *world)
     if (wt_rank() == 0) {
         weft_comm_abort(comm, "enough");
     } else if (wt_rank() == 3) {
-        st = weft_recv(comm, &one, sizeof(one), 0, 5, NULL);
+        st = weft_recv(comm, &one, sizeof(one), from, 5, NULL);
         WT_STATUS(st, WEFT_ERR_ABORTED);
         WT_CHECK(strstr(weft_error_detail(), "enough") != NULL);
     }
     wt_meet();
     weft_comm_destroy(comm);
+}
+
+/* Rank 3 is no neighbour of rank 0. */
+static void quiet_body(weft_world *world)
+{
+    abort_past_those_who_closed(world, 0);
 }
 
 static void an_abort_is_asked_for_by_those_who_were_not_told(void **state)
@@ -298,25 +305,7 @@ static void an_abort_is_asked_for_by_those_who_were_not_told(void **state)
 /* The two of a node who are told have closed it: a mate waits for anybody. */
 static void mates_body(weft_world *world)
 {
-    weft_comm *comm = NULL;
-    int64_t one = 0;
-    weft_status st;
-
-    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
-    if (wt_rank() == 1 || wt_rank() == 2) {
-        weft_comm_destroy(comm);
-        comm = NULL;
-    }
-    wt_meet();
-    if (wt_rank() == 0) {
-        weft_comm_abort(comm, "enough");
-    } else if (wt_rank() == 3) {
-        st = weft_recv(comm, &one, sizeof(one), WEFT_ANY_SOURCE, 5, NULL);
-        WT_STATUS(st, WEFT_ERR_ABORTED);
-        WT_CHECK(strstr(weft_error_detail(), "enough") != NULL);
-    }
-    wt_meet();
-    weft_comm_destroy(comm);
+    abort_past_those_who_closed(world, WEFT_ANY_SOURCE);
 }
 
 static void an_abort_reaches_those_whose_mates_have_closed_it(void **state)
