@@ -7,7 +7,7 @@
 set(WF_QUANTISE_OPTIONS
   -ffp-contract=off
   -fno-trapping-math
-  $<$<NOT:$<CONFIG:Debug>>:-O3>)
+  $<$<NOT:$<OR:$<CONFIG:Debug>,$<BOOL:${WEFT_SANITIZE}>>>:-O3>)
 
 set_source_files_properties(
   ${CMAKE_CURRENT_LIST_DIR}/quantise_plain.c
