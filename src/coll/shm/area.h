@@ -14,7 +14,9 @@
  *  C1  Every collective starts by each member putting its call, with small data
  *      behind it, into its cell number (sequence mod 4), and by comparing it
  *      with everybody else's. So no member gets past an operation before all
- *      have come to it, and a mismatch is found on every member.
+ *      have come to it, and a mismatch is found on every member. Where a root
+ *      sends, its call alone says what there is to take: a member may take it
+ *      before it has seen the calls of others, and is over after it has.
  *  C2  A member writes a cell again only when all members have finished the
  *      operation that used it last. It knows from `finished`, which each call
  *      carries, or else from the counts that comm keeps.
@@ -93,6 +95,7 @@ _Static_assert(sizeof(shm_where) == 16, "goes with a call");
 typedef struct shm_progress {
     bool posted;       /* our call is in its cell */
     bool checked;      /* everybody's call is the same as ours */
+    bool agreed;       /* a root sends, and its call is the same as ours */
     uint32_t at;       /* members before this one have been checked */
     uint32_t finished; /* operations that all of those had finished */
     uint32_t in_at;    /* members before it have brought the chunk we need */
@@ -224,6 +227,9 @@ bool shm_post(wf_coll_op *op, const void *data, size_t bytes);
 
 /* WEFT_OK once everybody's call is there and the same as ours (C1). */
 weft_status shm_check(wf_coll_op *op);
+/* Does a root send, and is its call there and the same as ours? What it has for
+ * us may be taken then. */
+bool shm_root_agrees(wf_coll_op *op);
 
 /* Take over the lines of a buffer that we have just read and nobody else
  * reads, so that its owner's next write is cheap. */
@@ -295,15 +301,28 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most);
 /* Does `member` bring its blocks by chunks instead of with its call? */
 bool shm_by_chunks(const wf_coll_op *op, uint32_t member);
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
+/* Our block of what `from` has in its arena, at offset `src` - 1 of its range;
+ * NULL if there is no such block. */
+unsigned char *shm_arena_block(const wf_coll_op *op, uint32_t from,
+                               uint64_t src);
+
+/* A scatter whose blocks fit into the slots of the root, all at once
+ * (scatter.c). Blocks of `bytes`: does it, and which chunks are these? */
+bool shm_scatter_fits(const wf_coll_op *op, size_t bytes);
+weft_status shm_scatter_start(wf_coll_op *op, size_t bytes);
+bool shm_scatter_awaits(const wf_coll_op *op, uint32_t member);
 
 /* gatherv, scatterv, alltoallv: members tell each other how much there is.
  * Did this one's data come with its call? */
 bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member);
 
-/* Operations in which the takers read the memory of those who bring (pull.c):
- * find out whether this one, whose chunks are known, may be one
- * (progress.pulls), and if so invite the others to read ours. */
+/* Operations in which the takers read the memory of those who bring (pull.c).
+ * May this be one, where `largest` is what one member has for another? All come
+ * to the same answer. */
 weft_status shm_pull_attach(const weft_comm *comm, shm_state *s);
+bool shm_may_pull(const wf_coll_op *op, size_t largest);
+/* If it may (progress.pulls, once its chunks are known), invite the others to
+ * read ours. */
 void shm_pull_begin(wf_coll_op *op, size_t largest);
 /* Has `from` invited us? Final once its call and its first chunk, if there is
  * any, have been seen. */
@@ -324,5 +343,6 @@ weft_status shm_ragged_step(wf_op *op);
 weft_status shm_reduce_step(wf_op *op);
 weft_status shm_direct_step(wf_op *op);
 weft_status shm_exchange_step(wf_op *op);
+weft_status shm_scatter_step(wf_op *op);
 
 #endif

@@ -91,6 +91,21 @@ weft_status shm_check(wf_coll_op *op)
     return WEFT_OK;
 }
 
+bool shm_root_agrees(wf_coll_op *op)
+{
+    shm_progress *p = shm_of(op);
+    const wf_call *call = &op->op.call;
+
+    if (!p->agreed && wf_call_is(call->kind, WF_ROOT_SENDS)) {
+        const shm_cell *cell =
+            shm_cell_of(op->state, call->root, op->op.sequence);
+
+        p->agreed = shm_has(cell, op->op.sequence + 1) &&
+                    wf_call_equal(&cell->call, call);
+    }
+    return p->agreed;
+}
+
 bool shm_awaits(const wf_op *base, uint32_t member)
 {
     const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
@@ -98,12 +113,19 @@ bool shm_awaits(const wf_op *base, uint32_t member)
     const shm_state *s = op->state;
     const shm_head *h = shm_head_of(s, member);
 
-    if (!p->checked) {
-        return atomic_load(&shm_cell_of(s, member, base->sequence)->sequence) !=
-               base->sequence + 1;
+    if (!p->checked &&
+        atomic_load(&shm_cell_of(s, member, base->sequence)->sequence) !=
+            base->sequence + 1) {
+        return true;
+    }
+    if (!p->checked && !p->agreed) {
+        return false;
     }
     if (base->step == shm_exchange_step) {
         return shm_exchange_awaits(op, member);
+    }
+    if (base->step == shm_scatter_step) {
+        return shm_scatter_awaits(op, member);
     }
     return (int64_t)(atomic_load(&h->in.value) - p->base - p->red - 1) < 0 ||
            (int64_t)(atomic_load(&h->red.value) - p->base - p->out - 1) < 0;

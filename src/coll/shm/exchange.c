@@ -280,28 +280,35 @@ typedef struct piece {
     bool in_slot;      /* else in its owner's buffer, which is not claimed */
 } piece;
 
-static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
-                      uint64_t chunk)
+unsigned char *shm_arena_block(const wf_coll_op *op, uint32_t from,
+                               uint64_t src)
 {
-    shm_progress *p = shm_of(op);
+    const shm_state *s = op->state;
     uint32_t rank = op->op.comm->rank;
     bool blocks = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS);
     size_t length = shm_length(op, from, rank);
+    unsigned char *at =
+        wf_arena_find(s->arena, s->range[from], src,
+                      blocks ? length * op->op.comm->size : length);
+
+    shm_of(op)->read_direct = true;
+    return at != NULL && blocks ? at + rank * length : at;
+}
+
+static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
+                      uint64_t chunk)
+{
+    const shm_progress *p = shm_of(op);
     shm_where w = shm_where_of(op, from);
     unsigned char *at;
 
     if (w.src == 0) {
         return (piece){shm_slot_of(s, from, p->base + chunk) +
-                           subslot_at(op, from, rank),
+                           subslot_at(op, from, op->op.comm->rank),
                        true};
     }
-    p->read_direct = true;
-    at = wf_arena_find(s->arena, s->range[from], w.src,
-                       blocks ? length * op->op.comm->size : length);
-    return (piece){at == NULL
-                       ? NULL
-                       : at + (blocks ? rank * length : 0) + chunk * p->chunk,
-                   false};
+    at = shm_arena_block(op, from, w.src);
+    return (piece){at == NULL ? NULL : at + chunk * p->chunk, false};
 }
 
 /* Claiming pays between two members, where lines go back and forth. Among more
@@ -500,7 +507,7 @@ static bool over(const wf_coll_op *op)
     const shm_progress *p = shm_of(op);
     uint32_t rank = op->op.comm->rank;
 
-    return (!shm_by_chunks(op, rank) || p->freed == p->chunks) &&
+    return p->checked && (!shm_by_chunks(op, rank) || p->freed == p->chunks) &&
            (!shm_takes(op, rank) || p->out == p->chunks) && own_is_copied(op);
 }
 
@@ -516,7 +523,7 @@ weft_status shm_exchange_step(wf_op *base)
     }
     if (!p->checked) {
         st = shm_check(op);
-        if (st != WEFT_OK) {
+        if (st != WEFT_OK && !(st == WF_PENDING && shm_root_agrees(op))) {
             return st;
         }
     }

@@ -51,6 +51,9 @@ static bool pays(const wf_coll_op *op, size_t largest)
         return false;
     }
     if (wf_call_is(kind, WF_ROOT_SENDS)) {
+        if (shm_scatter_fits(op, largest) && host->count <= host->cpus) {
+            return false;
+        }
         return comm->size >= SCATTER_RANKS && largest >= SCATTER_BYTES &&
                largest >= SCATTER_ALL_BYTES / (comm->size - 1);
     }
@@ -58,7 +61,7 @@ static bool pays(const wf_coll_op *op, size_t largest)
            largest >= ALLTOALL_BYTES;
 }
 
-static bool may_invite(const wf_coll_op *op, size_t largest)
+bool shm_may_pull(const wf_coll_op *op, size_t largest)
 {
     if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         return false;
@@ -110,7 +113,7 @@ void shm_pull_begin(wf_coll_op *op, size_t largest)
     shm_state *s = op->state;
     shm_progress *p = shm_of(op);
 
-    p->pulls = may_invite(op, largest);
+    p->pulls = shm_may_pull(op, largest);
     if (!p->pulls) {
         return;
     }

@@ -15,6 +15,9 @@
 #define CHUNK_BYTES (64u << 10)
 #define BIG_CHUNK_BYTES (256u << 10)
 #define BIG_FROM_BYTES (12u << 20)
+/* Subslots of many members are shorter than that only in very large groups. */
+#define SUBSLOT_BYTES (32u << 10)
+#define MOST_SLOT_BYTES (1u << 20)
 
 /* Large buffers tend to start on a page. If slots did, too, loads from one
  * would suffer 4K aliasing with stores to the other. */
@@ -52,7 +55,9 @@ static size_t slot_bytes(const weft_comm *comm)
         wf_round_up(comm->size * 64u, 4096); /* one line per subslot */
 
     if (wanted == UINT64_MAX) {
-        wanted = BIG_CHUNK_BYTES;
+        wanted = comm->size * (uint64_t)SUBSLOT_BYTES;
+        wanted = wanted > MOST_SLOT_BYTES ? MOST_SLOT_BYTES : wanted;
+        wanted = wanted < BIG_CHUNK_BYTES ? BIG_CHUNK_BYTES : wanted;
     }
     wanted = wanted > (16u << 20) ? 16u << 20 : wanted;
     wanted = wanted < least ? least : wanted;
@@ -67,7 +72,11 @@ static size_t chunk_by_kind(const wf_coll_op *op, size_t bytes)
     size_t quarter = bytes / 4;
 
     if (wf_call_has_root(kind)) {
+        quarter = quarter < BIG_CHUNK_BYTES ? quarter : BIG_CHUNK_BYTES;
         return quarter > SMALL_CHUNK_BYTES ? quarter : SMALL_CHUNK_BYTES;
+    }
+    if (wf_call_is(kind, WF_SRC_BLOCKS) && !wf_call_is(kind, WF_REDUCES)) {
+        return MOST_SLOT_BYTES;
     }
     return wf_call_cuts(kind) && bytes < BIG_FROM_BYTES ? CHUNK_BYTES
                                                         : BIG_CHUNK_BYTES;
@@ -264,14 +273,21 @@ static weft_status large_first_step(wf_op *base)
     size_t largest = largest_part(op);
     bool folds = wf_call_is(base->call.kind, WF_REDUCES) &&
                  !wf_call_is(base->call.kind, WF_SRC_BLOCKS);
-    weft_status st = shm_start_chunks(op, shm_chunk_for(op, largest), largest);
+    bool whole = shm_scatter_fits(op, largest) && !shm_may_pull(op, largest);
+    weft_status st =
+        whole ? shm_scatter_start(op, largest)
+              : shm_start_chunks(op, shm_chunk_for(op, largest), largest);
 
     if (st != WEFT_OK) {
         return st;
     }
     shm_locate(op);
-    shm_pull_begin(op, largest);
-    base->step = folds ? shm_reduce_step : shm_exchange_step;
+    if (!whole) {
+        shm_pull_begin(op, largest);
+    }
+    base->step = folds   ? shm_reduce_step
+                 : whole ? shm_scatter_step
+                         : shm_exchange_step;
     return base->step(base);
 }
 
@@ -282,6 +298,7 @@ void shm_begin(wf_coll_op *op)
 
     p->posted = false;
     p->checked = false;
+    p->agreed = false;
     p->at = 0;
     p->finished = op->op.sequence;
     p->chunks = 0;
