@@ -91,8 +91,7 @@ weft_status wf_coll_hand_on(wf_coll_op *op)
     return step_anew(op, moved);
 }
 
-/* What this rank passes where that may be a block for each rank. */
-__attribute__((noinline)) static uint64_t block_bytes(const wf_coll_op *op)
+uint64_t wf_coll_block_bytes(const wf_coll_op *op)
 {
     const weft_comm *comm = op->op.comm;
     uint64_t sum = 0;
@@ -107,12 +106,6 @@ __attribute__((noinline)) static uint64_t block_bytes(const wf_coll_op *op)
         sum += op->src_part[r].n;
     }
     return sum * wf_dtype_bytes((weft_dtype)op->op.call.type);
-}
-
-static inline uint64_t bytes_of(const wf_coll_op *op)
-{
-    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) ? block_bytes(op)
-                                                       : op->bytes;
 }
 
 static weft_status submit(const wf_coll_op *op, weft_request **out)
@@ -137,8 +130,7 @@ static weft_status submit(const wf_coll_op *op, weft_request **out)
     kept->src_part = keep_parts(op->src_part, comm->size, &room);
     kept->dst_part = keep_parts(op->dst_part, comm->size, &room);
     r->op->sequence = comm->sequence++;
-    wf_comm_show(comm, r->op);
-    wf_comm_count(comm, bytes_of(op));
+    wf_coll_show(kept);
     begin(kept);
     if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
         set_reducer(kept);
@@ -197,14 +189,14 @@ static weft_status run(wf_coll_op *op)
         return run_behind(op);
     }
     op->op.sequence = comm->sequence++;
-    wf_comm_show(comm, &op->op);
-    wf_comm_count(comm, bytes_of(op));
     st = WF_PENDING;
     if (op->bytes < coll->quick_until[op->op.call.kind]) {
         op->state = coll->quick_state;
         op->next = NULL;
         st = coll->quick(op);
         begun = true;
+    } else {
+        wf_coll_show(op);
     }
     if (st != WEFT_OK) {
         st = st == WF_PENDING ? run_to_end(op, begun)

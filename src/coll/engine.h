@@ -141,7 +141,8 @@ typedef struct wf_engine {
     /* All of a blocking operation of fewer than `quick_until` bytes in one go:
      * WEFT_OK if the others were prompt; WF_PENDING, and then `op` is begun and
      * ready to be stepped; or a failure. Only call, src, dst, bytes, number and
-     * state of `op` are filled in. Optional. */
+     * state of `op` are filled in. It shows the call (wf_coll_show) once others
+     * have what they wait for, or if it cannot tell them at once. Optional. */
     weft_status (*quick)(wf_coll_op *op);
     size_t quick_until;
     /* A member has said something (wf_coll_say). Runs under world->drive, at
@@ -196,6 +197,18 @@ weft_status wf_coll_say(weft_comm *comm, const wf_engine *engine, uint32_t to,
  * a member that failed, for the reason that is the detail, must not be the only
  * one to know. Collective. */
 weft_status wf_coll_all_or_none(weft_comm *comm, weft_status own);
+
+/* Bytes that this rank passes where that may be a block for each rank. */
+uint64_t wf_coll_block_bytes(const wf_coll_op *op);
+
+/* Show on the board what this rank does, and count it. */
+static inline void wf_coll_show(const wf_coll_op *op)
+{
+    wf_comm_show(op->op.comm, &op->op);
+    wf_comm_count(op->op.comm, wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
+                                   ? wf_coll_block_bytes(op)
+                                   : op->bytes);
+}
 
 /* The error for two members that made different calls. */
 weft_status wf_coll_mismatch(const wf_coll_op *op, uint32_t member,

@@ -162,8 +162,10 @@ static inline void wf_comm_show(weft_comm *comm, const wf_op *op)
  * what was just shown, so that it takes no further cache line. */
 static inline void wf_comm_count(weft_comm *comm, uint64_t bytes)
 {
-    wf_count_alone(&comm->own->operations, 1);
-    wf_count_alone(&comm->own->bytes, bytes);
+    wf_board_rank *own = comm->own;
+
+    wf_count_alone(&own->operations, 1);
+    wf_count_alone(&own->bytes, bytes);
 }
 
 /* The operation that a rank shows: "allreduce of 4 f32, sum, number 7 on

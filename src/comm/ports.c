@@ -380,6 +380,7 @@ void wf_ports_fini(weft_world *world)
     wf_free(world->ports.reported);
     wf_free(world->ports.lost);
     wf_free(world->ports.also);
+    wf_free(world->ports.flow);
 }
 
 /* --- use ------------------------------------------------------------------ */
@@ -389,6 +390,30 @@ size_t wf_ports_am_payload(const weft_world *world, uint32_t to)
     uint32_t most = wf_world_route(world, to)->transport->am_payload;
 
     return most > 0 ? most : WF_AM_PAYLOAD_MAX;
+}
+
+weft_status wf_ports_flows(weft_world *world)
+{
+    uint32_t ranks = world->host->ranks;
+    wf_flow *flow;
+
+    if (world->ports.flow != NULL) {
+        return WEFT_OK;
+    }
+    flow = wf_alloc(ranks * sizeof(*flow));
+    if (flow == NULL) {
+        return wf_fail_nomem("what may be under way with %u ranks", ranks);
+    }
+    for (uint32_t r = 0; r < ranks; r++) {
+        wf_flow_init(&flow[r], wf_ports_am_payload(world, r));
+    }
+    world->ports.flow = flow;
+    return WEFT_OK;
+}
+
+wf_flow *wf_ports_flow(const weft_world *world, uint32_t rank)
+{
+    return &world->ports.flow[rank];
 }
 
 static weft_status check_open(const weft_world *world)

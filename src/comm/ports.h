@@ -11,6 +11,7 @@
 
 #include <weft/world.h>
 
+#include "comm/flow.h"
 #include "transport/transport.h"
 
 /* A transport, and this rank's port of it. */
@@ -37,6 +38,9 @@ typedef struct wf_ports {
     /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
     weft_status *lost;
     uint32_t gone; /* of the board, at the last report to the ports */
+    /* By rank in the job: what may be under way with it. NULL until a layer
+     * asks for it. */
+    wf_flow *flow;
     wf_also *also;
     uint32_t alsos;
     /* Operations that wait for what comes by `also`: another process, which is
@@ -65,6 +69,12 @@ void wf_ports_fini(weft_world *world);
 
 /* The longest payload of an active message to a rank of the job. */
 size_t wf_ports_am_payload(const weft_world *world, uint32_t to);
+
+/* Have a flow for each rank of the job; wf_ports_flow is the one of a rank. All
+ * who send more to it, or ask it for more, than one message share what is
+ * learnt there. */
+weft_status wf_ports_flows(weft_world *world);
+wf_flow *wf_ports_flow(const weft_world *world, uint32_t rank);
 
 /* Send an active message to a rank of the job. Fails with WEFT_ERR_CLOSED once
  * the ports are closed: threads of layers above may outlive the world. */

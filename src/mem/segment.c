@@ -179,6 +179,26 @@ weft_status wf_segment_readonly_fd(const wf_segment *seg, int *out)
     return WEFT_OK;
 }
 
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
+/* A huge page is made where one of its pages is there. One call for all of
+ * them: each has every core empty its lists of pages first. */
+void wf_segment_collapse(const wf_segment *seg, size_t offset, size_t bytes)
+{
+    size_t from = wf_round_up(offset, WF_HUGE_PAGE);
+    size_t until = (offset + bytes) / WF_HUGE_PAGE * WF_HUGE_PAGE;
+    weft_status st = WEFT_OK;
+
+    for (size_t at = from; at < until && st == WEFT_OK; at += WF_HUGE_PAGE) {
+        st = wf_segment_populate(seg, at, 1);
+    }
+    if (from < until && st == WEFT_OK) {
+        (void)madvise((char *)seg->base + from, until - from, MADV_COLLAPSE);
+    }
+}
+
 weft_status wf_segment_populate(const wf_segment *seg, size_t offset,
                                 size_t bytes)
 {

@@ -46,6 +46,12 @@ weft_status wf_segment_attach(const char *what, int fd, size_t bytes,
 /* A descriptor of the same memory that can only be mapped for reading. */
 weft_status wf_segment_readonly_fd(const wf_segment *seg, int *out);
 
+/* Back a range with huge pages before it is populated, as far as it has room
+ * for whole ones and the kernel has them. Kernels do so by themselves only
+ * where shmem_enabled allows it, which is rare; from Linux 6.1 on they do when
+ * asked. */
+void wf_segment_collapse(const wf_segment *seg, size_t offset, size_t bytes);
+
 /* Allocate the pages of a range now, on the caller's NUMA node. Returns
  * WEFT_ERR_NOMEM where a later touch would have been a bus error. */
 weft_status wf_segment_populate(const wf_segment *seg, size_t offset,

@@ -193,6 +193,9 @@ static weft_status host_commit(void *state, uint64_t at, uint64_t bytes)
         st = wf_memory_prefer_node(h->base + at, bytes,
                                    (uint32_t)h->spec->numa - 1);
     }
+    if (st == WEFT_OK && h->spec->huge != WF_HUGE_OFF && !is_huge(h->spec)) {
+        wf_segment_collapse(&all, at, bytes);
+    }
     return st == WEFT_OK ? wf_segment_populate(&all, at, bytes) : st;
 }
 

@@ -56,15 +56,37 @@ static weft_status send_pieces(weft_world *world, uint32_t to, wf_parcel piece,
 /* Parcels are sent by threads that do not wait for them to leave, and the
  * server's may sleep until a parcel comes. If the receiver has no room,
  * somebody must listen for it to make some. */
-weft_status wf_parcel_send(weft_world *world, uint32_t to,
-                           const wf_parcel *parcel, const void *body)
+static void wake_listener(const weft_world *world)
 {
     wf_board_rank *own = wf_host_own(world->host);
-    weft_status st = send_pieces(world, to, *parcel, body);
 
     if (wf_ports_busy(world) && wf_board_listens(own)) {
         wf_board_wake_listener(own);
     }
+}
+
+weft_status wf_parcel_send(weft_world *world, uint32_t to,
+                           const wf_parcel *parcel, const void *body)
+{
+    weft_status st = send_pieces(world, to, *parcel, body);
+
+    wake_listener(world);
+    return st;
+}
+
+weft_status wf_parcel_send_filled(weft_world *world, uint32_t to,
+                                  const wf_parcel *parcel, wf_am_fill_fn *fill,
+                                  void *ctx)
+{
+    wf_parcel whole = *parcel;
+    weft_status st = wf_host_check(world->host, to);
+
+    whole.at = 0;
+    if (st == WEFT_OK) {
+        st = wf_ports_am_fill(world, to, AM_PIECE, &whole, sizeof(whole),
+                              parcel->bytes, fill, ctx);
+    }
+    wake_listener(world);
     return st;
 }
 

@@ -57,6 +57,12 @@ void wf_parcel_box_close(weft_world *world, wf_parcel_box *box);
 weft_status wf_parcel_send(weft_world *world, uint32_t to,
                            const wf_parcel *parcel, const void *body);
 
+/* Like wf_parcel_send, but `fill` writes the body, in place. It must fit into
+ * one active message. */
+weft_status wf_parcel_send_filled(weft_world *world, uint32_t to,
+                                  const wf_parcel *parcel, wf_am_fill_fn *fill,
+                                  void *ctx);
+
 /* For tests of what comes in: take one piece, as the transport hands it in. */
 wf_am_fn wf_parcel_on_piece;
 

@@ -20,7 +20,7 @@ enum {
     ROWS = 40,
     IDS = 24,
     REGION = 7,
-    WINDOW = WF_ROWS_WINDOW_PAYLOADS * WF_AM_PAYLOAD_MAX, /* of the stage */
+    WINDOW = WF_FLOW_FIRST * WF_AM_PAYLOAD_MAX, /* at first */
     MAPPED = 2 /* the first ranks' parts are here; the others' are not */
 };
 
@@ -63,6 +63,7 @@ static void table_init(table *t, stage *s, uint8_t choices)
     must(region->remote != NULL);
     region->remote->region = region;
     t->own.remotes = region->remote;
+    must(wf_ports_flows(&s->world) == WEFT_OK);
     s->world.layer[WF_LAYER_REGION] = &t->own;
 }
 
@@ -145,7 +146,7 @@ static void fuzz_answers(stage *s, table *t, script *in, uint8_t choices)
     must(atomic_load(&b.failed) == 0 && target.owed <= WINDOW);
     handle_all(in, &s->world, wf_rows_on_answer, sizeof(wf_rows_answer));
     must(atomic_load(&b.unfinished) <= 1);
-    must(target.owed <= WINDOW);
+    must(target.owed <= call.ids.n * call.far_bytes);
     must(atomic_load(&b.unfinished) == 1 ||
          (target.next == target.end && target.owed == 0));
     must(atomic_load(&b.failed) == 0 || b.why.status != WEFT_OK);

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "base/num.h"
 #include "stage.h"
-#include "store/hosts/hosts.h"
+#include "store/hosts/bulk.h"
 
 enum {
     LENGTHS = 1, /* bits of the first byte */
@@ -46,6 +46,7 @@ typedef struct rig {
     uint32_t order[ASKED];
     bool answered[ASKED];
     bool bulk[ASKED];
+    wf_share share;
     float values[KEYS * LONG];
 } rig;
 
@@ -108,6 +109,8 @@ static void make_hosts(rig *r)
     h->out = calloc(STAGE_RANKS, sizeof(*h->out));
     h->unsent = calloc(STAGE_RANKS, sizeof(*h->unsent));
     h->view = calloc(WF_BOOK_WORKERS, sizeof(*h->view));
+    h->line = calloc(STAGE_RANKS, sizeof(*h->line));
+    must(h->line != NULL && wf_ports_flows(h->world) == WEFT_OK);
     must(h->server != NULL && h->dead != NULL && h->told != NULL &&
          h->host_of != NULL && h->out != NULL && h->unsent != NULL &&
          h->view != NULL);
@@ -155,13 +158,22 @@ static void make_op(rig *r, uint8_t choices)
     op->bulk = r->bulk;
     op->values = (char *)r->values;
     op->status = WF_PENDING;
+    op->share = &r->share;
+    op->shares = 1;
+    r->share = (wf_share){.op = op, .host = 1};
     for (unsigned i = 0; i < ASKED; i++) {
         op->key[i] = i + 1; /* at first two of them are elsewhere */
         op->offset[i] = i * LONG * sizeof(float);
+        op->word[i] = wf_directory_get(r->store.slots, op->key[i]);
+        if (wf_bulk_takes(&r->h, op->kind, i, op->word[i]) &&
+            wf_word_owner(op->word[i]) == 1) {
+            op->order[r->share.end++] = i;
+        }
     }
     r->place.op = op;
     r->h.op = &r->place;
     r->h.ops = r->h.next_op = 1;
+    wf_bulk_send(&r->h, &r->share);
 }
 
 static void rig_init(rig *r, uint8_t choices)
@@ -215,6 +227,7 @@ static void rig_fini(rig *r)
     free(h->out);
     free(h->unsent);
     free(h->view);
+    free(h->line);
     pthread_cond_destroy(&h->wake);
     wf_slots_destroy(r->store.slots);
     wf_hash_destroy(r->store.hash);
@@ -419,13 +432,20 @@ static void event(rig *r, script *in)
     wf_out_flush(&r->h);
 }
 
-/* No two keys have one slot. */
+/* No two keys have one slot; what is under way is what is not answered. */
 static void check(const rig *r)
 {
     bool used[3 * KEYS + 3] = {false};
+    uint64_t under_way = 0;
 
     must(r->op.left <= ASKED && (r->op.left > 0 || r->op.status != WF_PENDING));
-
+    for (uint64_t i = 0; i < ASKED; i++) {
+        under_way +=
+            r->op.bulk[i]
+                ? WF_BULK_OP_BYTES + wf_store_row_bytes(&r->store, r->op.key[i])
+                : 0;
+    }
+    must(r->h.line[1].under_way == under_way);
     for (uint64_t key = 0; key < KEYS; key++) {
         uint32_t word = wf_directory_get(r->store.slots, key);
 

@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <weft/log.h>
 
+#include "base/alloc.h"
 #include "coll/coll.h"
 #include "comm/control.h"
 #include "comm/ids.h"
@@ -268,6 +269,7 @@ void stage_fini(stage *s)
     pthread_mutex_destroy(&s->world.comms_lock);
     pthread_mutex_destroy(&s->world.drive);
     wf_ids_fini(&s->world);
+    wf_free(s->world.ports.flow);
     free(s->route.port);
     free(s->board);
 }

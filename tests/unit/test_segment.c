@@ -304,6 +304,26 @@ populating_allocates_the_pages_of_a_range_and_no_others(void **state)
     wf_segment_close(&seg);
 }
 
+/* Whether the kernel has huge pages or not, it is memory like any other. */
+static void collapsed_memory_keeps_what_is_in_it(void **state)
+{
+    size_t page = wf_segment_page();
+    wf_segment seg = make(3 * WF_HUGE_PAGE);
+    char *at = seg.base;
+
+    (void)state;
+    at[5] = 'x';
+    wf_segment_collapse(&seg, 3 * page, seg.bytes - 3 * page);
+    wf_segment_collapse(&seg, 0, 0);
+    wf_segment_collapse(&seg, 0, page);
+    assert_int_equal(wf_segment_populate(&seg, 0, seg.bytes), WEFT_OK);
+    assert_int_equal(at[5], 'x');
+    for (size_t i = 6; i < seg.bytes; i++) {
+        assert_int_equal(at[i], 0);
+    }
+    wf_segment_close(&seg);
+}
+
 static void a_range_outside_of_the_segment_is_not_populated(void **state)
 {
     size_t page = wf_segment_page();
@@ -554,6 +574,7 @@ int main(void)
         HOLDS(a_read_only_descriptor_cannot_be_mapped_writable),
         HOLDS(there_is_no_read_only_descriptor_of_a_closed_one),
         HOLDS(populating_allocates_the_pages_of_a_range_and_no_others),
+        HOLDS(collapsed_memory_keeps_what_is_in_it),
         HOLDS(a_range_outside_of_the_segment_is_not_populated),
         HOLDS(a_range_that_ends_past_all_addresses_is_not_populated),
         HOLDS(a_read_only_segment_cannot_be_populated),

@@ -114,9 +114,11 @@ weft_status shm_quick(wf_coll_op *op)
     uint32_t finished = sequence;
 
     if (op->bytes > s->flat || wf_call_is(op->op.call.kind, NOT_QUICK)) {
+        wf_coll_show(op);
         return quick_large(op);
     }
     if ((int32_t)(sequence - s->free_until) >= 0) {
+        wf_coll_show(op);
         return give_up(op, false, 0, sequence);
     }
     own->finished = sequence;
@@ -128,6 +130,9 @@ weft_status shm_quick(wf_coll_op *op)
     /* Publishes call and data; pairs with the acquire in shm_has. */
     atomic_store_explicit(&own->sequence, sequence + 1, memory_order_release);
     wf_comm_ring(comm);
+    /* Only now: whoever waits for our line does not wait for this, too. */
+    wf_comm_show(comm, &op->op);
+    wf_comm_count(comm, op->bytes);
     for (uint32_t r = 0; r < comm->size; r++) {
         const shm_cell *cell = shm_cell_of(s, r, sequence);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "base/time.h"
 #include "base/types.h"
 #include "comm/comm.h"
 #include "region/remote/remote.h"
@@ -130,6 +131,7 @@ static void target_advance(const wf_rows_block *b, wf_rows_target *t,
                            const wf_rows_ask *asked)
 {
     t->owed += asked->rows * asked->bytes;
+    wf_flow_sent(t->flow, asked->rows * asked->bytes, wf_now_ns());
     t->at += asked->bytes;
     if (t->at == b->call->far_bytes) {
         t->next += asked->rows;
@@ -139,7 +141,6 @@ static void target_advance(const wf_rows_block *b, wf_rows_target *t,
 
 static void target_ask(wf_rows_block *b, wf_rows_target *t)
 {
-    uint64_t window = WF_ROWS_WINDOW_PAYLOADS * t->payload;
     const wf_rows_call *call = b->call;
     wf_rows_ask header = {.region = call->table.region->id,
                           .token = b->token,
@@ -149,7 +150,7 @@ static void target_ask(wf_rows_block *b, wf_rows_target *t)
 
     while (t->next < t->end && st == WEFT_OK) {
         choose_next(b, t, &header);
-        if (t->owed + header.rows * header.bytes > window) {
+        if (!wf_flow_room(t->flow, t->owed, header.rows * header.bytes)) {
             return;
         }
         header.row = row_at(b, header.first);
@@ -174,9 +175,10 @@ void wf_rows_block_begin(wf_rows_block *b)
     own->blocks = b;
     for (uint32_t i = 0; i < b->targets && atomic_load(&b->failed) == 0; i++) {
         wf_rows_target *t = &b->target[i];
+        uint32_t rank = b->call->table.region->member[t->rank];
 
-        t->payload =
-            wf_ports_am_payload(world, b->call->table.region->member[t->rank]);
+        t->payload = wf_ports_am_payload(world, rank);
+        t->flow = wf_ports_flow(world, rank);
         target_ask(b, t);
     }
     pthread_mutex_unlock(&world->drive);
@@ -193,6 +195,11 @@ void wf_rows_block_end(wf_rows_block *b)
         at = &(*at)->next;
     }
     *at = b->next;
+    for (uint32_t i = 0; i < b->targets; i++) {
+        if (b->target[i].owed > 0) { /* it failed */
+            wf_flow_lost(b->target[i].flow, b->target[i].owed);
+        }
+    }
     pthread_mutex_unlock(&world->drive);
 }
 
@@ -267,6 +274,7 @@ static void put_rows(const wf_rows_block *b, const wf_rows_answer *a,
 static void target_answered(wf_rows_block *b, wf_rows_target *t, uint64_t bytes)
 {
     t->owed -= bytes;
+    wf_flow_answered(t->flow, bytes, wf_now_ns());
     target_ask(b, t);
     atomic_fetch_add_explicit(&b->moved, 1, memory_order_relaxed);
     if (t->owed == 0 && t->next == t->end) {

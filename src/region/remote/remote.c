@@ -138,6 +138,9 @@ static weft_status list_region(wf_region_remote *remote)
     pthread_mutex_lock(&world->drive);
     st = wf_serve(world);
     if (st == WEFT_OK) {
+        st = wf_ports_flows(world);
+    }
+    if (st == WEFT_OK) {
         remote->next = own->remotes;
         own->remotes = remote;
     }

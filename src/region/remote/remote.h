@@ -23,9 +23,9 @@
  *           many answers as it takes, a write has one.
  *
  * `owed` counts the bytes of rows that a target was asked for and has not
- * answered. It is at most WF_ROWS_WINDOW_PAYLOADS, which also bounds the
- * answers that queue in the memory of the target. Handlers never wait: two
- * ranks may ask each other at the same time.
+ * answered. It is at most the window of the flow to it (comm/flow.h), which
+ * also bounds the answers that queue in the memory of the target. Handlers
+ * never wait: two ranks may ask each other at the same time.
  *
  * Questions of one call to one rank are answered in their order, so that of
  * equal ids the last one wins, and sums are added in order. A write is answered
@@ -43,12 +43,10 @@
 #include "region/region.h"
 #include "region/rows/rows.h"
 
-/* Bytes of rows that one question may be about, and that may be due from one
- * rank to one call, in payloads of the transport that leads to it: enough for a
- * network never to wait for the next question. Over UCX the window is as wide
- * as that of large messages. */
+/* Bytes of rows that one question may be about, in payloads of the transport
+ * that leads to its rank: the next one is on its way before all of these have
+ * come. */
 #define WF_ROWS_ANSWER_PAYLOADS 2u
-#define WF_ROWS_WINDOW_PAYLOADS 16u
 /* More is in no question, whatever leads to its rank. */
 #define WF_ROWS_ANSWER_MAX (WF_ROWS_ANSWER_PAYLOADS * WF_AM_PAYLOAD_MOST)
 /* Ids of a call that are looked at together. */
@@ -96,6 +94,7 @@ typedef struct wf_rows_target {
     uint32_t begin;
     uint32_t next; /* in the call's order: what is asked for next */
     uint32_t end;
+    wf_flow *flow;
     size_t payload; /* the longest one of a message to it */
     uint64_t at;    /* bytes of row `next` that were asked for before */
     uint64_t owed;  /* bytes of rows that are due */

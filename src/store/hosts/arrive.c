@@ -5,7 +5,7 @@
 
 #include "base/log.h"
 #include "base/time.h"
-#include "store/hosts/hosts.h"
+#include "store/hosts/bulk.h"
 
 /* Does the data that an entry carries have the right length? */
 static bool fits(const wf_store_hosts *h, const wf_entry *e)
@@ -169,6 +169,7 @@ void wf_parcel_arrived(weft_store *store, uint32_t from,
     } else if (parcel->kind == WF_PARCEL_DONE) {
         wf_bulk_done(h, from, parcel, body);
     }
+    wf_bulk_go_on(h);
     wf_room_retry(h);
     wf_out_flush(h);
 }

@@ -4,7 +4,7 @@
  *   book.[ch]    what the ranks of a host share
  *   active.[ch]  keys that something is going on with
  *   wire.c       messages in parcels, one after the other
- *   bulk.c       operations on many keys, without a message for each
+ *   bulk*.[ch]   operations on many keys, without a message for each
  *   serve.c      the server: the protocol's functions done with real messages
  *   rows.c       and with real rows
  *   held.c       events that wait for a row which somebody holds
@@ -115,7 +115,28 @@ typedef struct wf_outbox {
 
 /* --- a worker's operation ------------------------------------------------- */
 
-typedef struct wf_remote {
+typedef struct wf_remote wf_remote;
+
+/* Keys of an operation that go to one host (bulk.h), and those that wait. */
+typedef struct wf_share {
+    wf_remote *op;
+    struct wf_share *before; /* in the line of the host, while it waits */
+    struct wf_share *after;
+    uint32_t host;
+    uint32_t next; /* in the order of the operation: what is sent next */
+    uint32_t end;
+} wf_share;
+
+/* What this rank's workers have under way to a host (bulk.h), and what waits
+ * until there is room. */
+typedef struct wf_line {
+    uint64_t under_way; /* bytes */
+    uint64_t heard_ns;  /* when something last came */
+    wf_share *first;
+    wf_share *last;
+} wf_line;
+
+struct wf_remote {
     wf_op op;               /* behind a request: the first member */
     struct wf_remote *next; /* of its worker */
     weft_request *request;
@@ -129,14 +150,16 @@ typedef struct wf_remote {
     uint32_t *word;   /* the directory's, when it was sent */
     uint32_t *order;  /* for sending: those that go with others (bulk.c) */
     bool *answered;
-    bool *bulk;      /* it was sent so */
+    bool *bulk;      /* it is under way so */
+    wf_share *share; /* by host to which some go so */
+    uint32_t shares;
     char *values;    /* the caller's for a pull, else our copy behind these */
     uint64_t since;  /* when something last came */
     uint32_t deaths; /* of servers, when it was sent */
     uint32_t agains; /* that were looked at, see wf_store_hosts */
     weft_status status;
     char *text;
-} wf_remote;
+};
 
 typedef struct wf_op_place {
     wf_remote *op; /* NULL: it is free */
@@ -209,7 +232,9 @@ struct wf_store_hosts {
     /* Operations of this rank's workers that are under way, by token. */
     wf_op_place *op;
     uint32_t ops;
-    uint32_t next_op; /* the first one that is free */
+    uint32_t next_op;        /* the first one that is free */
+    wf_line *line;           /* by host */
+    uint32_t waiting_shares; /* in all of these */
 
     uint64_t heard_ns; /* when the parcel came that is being read */
 
@@ -281,23 +306,15 @@ void wf_out_flush(wf_store_hosts *h);
  */
 void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
                    const void *body);
+/* One whose body `fill` writes, in place where it fits into one message. It is
+ * called once, or not at all if the parcel cannot be sent. */
+void wf_out_filled(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+                   wf_am_fill_fn *fill, void *ctx);
 /* Free the memory of what has been sent. */
 void wf_out_trim(wf_store_hosts *h);
 /* The next entry of a parcel's body; NULL if what follows is none. */
 const wf_entry *wf_entry_next(const unsigned char **at, size_t *left);
 bool wf_scratch_add(wf_scratch *s, const void *data, size_t n);
-
-/* bulk.c: is an operation on a key with this word in the directory one for
- * these? Keys `at` of an operation, all of one host. Parcels of the kinds OPS
- * and DONE. */
-#define WF_BULK_KEYS 1024u /* in one answer */
-bool wf_bulk_takes(const wf_store_hosts *h, wf_op_kind kind, uint32_t word);
-void wf_bulk_send(wf_store_hosts *h, const wf_remote *r, uint32_t host,
-                  const uint32_t *at, uint32_t n);
-void wf_bulk_asked(wf_store_hosts *h, uint32_t from, const wf_parcel *parcel,
-                   const void *body);
-void wf_bulk_done(wf_store_hosts *h, uint32_t from, const wf_parcel *parcel,
-                  const void *body);
 
 /* arrive.c: a parcel, or one message of it, that came from a rank of the job */
 wf_parcel_fn wf_parcel_arrived;
@@ -408,6 +425,9 @@ wf_remote *wf_token_find(const wf_store_hosts *h, uint32_t token);
  * to wake this one. */
 weft_status wf_remote_wait(weft_store *store, weft_request *request);
 void wf_remote_answer(wf_store_hosts *h, const wf_entry *e);
+/* Send key `i` of an operation by a message of its own. */
+void wf_remote_send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
+                        wf_op_kind kind);
 /* Another host has done it for one key, and taught nothing; a pull's row. */
 void wf_remote_done(wf_store_hosts *h, wf_remote *r, uint32_t position,
                     const void *row, uint64_t bytes);

@@ -40,6 +40,7 @@ static weft_status allocate(wf_store_hosts *h)
     const weft_store *store = h->store;
     uint32_t ranks = h->world->host->ranks;
     uint64_t workers = (uint64_t)store->host->size * WF_BOOK_WORKERS;
+    weft_status st;
 
     h->server = wf_alloc(store->hosts * sizeof(*h->server));
     h->dead = wf_alloc(store->hosts * sizeof(*h->dead));
@@ -48,15 +49,19 @@ static weft_status allocate(wf_store_hosts *h)
     h->out = wf_zalloc(ranks * sizeof(*h->out));
     h->unsent = wf_alloc(ranks * sizeof(*h->unsent));
     h->view = wf_zalloc(workers * sizeof(*h->view));
+    h->line = wf_zalloc(store->hosts * sizeof(*h->line));
     if (h->server == NULL || h->dead == NULL || h->told == NULL ||
         h->host_of == NULL || h->out == NULL || h->unsent == NULL ||
-        h->view == NULL) {
+        h->view == NULL || h->line == NULL) {
         return wf_fail_nomem("a store over %u hosts", store->hosts);
     }
     for (uint64_t i = 0; i < workers; i++) {
         wf_window_init(&h->view[i].window, 0);
     }
-    return WEFT_OK;
+    pthread_mutex_lock(&h->world->drive);
+    st = wf_ports_flows(h->world);
+    pthread_mutex_unlock(&h->world->drive);
+    return st;
 }
 
 /* Hosts are numbered in the order of their first ranks, which serve them. */
@@ -118,6 +123,7 @@ static void hosts_free(wf_store_hosts *h)
     wf_free(h->told);
     wf_free(h->host_of);
     wf_free(h->view);
+    wf_free(h->line);
     wf_free(h->op);
     wf_book_close(&h->book);
     pthread_cond_destroy(&h->wake);

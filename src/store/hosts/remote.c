@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/time.h"
 #include "region/rows/rows.h"
-#include "store/hosts/hosts.h"
+#include "store/hosts/bulk.h"
 
 #define NOBODY UINT32_MAX
 #define WORDS_AHEAD 16u /* that are asked for before they are needed */
@@ -25,11 +25,6 @@ static const char *kind_name(wf_op_kind kind)
 
 /* --- sending -------------------------------------------------------------- */
 
-static bool has_values(wf_op_kind kind)
-{
-    return kind == WF_OP_PUSH || kind == WF_OP_SET;
-}
-
 static void fail(wf_remote *r, weft_status st, const char *text)
 {
     if (r->status == WF_PENDING) {
@@ -38,8 +33,8 @@ static void fail(wf_remote *r, weft_status st, const char *text)
     }
 }
 
-static void send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
-                     wf_op_kind kind)
+void wf_remote_send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
+                        wf_op_kind kind)
 {
     weft_store *store = h->store;
     uint64_t key = r->key[i];
@@ -60,32 +55,35 @@ static void send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
         fail(r, WEFT_ERR_PEER, who);
         return;
     }
-    wf_out_entry(h, to, &e, has_values(kind) ? r->values + r->offset[i] : NULL,
-                 has_values(kind) ? wf_store_row_bytes(h->store, key) : 0);
+    wf_out_entry(
+        h, to, &e, wf_op_has_values(kind) ? r->values + r->offset[i] : NULL,
+        wf_op_has_values(kind) ? wf_store_row_bytes(h->store, key) : 0);
 }
 
 /* The keys that go the short way, host by host and in the order of the call: of
  * equal keys the last one is set. */
-static void send_bulk(wf_store_hosts *h, const wf_remote *r,
-                      const uint32_t *count)
+static void send_bulk(wf_store_hosts *h, wf_remote *r, const uint32_t *count)
 {
-    uint32_t end[WF_HOSTS_MAX];
+    uint32_t share_of[WF_HOSTS_MAX];
     uint32_t sum = 0;
 
     for (uint32_t host = 0; host < h->store->hosts; host++) {
-        end[host] = sum;
-        sum += count[host];
+        if (count[host] > 0) {
+            share_of[host] = r->shares;
+            r->share[r->shares++] =
+                (wf_share){.op = r, .host = host, .next = sum, .end = sum};
+            sum += count[host];
+        }
     }
     for (uint64_t i = 0; i < r->n; i++) {
         if (r->bulk[i]) {
-            r->order[end[wf_word_owner(r->word[i])]++] = (uint32_t)i;
+            r->bulk[i] = false;
+            r->order[r->share[share_of[wf_word_owner(r->word[i])]].end++] =
+                (uint32_t)i;
         }
     }
-    for (uint32_t host = 0; host < h->store->hosts; host++) {
-        if (count[host] > 0) {
-            wf_bulk_send(h, r, host, r->order + end[host] - count[host],
-                         count[host]);
-        }
+    for (uint32_t i = 0; i < r->shares; i++) {
+        wf_bulk_send(h, &r->share[i]);
     }
 }
 
@@ -105,11 +103,11 @@ static void send_all(wf_store_hosts *h, wf_remote *r)
             continue;
         }
         r->word[i] = wf_directory_get(h->store->slots, r->key[i]);
-        if (wf_bulk_takes(h, r->kind, r->word[i])) {
+        if (wf_bulk_takes(h, r->kind, i, r->word[i])) {
             r->bulk[i] = true;
             count[wf_word_owner(r->word[i])]++;
         } else {
-            send_key(h, r, i, r->kind);
+            wf_remote_send_key(h, r, i, r->kind);
         }
     }
     send_bulk(h, r, count);
@@ -136,10 +134,11 @@ static void learn(wf_store_hosts *h, const wf_remote *r, const wf_entry *e)
 static bool must_hold(const wf_store_hosts *h, const wf_remote *r, uint64_t key)
 {
     uint32_t word =
-        has_values(r->kind) ? wf_directory_get(h->store->slots, key) : 0;
+        wf_op_has_values(r->kind) ? wf_directory_get(h->store->slots, key) : 0;
 
-    return has_values(r->kind) && ((word & WF_KEY_HERE) != 0 ||
-                                   wf_word_owner(word) == h->store->number);
+    return wf_op_has_values(r->kind) &&
+           ((word & WF_KEY_HERE) != 0 ||
+            wf_word_owner(word) == h->store->number);
 }
 
 static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
@@ -185,6 +184,7 @@ void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
     }
     r->since = h->heard_ns;
     r->op.moved++;
+    wf_bulk_answered(h, r, e->position);
     learn(h, r, e);
     if (e->status != WEFT_OK) {
         fail_answer(h, r, e);
@@ -192,7 +192,7 @@ void wf_remote_answer(wf_store_hosts *h, const wf_entry *e)
     }
     if (e->m.op != WF_OP_HELD && e->m.from != h->store->number &&
         must_hold(h, r, e->m.key)) {
-        send_key(h, r, e->position, WF_OP_HELD);
+        wf_remote_send_key(h, r, e->position, WF_OP_HELD);
         return;
     }
     if (r->kind == WF_OP_PULL &&
@@ -212,7 +212,7 @@ void wf_remote_done(wf_store_hosts *h, wf_remote *r, uint32_t position,
     r->since = h->heard_ns;
     r->op.moved++;
     if (must_hold(h, r, r->key[position])) {
-        send_key(h, r, position, WF_OP_HELD);
+        wf_remote_send_key(h, r, position, WF_OP_HELD);
     } else {
         key_done(r, position, row, bytes);
     }
@@ -229,6 +229,7 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
 
     if (r->kind == WF_OP_PULL || r->kind == WF_OP_LOCALIZE) {
         wf_token_give(h, r);
+        wf_bulk_drop(h, r);
         if (wf_token_take(h, r) == WEFT_OK) {
             send_all(h, r);
         } else {
@@ -261,7 +262,7 @@ static void check_time(wf_store_hosts *h, wf_remote *r)
     uint64_t limit = atomic_load(&h->store->comm->timeout_ns);
     char text[256];
 
-    if (wf_now_ns() - r->since > limit) {
+    if (wf_now_ns() - wf_bulk_heard(h, r) > limit) {
         snprintf(text, sizeof(text),
                  "%s: %" PRIu64 " of %" PRIu64 " keys were not answered for "
                  "%.1f s",
@@ -288,6 +289,8 @@ static void end(wf_remote *r)
 
     wf_token_give(h, r);
     unlist(r);
+    wf_bulk_drop(h, r);
+    wf_bulk_go_on(h);
     wf_free(r->key);
     r->key = NULL;
 }
@@ -336,9 +339,10 @@ static weft_status remote_alloc(wf_remote *r, const wf_batch *batch,
                                 uint64_t values)
 {
     uint64_t n = batch->absents;
+    uint64_t shares = wf_least(n, r->worker->store->hosts);
     char *at = wf_alloc(
         n * (2 * sizeof(uint64_t) + 2 * sizeof(uint32_t) + 2 * sizeof(bool)) +
-        values + 1);
+        shares * sizeof(*r->share) + values + 1);
 
     if (at == NULL) {
         return wf_fail_nomem("an operation on %" PRIu64 " keys", n);
@@ -346,7 +350,8 @@ static weft_status remote_alloc(wf_remote *r, const wf_batch *batch,
     r->n = r->left = n;
     r->key = (uint64_t *)(void *)at;
     r->offset = r->key + n;
-    r->word = (uint32_t *)(void *)(r->offset + n);
+    r->share = (wf_share *)(void *)(r->offset + n);
+    r->word = (uint32_t *)(void *)(r->share + shares);
     r->order = r->word + n;
     r->answered = (bool *)(void *)(r->order + n);
     r->bulk = r->answered + n;
@@ -368,15 +373,15 @@ static void remote_fill(wf_store_hosts *h, wf_remote *r, const wf_batch *batch)
 
         if (batch->absent[next] == i) {
             r->key[next] = key;
-            r->offset[next++] = has_values(r->kind) ? copied : offset;
-            if (has_values(r->kind)) {
+            r->offset[next++] = wf_op_has_values(r->kind) ? copied : offset;
+            if (wf_op_has_values(r->kind)) {
                 memcpy(r->values + copied, batch->values + offset, bytes);
                 copied += bytes;
             }
         }
         offset += bytes;
     }
-    if (!has_values(r->kind)) {
+    if (!wf_op_has_values(r->kind)) {
         r->values = batch->values;
     }
 }
@@ -452,7 +457,8 @@ weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
     r->kind = kind;
     r->request = own;
     r->status = WF_PENDING;
-    st = remote_alloc(r, batch, has_values(kind) ? absent_bytes(h, batch) : 0);
+    st = remote_alloc(r, batch,
+                      wf_op_has_values(kind) ? absent_bytes(h, batch) : 0);
     if (st == WEFT_OK) {
         remote_fill(h, r, batch);
         st = submit(worker, r, own);

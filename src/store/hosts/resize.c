@@ -10,7 +10,7 @@
 
 #include "base/time.h"
 #include "region/region.h"
-#include "store/hosts/hosts.h"
+#include "store/hosts/bulk.h"
 
 /* When a rank dies some may have been told that all went well, others not. So
  * the ranks of a host agree before they do something together. One that has
@@ -44,6 +44,7 @@ static void pause_server(wf_store_hosts *h, bool pause)
     h->paused = pause;
     if (!pause) {
         wf_hosts_read_early(h);
+        wf_bulk_go_on(h);
         wf_out_flush(h);
         wf_rounds_wake(h);
     }

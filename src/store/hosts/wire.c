@@ -41,14 +41,51 @@ static weft_status send_patiently(wf_store_hosts *h, uint32_t rank,
     return st;
 }
 
-void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
-                   const void *body)
+static void count_parcel(const wf_store_hosts *h, uint32_t rank,
+                         const wf_parcel *parcel)
 {
     if (h->host_of[rank] != h->store->number) {
         wf_count(&h->store->counts->messages, 1);
         wf_count(&h->store->counts->bytes, parcel->bytes);
     }
+}
+
+void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+                   const void *body)
+{
+    count_parcel(h, rank, parcel);
     if (send_patiently(h, rank, parcel, body) != WEFT_OK) {
+        wf_log(WEFT_LOG_DEBUG, "a parcel to rank %u was not sent: %s", rank,
+               weft_error_detail());
+    }
+}
+
+static weft_status send_filled(wf_store_hosts *h, uint32_t rank,
+                               const wf_parcel *parcel, wf_am_fill_fn *fill,
+                               void *ctx)
+{
+    unsigned tries = 0;
+    weft_status st;
+
+    do {
+        st = wf_parcel_send_filled(h->world, rank, parcel, fill, ctx);
+    } while (st == WEFT_ERR_NOMEM && wf_patient_again(&tries));
+    return st;
+}
+
+void wf_out_filled(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+                   wf_am_fill_fn *fill, void *ctx)
+{
+    if (parcel->bytes > wf_ports_am_payload(h->world, rank)) {
+        h->bulk.bytes = 0;
+        if (wf_scratch_add(&h->bulk, NULL, parcel->bytes)) {
+            fill(ctx, h->bulk.at);
+            wf_out_parcel(h, rank, parcel, h->bulk.at);
+        }
+        return;
+    }
+    count_parcel(h, rank, parcel);
+    if (send_filled(h, rank, parcel, fill, ctx) != WEFT_OK) {
         wf_log(WEFT_LOG_DEBUG, "a parcel to rank %u was not sent: %s", rank,
                weft_error_detail());
     }

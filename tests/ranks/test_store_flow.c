@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Calls on a store over pretended nodes that are about more than may be under
+ * way: they are done in parts, whatever moves meanwhile. */
+#include <stdlib.h>
+#include <weft/coll.h>
+
+#include "store/hosts/hosts.h"
+#include "wt.h"
+#include "wt_cmocka.h"
+#include "wt_store.h"
+
+enum { KEYS = 3000, LENGTH = 32, ROUNDS = 6, VALUES = KEYS * LENGTH };
+
+/* What this rank has waiting, and how much is under way. */
+static void look(weft_store *store, uint32_t *waiting, uint64_t *under_way)
+{
+    wf_store_hosts *h = store->remote;
+
+    *under_way = 0;
+    pthread_mutex_lock(&h->world->drive);
+    *waiting = h->waiting_shares;
+    for (uint32_t host = 0; host < store->hosts; host++) {
+        *under_way += h->line[host].under_way;
+    }
+    pthread_mutex_unlock(&h->world->drive);
+}
+
+/* Every seventh key or so is wanted here for a while. */
+static void want_some(weft_worker *worker, uint64_t *seed)
+{
+    int64_t clock = weft_worker_clock(worker);
+    int64_t key[KEYS / 7];
+    weft_ids ids = {.at = key, .type = WEFT_I64, .n = KEYS / 7};
+
+    for (unsigned i = 0; i < KEYS / 7; i++) {
+        key[i] = (int64_t)(wt_random(seed) % KEYS);
+    }
+    WT_OK(weft_store_intent(worker, &ids, clock, clock + 2));
+    weft_worker_advance(worker);
+}
+
+/* There is none where all keys were here. */
+static void end(weft_request *request)
+{
+    if (request != NULL) {
+        WT_OK(weft_request_wait(request, 0));
+        weft_request_release(request);
+    }
+}
+
+/* Add 1 everywhere, in calls of all keys and of one. */
+static void push_rounds(weft_store *store, weft_worker *worker, int64_t *keys,
+                        int64_t *values)
+{
+    weft_pairs all = wt_pairs(keys, KEYS, values, VALUES);
+    weft_pairs one = wt_pairs(keys, 1, values, LENGTH);
+    uint64_t seed = 4711 + wt_rank();
+    int64_t waited = 0;
+
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        weft_request *long_call;
+        weft_request *short_call;
+        uint32_t waiting;
+        uint64_t under_way;
+
+        keys[0] = keys[KEYS - 1];
+        keys[KEYS - 1] = (int64_t)KEYS - 1 - keys[0];
+        WT_OK(weft_store_push(worker, &all, &long_call));
+        look(store, &waiting, &under_way);
+        waited += waiting;
+        WT_OK(weft_store_push(worker, &one, &short_call));
+        want_some(worker, &seed);
+        end(long_call);
+        end(short_call);
+    }
+    WT_OK(weft_allreduce(store->comm, &waited, &waited, 1, WEFT_I64,
+                         (weft_op){.kind = WEFT_OP_SUM}));
+    WT_CHECK(waited > 0);
+}
+
+static void flow_body(weft_world *world)
+{
+    weft_store_options o = {.size = sizeof(o),
+                            .keys = KEYS,
+                            .length = LENGTH,
+                            .type = WEFT_I64,
+                            .cache = 2 * KEYS};
+    int64_t *keys = malloc(KEYS * sizeof(*keys));
+    int64_t *values = malloc(VALUES * sizeof(*values));
+    int64_t size = weft_world_size(world);
+    weft_pairs all = wt_pairs(keys, KEYS, values, VALUES);
+    weft_store *store = NULL;
+    weft_worker *worker;
+    uint32_t waiting;
+    uint64_t under_way;
+
+    WT_CHECK(keys != NULL && values != NULL);
+    WT_OK(weft_store_create(weft_world_comm(world), &o, &store));
+    WT_OK(weft_worker_create(store, &worker));
+    for (int64_t i = 0; i < VALUES; i++) {
+        keys[i % KEYS] = i % KEYS;
+        values[i] = 1;
+    }
+    push_rounds(store, worker, keys, values);
+    look(store, &waiting, &under_way);
+    WT_CHECK(waiting == 0 && under_way == 0);
+    wt_store_settle(store, worker);
+    WT_OK(weft_store_pull(worker, &all, NULL));
+    for (int64_t i = 0; i < KEYS; i++) {
+        /* The first and the last key were named once more, in turn. */
+        bool twice = keys[i] == 0 || keys[i] == KEYS - 1;
+        int64_t sum = twice ? ROUNDS + ROUNDS / 2 : ROUNDS;
+
+        WT_CHECK(values[i * LENGTH] == sum * size);
+        WT_CHECK(values[i * LENGTH + LENGTH - 1] == sum * size);
+    }
+    wt_store_finish(store, worker);
+    free(keys);
+    free(values);
+}
+
+static void long_calls_are_done_in_parts_whatever_moves(void **state)
+{
+    (void)state;
+    wt_run_nodes(2, 1, flow_body);
+    wt_run_nodes(3, 2, flow_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(long_calls_are_done_in_parts_whatever_moves),
+    };
+
+    return cmocka_run_group_tests_name("store flow", tests, NULL, NULL);
+}
