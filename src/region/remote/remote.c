@@ -229,6 +229,7 @@ static tally sort_out(const wf_rows_call *call, uint64_t base, uint32_t n,
                       scratch *s)
 {
     const weft_region *region = call->table.region;
+    wf_row_span span = {0};
     tally found = {0};
 
     memset(s->count, 0, region->ranks * sizeof(*s->count));
@@ -241,7 +242,8 @@ static tally sort_out(const wf_rows_call *call, uint64_t base, uint32_t n,
         if (id >= call->limit) {
             continue;
         }
-        owner = wf_partition_owner(&region->part, call->table.first + id);
+        owner = wf_partition_owner_next(&region->part, call->table.first + id,
+                                        &span);
         s->route[i] = atomic_load_explicit(&region->remote->route[owner],
                                            memory_order_relaxed);
         if (s->route[i] == WF_ROUTE_HERE) {
