@@ -388,4 +388,6 @@ const wf_layer wf_region_layer = {
     .world_bytes = sizeof(wf_region_world),
     .handler = {[WF_AM_ROWS_ASK % WF_LAYER_MESSAGES] = wf_rows_on_ask,
                 [WF_AM_ROWS_ANSWER % WF_LAYER_MESSAGES] = wf_rows_on_answer},
+    .early = {[WF_AM_ROWS_ANSWER % WF_LAYER_MESSAGES] =
+                  wf_rows_on_answer_early},
 };
