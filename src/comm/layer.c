@@ -10,12 +10,16 @@ static const wf_layer *layer_in(const weft_world *world, uint32_t slot)
     return world->parts->layers[slot].layer;
 }
 
-static void handle(weft_world *world, uint32_t number, wf_am_fn *fn)
+static void handle(weft_world *world, uint32_t number, wf_am_fn *fn,
+                   wf_am_early_fn *early)
 {
     for (uint32_t i = 0; i < world->ports.count; i++) {
         const wf_route *r = &world->ports.route[i];
 
         r->transport->handle(r->port, number, fn, world);
+        if (early != NULL && r->transport->handle_early != NULL) {
+            r->transport->handle_early(r->port, number, early);
+        }
     }
 }
 
@@ -31,7 +35,8 @@ static weft_status open_one(weft_world *world, uint32_t slot)
     }
     for (uint32_t i = 0; i < WF_LAYER_MESSAGES; i++) {
         if (layer->handler[i] != NULL) {
-            handle(world, WF_LAYER_MESSAGE(slot, i), layer->handler[i]);
+            handle(world, WF_LAYER_MESSAGE(slot, i), layer->handler[i],
+                   layer->early[i]);
         }
     }
     return WEFT_OK;

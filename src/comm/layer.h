@@ -25,8 +25,10 @@ typedef struct wf_layer {
     const char *name;
     /* Bytes that it keeps with each world: world->layer[slot], zeroed. */
     size_t world_bytes;
-    /* Called with the world, under world->drive. Optional. */
+    /* Called with the world, under world->drive. Optional; `early` only beside
+     * a handler, and for transports that have it. */
     wf_am_fn *handler[WF_LAYER_MESSAGES];
+    wf_am_early_fn *early[WF_LAYER_MESSAGES];
     /* With each communicator; all optional. `area` says how many bytes are
      * wanted of the segment that the members of a node share, the same on all
      * of them; they are zero at first, and there are none (NULL) on a node with

@@ -267,6 +267,27 @@ uint32_t wf_partition_owner(const wf_partition *p, uint64_t row)
     return owner;
 }
 
+void wf_partition_find_span(const wf_partition *p, uint64_t row,
+                            wf_row_span *span)
+{
+    const wf_stretch *s = wf_partition_stretch(p, row);
+    uint64_t there = wf_least(s->rows, p->rows - s->row);
+    uint64_t in = row - s->row;
+    uint64_t begin;
+    uint64_t end;
+
+    (void)place_in(p, s, row, &span->owner);
+    if (p->kind == WEFT_PARTITION_ROUND_ROBIN) {
+        begin = in - in % p->run;
+        end = begin + p->run;
+    } else {
+        begin = s->first[span->owner];
+        end = s->first[span->owner + 1];
+    }
+    span->row = s->row + begin;
+    span->rows = wf_least(end, there) - begin;
+}
+
 uint64_t wf_partition_local(const wf_partition *p, uint64_t row,
                             uint32_t *owner)
 {

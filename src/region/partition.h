@@ -60,6 +60,13 @@ typedef struct wf_range {
     uint64_t at;   /* bytes from the base */
 } wf_range;
 
+/* Rows of one owner that follow each other in the region. */
+typedef struct wf_row_span {
+    uint64_t row;  /* the first */
+    uint64_t rows; /* 0: of nobody yet */
+    uint32_t owner;
+} wf_row_span;
+
 /* An empty one; `granule` is not 0. */
 void wf_partition_init(wf_partition *p, weft_partition kind, uint32_t ranks,
                        uint64_t run, uint64_t pitch, uint64_t granule,
@@ -97,6 +104,19 @@ uint64_t wf_partition_local(const wf_partition *p, uint64_t row,
                             uint32_t *owner);
 uint64_t wf_partition_offset(const wf_partition *p, uint64_t row,
                              uint32_t *owner);
+
+/* The owner of one row after the other, without a search for each: `span` holds
+ * the rows around the one before, and is moved when `row` is not among them. */
+void wf_partition_find_span(const wf_partition *p, uint64_t row,
+                            wf_row_span *span);
+static inline uint32_t wf_partition_owner_next(const wf_partition *p,
+                                               uint64_t row, wf_row_span *span)
+{
+    if (row - span->row >= span->rows) {
+        wf_partition_find_span(p, row, span);
+    }
+    return span->owner;
+}
 
 /* The current number of rows of a rank, in all stretches and in one. */
 uint64_t wf_partition_rows_of(const wf_partition *p, uint32_t rank);

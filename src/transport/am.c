@@ -14,6 +14,13 @@ void wf_am_set(wf_am_table *table, uint32_t id, wf_am_fn *fn, void *ctx)
     table->at[id].ctx = ctx;
 }
 
+void wf_am_set_early(wf_am_table *table, uint32_t id, wf_am_early_fn *early)
+{
+    if (id < WF_AM_IDS) {
+        table->at[id].early = early;
+    }
+}
+
 weft_status wf_am_check(size_t most, uint32_t id, size_t header_bytes,
                         size_t payload_bytes)
 {

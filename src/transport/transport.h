@@ -89,7 +89,7 @@
 #include "base/settings.h"
 #include "mem/host.h"
 
-#define WF_TRANSPORT_ABI 6u
+#define WF_TRANSPORT_ABI 7u
 #define WF_TRANSPORT_SYMBOL "wf_transport_module"
 
 #define WF_LOSS_GRACE_NS 150000000ull
@@ -130,6 +130,12 @@ typedef struct wf_msg {
 typedef void wf_am_fn(void *ctx, uint32_t from, const void *header,
                       size_t header_bytes, const void *payload,
                       size_t payload_bytes);
+
+/* Like wf_am_fn, but where the network has the message: neither part is
+ * aligned. False: it was not touched, and the handler is to have it. */
+typedef bool wf_am_early_fn(void *ctx, uint32_t from, const void *header,
+                            size_t header_bytes, const void *payload,
+                            size_t payload_bytes);
 
 /* Writes the payload of an active message that is sent; `payload` is aligned to
  * 64 bytes. It makes no call of a port. */
@@ -216,6 +222,10 @@ typedef struct wf_transport {
     void (*forget)(wf_port *port, uint64_t tag, uint64_t mask);
     /* Have `fn` called for active messages with this id (< WF_AM_IDS). */
     void (*handle)(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx);
+    /* Optional. Offer each such message to `fn` first, with the same `ctx`:
+     * it spares the copy of a long payload from the network's memory. `fn` may
+     * send active messages, and makes no other call of a port. */
+    void (*handle_early)(wf_port *port, uint32_t id, wf_am_early_fn *fn);
     /* Send one; both parts are copied before it returns. */
     weft_status (*am)(wf_port *port, uint32_t to, uint32_t id,
                       const void *header, size_t header_bytes,

@@ -66,6 +66,7 @@ typedef struct am_count {
     const conform *c;
     uint32_t from;
     unsigned seen;
+    unsigned early;
 } am_count;
 
 static void on_sized(void *ctx, uint32_t from, const void *header,
@@ -82,6 +83,21 @@ static void on_sized(void *ctx, uint32_t from, const void *header,
     conform_check(payload, payload_bytes, 2 * i + 1);
 }
 
+/* Takes every third one that it is offered. */
+static bool on_sized_early(void *ctx, uint32_t from, const void *header,
+                           size_t header_bytes, const void *payload,
+                           size_t payload_bytes)
+{
+    am_count *count = ctx;
+
+    if (count->seen % 3 != 0) {
+        return false;
+    }
+    count->early++;
+    on_sized(ctx, from, header, header_bytes, payload, payload_bytes);
+    return true;
+}
+
 static void sizes_body(conform *c)
 {
     am_count count = {.c = c, .from = c->sender};
@@ -90,6 +106,9 @@ static void sizes_body(conform *c)
     unsigned char payload[WF_AM_PAYLOAD_MOST];
 
     c->t->handle(c->port, 7, on_sized, &count);
+    if (c->t->handle_early != NULL) {
+        c->t->handle_early(c->port, 7, on_sized_early);
+    }
     conform_meet(c);
     for (unsigned i = 0; i < rounds * ALL_SIZES && conform_sends(c); i++) {
         unsigned k = i % ALL_SIZES;
@@ -106,6 +125,8 @@ static void sizes_body(conform *c)
     while (conform_receives(c) && count.seen < rounds * ALL_SIZES) {
         conform_step(c);
     }
+    WT_CHECK(!conform_receives(c) || c->t->handle_early == NULL ||
+             count.early > 0);
 }
 
 static void active_messages_of_all_sizes_are_handled_in_order(void **state)

@@ -44,6 +44,10 @@ small_data_takes_few_rounds_and_large_data_moves_little(void **state)
                      WF_BY_HALVING);
     assert_int_equal(wf_message_choose(WF_CALL_ALLREDUCE, 1u << 30, 5)->how,
                      WF_BY_RING);
+    assert_int_equal(wf_message_choose(WF_CALL_ALLREDUCE, 1u << 20, 4)->how,
+                     WF_BY_RING);
+    assert_int_equal(wf_message_choose(WF_CALL_ALLREDUCE, 1u << 20, 8)->how,
+                     WF_BY_HALVING);
     assert_int_equal(wf_message_choose(WF_CALL_ALLGATHER, 8, 8)->how,
                      WF_BY_DOUBLING);
     assert_int_equal(wf_message_choose(WF_CALL_ALLGATHER, 8, 7)->how,

@@ -79,10 +79,18 @@ static void model_resize(model *m, const wf_partition *p, uint64_t rows)
 
 static void check_rows(const model *m, const wf_partition *p)
 {
+    wf_row_span in_order = {0};
+    wf_row_span jumping = {0};
+
     for (uint64_t i = 0; i < m->rows; i++) {
+        uint64_t j = i * 7919 % m->rows;
         uint32_t owner = 99;
         uint32_t again = 99;
 
+        assert_int_equal(wf_partition_owner_next(p, i, &in_order),
+                         m->row[i].owner);
+        assert_int_equal(wf_partition_owner_next(p, j, &jumping),
+                         m->row[j].owner);
         assert_int_equal(wf_partition_owner(p, i), m->row[i].owner);
         assert_int_equal(wf_partition_local(p, i, &owner), m->row[i].local);
         assert_int_equal(owner, m->row[i].owner);

@@ -29,7 +29,7 @@ static const wf_choice table[] = {
     {WF_CALL_ALLREDUCE, 16 * KIB, 2, false, WF_BY_DOUBLING, "few rounds"},
     {WF_CALL_ALLREDUCE, 512 * KIB, 2, false, WF_BY_HALVING,
      "each byte is folded once, in few rounds"},
-    {WF_CALL_ALLREDUCE, 32 * MIB, 2, true, WF_BY_HALVING,
+    {WF_CALL_ALLREDUCE, 32 * MIB, 8, true, WF_BY_HALVING,
      "as few bytes as by a ring, in fewer rounds"},
     {WF_CALL_ALLREDUCE, 64 * MIB, 64, false, WF_BY_DOUBLE_TREE,
      "the rounds of a ring would be many"},

@@ -98,12 +98,14 @@ static bool can_add(const question *q)
 static bool has_rows(const question *q)
 {
     const weft_region *region = q->region;
+    wf_row_span span = {0};
 
     for (uint32_t i = 0; i < q->ask.rows; i++) {
         uint64_t row = (uint64_t)q->row[i];
 
         if (row >= region->part.rows ||
-            !wf_region_maps(region, wf_partition_owner(&region->part, row))) {
+            !wf_region_maps(
+                region, wf_partition_owner_next(&region->part, row, &span))) {
             return false;
         }
     }

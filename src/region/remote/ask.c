@@ -316,3 +316,24 @@ void wf_rows_on_answer(void *ctx, uint32_t from, const void *header,
     }
     target_answered(b, t, a.rows * a.bytes);
 }
+
+/* Rows whose type is the caller's are copied byte by byte, so they need not be
+ * aligned. Anything else, errors above all, is left to the handler. */
+bool wf_rows_on_answer_early(void *ctx, uint32_t from, const void *header,
+                             size_t header_bytes, const void *payload,
+                             size_t payload_bytes)
+{
+    const wf_rows_block *b;
+    wf_rows_answer a;
+
+    if (header_bytes != sizeof(a) || payload_bytes == 0) {
+        return false;
+    }
+    memcpy(&a, header, sizeof(a));
+    b = find_block(ctx, a.token);
+    if (b == NULL || b->call->table.type != b->call->rows.type) {
+        return false;
+    }
+    wf_rows_on_answer(ctx, from, &a, sizeof(a), payload, payload_bytes);
+    return true;
+}

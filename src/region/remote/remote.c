@@ -232,6 +232,7 @@ static tally sort_out(const wf_rows_call *call, uint64_t base, uint32_t n,
                       scratch *s)
 {
     const weft_region *region = call->table.region;
+    wf_row_span span = {0};
     tally found = {0};
 
     memset(s->count, 0, region->ranks * sizeof(*s->count));
@@ -244,7 +245,8 @@ static tally sort_out(const wf_rows_call *call, uint64_t base, uint32_t n,
         if (id >= call->limit) {
             continue;
         }
-        owner = wf_partition_owner(&region->part, call->table.first + id);
+        owner = wf_partition_owner_next(&region->part, call->table.first + id,
+                                        &span);
         s->route[i] = atomic_load_explicit(&region->remote->route[owner],
                                            memory_order_relaxed);
         if (s->route[i] == WF_ROUTE_HERE) {
@@ -389,4 +391,6 @@ const wf_layer wf_region_layer = {
     .world_bytes = sizeof(wf_region_world),
     .handler = {[WF_AM_ROWS_ASK % WF_LAYER_MESSAGES] = wf_rows_on_ask,
                 [WF_AM_ROWS_ANSWER % WF_LAYER_MESSAGES] = wf_rows_on_answer},
+    .early = {[WF_AM_ROWS_ANSWER % WF_LAYER_MESSAGES] =
+                  wf_rows_on_answer_early},
 };

@@ -131,6 +131,7 @@ static inline uint64_t wf_rows_numbers(uint32_t rows)
 
 wf_am_fn wf_rows_on_ask;
 wf_am_fn wf_rows_on_answer;
+wf_am_early_fn wf_rows_on_answer_early;
 
 /* Put the block on the list and ask for as much as the windows allow; take it
  * off the list: from then on no handler touches it. */

@@ -85,14 +85,32 @@ void ucx_in_take(wf_port *port, ucx_in *in, wf_msg *msg)
     ucx_in_free(port, in);
 }
 
+/* Offer it to whoever handles it where UCX has it, unless another one has to be
+ * handled before. */
+static bool in_am_early(const ucx_peer *peer, const ucx_head *head,
+                        const unsigned char *data)
+{
+    const wf_port *port = peer->port;
+    size_t header = ucx_am_header(head);
+    wf_am_view am = {ucx_am_id(head), data, header, data + header,
+                     head->n - header};
+
+    return port->calls == NULL &&
+           wf_am_call_early(&port->handlers, peer->rank, &am);
+}
+
 static void in_am(ucx_peer *peer, const ucx_head *head,
                   const unsigned char *data)
 {
     wf_port *port = peer->port;
     size_t header = ucx_am_header(head);
     size_t payload = head->n - header;
-    ucx_call *call = in_alloc(peer, sizeof(*call) + payload);
+    ucx_call *call;
 
+    if (in_am_early(peer, head, data)) {
+        return;
+    }
+    call = in_alloc(peer, sizeof(*call) + payload);
     if (call == NULL) {
         return;
     }

@@ -271,6 +271,11 @@ static void ucx_handle(wf_port *port, uint32_t id, wf_am_fn *fn, void *ctx)
     wf_am_set(&port->handlers, id, fn, ctx);
 }
 
+static void ucx_handle_early(wf_port *port, uint32_t id, wf_am_early_fn *fn)
+{
+    wf_am_set_early(&port->handlers, id, fn);
+}
+
 static weft_status am_to(wf_port *port, uint32_t to, const wf_am_view *am,
                          wf_am_fill_fn *fill, void *ctx)
 {
@@ -392,6 +397,7 @@ const wf_transport wf_transport_module = {
     .drop = ucx_drop,
     .forget = ucx_forget,
     .handle = ucx_handle,
+    .handle_early = ucx_handle_early,
     .am = ucx_am,
     .am_fill = ucx_am_fill,
     .progress = ucx_progress,
