@@ -2,7 +2,8 @@
 /* The least that a switch of this kind can need: packets of the same length,
  * the same sockets, batches and windows as weft's, and one core that does
  * nothing but read them and send as many back to everybody. Nothing is added,
- * hashed, looked at or sent again.
+ * hashed, looked at or sent again. Senders send a tensor from where it lies,
+ * and put what comes back into another.
  *
  *     reflect serve PACKET WINDOW POLL RANKS           prints its port
  *     reflect send PACKET WINDOW POLL RANK HOST PORT PACKETS CALLS
@@ -44,13 +45,15 @@ static size_t packet;
 static size_t window;
 static uint64_t poll_ns;
 static size_t batch;         /* packets in one */
-static unsigned char *place; /* a window of packets */
+static unsigned char *place; /* packets that are sent, */
+static size_t places;        /* so many */
 static unsigned char inbox[READS][READ_BYTES];
 
 typedef struct got {
     struct sockaddr_in from;
     unsigned char rank;
     size_t packets; /* 0: hello */
+    const unsigned char *at;
 } got;
 
 static void fail(const char *what)
@@ -108,7 +111,7 @@ static void send_some(int fd, const struct sockaddr_in *to, uint64_t first,
     c->cmsg_len = CMSG_LEN(sizeof(segment));
     memcpy(CMSG_DATA(c), &segment, sizeof(segment));
     for (size_t i = 0; i < count; i++) {
-        iov[i] = (struct iovec){place + (first + i) % window * packet, packet};
+        iov[i] = (struct iovec){place + (first + i) % places * packet, packet};
     }
     if (sendmsg(fd, &msg, 0) < 0) {
         fail("sendmsg");
@@ -145,6 +148,7 @@ static int read_some(int fd, got *out, int flags)
     n = recvmmsg(fd, msg, READS, flags, NULL);
     for (int i = 0; i < n; i++) {
         out[i].rank = inbox[i][0];
+        out[i].at = inbox[i];
         out[i].packets = msg[i].msg_len / packet;
     }
     return n;
@@ -215,14 +219,14 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Until all packets of a call have come back; in us. */
-static double call(int fd, const struct sockaddr_in *to, uint64_t packets)
+static double call(int fd, const struct sockaddr_in *to, unsigned char *result)
 {
     uint64_t since = now_ns();
     uint64_t sent = 0;
     uint64_t back = 0;
 
-    while (back < packets) {
-        uint64_t end = back + window < packets ? back + window : packets;
+    while (back < places) {
+        uint64_t end = back + window < places ? back + window : places;
         got g[READS];
         int n;
 
@@ -231,7 +235,8 @@ static double call(int fd, const struct sockaddr_in *to, uint64_t packets)
         if (n < 0) {
             fail("a packet was lost");
         }
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < n && back + g[i].packets <= places; i++) {
+            memcpy(result + back * packet, g[i].at, g[i].packets * packet);
             back += g[i].packets;
         }
     }
@@ -239,19 +244,21 @@ static double call(int fd, const struct sockaddr_in *to, uint64_t packets)
 }
 
 static void send_calls(unsigned char rank, const char *host, const char *port,
-                       uint64_t packets, int calls)
+                       int calls)
 {
     static double us[CALLS];
     struct sockaddr_in to = {.sin_family = AF_INET,
                              .sin_port = htons((uint16_t)atoi(port))};
     int fd = open_socket();
+    unsigned char *result = malloc(places * packet);
     got g[READS];
 
-    if (inet_pton(AF_INET, host, &to.sin_addr) != 1 || calls < 1 ||
-        calls > CALLS) {
+    if (result == NULL || inet_pton(AF_INET, host, &to.sin_addr) != 1 ||
+        calls < 1 || calls > CALLS) {
         fail(host);
     }
-    for (size_t i = 0; i < window; i++) {
+    memset(result, 0, places * packet);
+    for (size_t i = 0; i < places; i++) {
         place[i * packet] = rank;
     }
     (void)sendto(fd, &rank, 1, 0, (struct sockaddr *)&to, sizeof(to));
@@ -259,35 +266,37 @@ static void send_calls(unsigned char rank, const char *host, const char *port,
         fail("the others did not come");
     }
     for (int i = 0; i < calls; i++) {
-        us[i] = call(fd, &to, packets);
+        us[i] = call(fd, &to, result);
     }
     qsort(us, (size_t)calls, sizeof(us[0]), by_size);
     printf("%.1f\n", us[calls / 2]);
+    free(result);
 }
 
-static void set_up(char **argv)
+static void set_up(char **argv, const char *held)
 {
     packet = (size_t)atoi(argv[0]);
     window = (size_t)atoi(argv[1]);
     poll_ns = (uint64_t)atoi(argv[2]) * 1000;
     batch = packet > 0 ? BATCH_BYTES / packet : 0;
     batch = batch < BATCH_PACKETS ? batch : BATCH_PACKETS;
-    place = calloc(window, packet);
+    places = held != NULL ? (size_t)atoi(held) : window;
+    place = malloc(places * packet);
     if (batch == 0 || place == NULL) {
         fail("packets");
     }
-    memset(place, 1, window * packet);
+    memset(place, 1, places * packet);
 }
 
 int main(int argc, char **argv)
 {
     if (argc == 6 && strcmp(argv[1], "serve") == 0 && atoi(argv[5]) <= RANKS) {
-        set_up(argv + 2);
+        set_up(argv + 2, NULL);
         serve((unsigned)atoi(argv[5]));
     } else if (argc == 10 && strcmp(argv[1], "send") == 0) {
-        set_up(argv + 2);
+        set_up(argv + 2, argv[8]);
         send_calls((unsigned char)atoi(argv[5]), argv[6], argv[7],
-                   (uint64_t)atoll(argv[8]), atoi(argv[9]));
+                   atoi(argv[9]));
     } else {
         fputs("usage: see reflect.c\n", stderr);
         return 2;
