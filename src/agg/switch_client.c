@@ -56,21 +56,31 @@ void switch_heed_client(const switch_state *s, bool heeded)
 
 /* More than half a MiB under way fills no link of today any better, and the
  * buffers it passes through no longer stay in a core's cache. */
-static uint32_t slots_of(const wf_settings *set)
+static uint32_t window_of(const wf_settings *set)
 {
     return set->switch_slots > 0
                ? set->switch_slots
                : (uint32_t)wf_least(SLOTS, BYTES / set->switch_payload);
 }
 
+/* While a chunk that was lost is sent again, those behind it go on until its
+ * slot is needed: about as long as a window takes to come back, and the gap to
+ * show. */
+static uint32_t slots_for(uint32_t window)
+{
+    return (uint32_t)wf_least(window + window / 2, WF_AGG_SLOTS);
+}
+
 weft_status switch_open_client(switch_state *s)
 {
     const wf_settings *set = &s->comm->world->settings;
+    uint32_t window = window_of(set);
     wf_agg_options o = {.switches = s->switches,
                         .rank = s->shares ? s->layout.node : s->comm->rank,
                         .ranks =
                             s->shares ? s->comm->tree.nodes : s->comm->size,
-                        .slots = slots_of(set),
+                        .slots = slots_for(window),
+                        .window = window,
                         .payload = (uint32_t)set->switch_payload,
                         .least_ns = WF_AGG_WINDOW_LEAST_NS,
                         .most_ns = WF_AGG_WINDOW_MOST_NS,

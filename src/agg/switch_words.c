@@ -103,7 +103,9 @@ void switch_ask(switch_state *s, const wf_coll_op *op)
     }
 }
 
-/* What this rank shows on the board is what it called last. */
+/* What this rank shows on the board is what it called last. One that has called
+ * nothing yet shows zeros, which are also the numbers of a world's communicator
+ * and of its first operation. */
 static void compare(switch_state *s, uint32_t from, const wf_coll_word *w,
                     const void *payload, size_t n)
 {
@@ -113,7 +115,8 @@ static void compare(switch_state *s, uint32_t from, const wf_coll_word *w,
     wf_coll_word word = *w;
     wf_call theirs;
 
-    if (n != sizeof(theirs) || act >> 32 != s->comm->id ||
+    if (n != sizeof(theirs) || ours.kind == WF_CALL_NONE ||
+        act >> 32 != s->comm->id ||
         atomic_load(&own->sequence) != (uint32_t)w->number) {
         return;
     }

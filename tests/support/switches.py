@@ -24,3 +24,24 @@ def chunks_at(page):
     text = urllib.request.urlopen(page + "metrics", timeout=10).read().decode()
     lines = re.findall(r"^weft_switch_job_results_total\S* (\S+)$", text, re.MULTILINE)
     return sum(map(float, lines))
+
+
+class Switch:
+    """A weft-switch of the test's own, on loopback."""
+
+    def __init__(self, key, port=0, options=()):
+        self.key, self.port = key, port
+        command = [PROGRAM, "--key", key, "--host", "127.0.0.1", "--port", str(port)]
+        self.process = subprocess.Popen(
+            [*command, "--http", "127.0.0.1:0", *options], stdout=subprocess.PIPE, text=True
+        )
+        found = re.match(r".*ready on port (\d+), (http://\S+/)", self.process.stdout.readline())
+        self.port, self.page = int(found[1]), found[2]
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(30)
+        self.process.stdout.close()
+
+    def environment(self):
+        return {"WEFT_SWITCH": f"127.0.0.1:{self.port}", "WEFT_SWITCH_KEY": self.key}

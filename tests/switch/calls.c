@@ -168,6 +168,19 @@ void calls_other_call(weft_world *world)
     wt_meet(); /* who leaves may be noticed before the reason comes */
 }
 
+void calls_late(weft_world *world)
+{
+    static _Thread_local int32_t x[5000];
+    uint64_t since = wf_now_ns();
+
+    while (wt_rank() == 1 && wf_now_ns() - since < 700 * WF_MS) {
+        usleep(10000);
+    }
+    WT_OK(weft_allreduce(weft_world_comm(world), x, x, 5000, WEFT_I32,
+                         WEFT_SUM));
+    wt_meet(); /* who has left answers nobody */
+}
+
 void calls_death(weft_world *world)
 {
     static _Thread_local int32_t x[5000];

@@ -32,6 +32,8 @@ extern unsigned calls_last_switch; /* its number: one less than there are */
 /* Rank 1 calls with another count; or something else. */
 void calls_other_count(weft_world *world);
 void calls_other_call(weft_world *world);
+/* Rank 1 comes to the first call when others have asked where it is. */
+void calls_late(weft_world *world);
 
 /* Rank 1 is killed in the middle of calls. */
 void calls_death(weft_world *world);

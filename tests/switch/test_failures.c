@@ -27,6 +27,12 @@ static void calls_that_differ_are_errors_on_all_ranks(void **state)
     job_run(3, calls_no_options, "", calls_other_call);
 }
 
+static void a_rank_that_has_called_nothing_yet_is_waited_for(void **state)
+{
+    (void)state;
+    job_run(2, calls_no_options, "", calls_late);
+}
+
 static void the_death_of_a_rank_is_named(void **state)
 {
     (void)state;
@@ -42,6 +48,7 @@ int main(void)
         cmocka_unit_test(a_switch_is_killed_and_comes_back),
         cmocka_unit_test(one_of_several_switches_is_killed_and_comes_back),
         cmocka_unit_test(calls_that_differ_are_errors_on_all_ranks),
+        cmocka_unit_test(a_rank_that_has_called_nothing_yet_is_waited_for),
         cmocka_unit_test(the_death_of_a_rank_is_named),
     };
 

@@ -28,36 +28,6 @@ LOSS = ("--inject", "loss=0.01,seed=5")
 pytestmark = pytest.mark.skipif(not PROGRAM.exists(), reason="weft-switch is not in the package")
 
 
-class Switch:
-    """A weft-switch of the test's own, on loopback."""
-
-    def __init__(self, key, port=0, options=()):
-        self.key, self.port = key, port
-        command = [PROGRAM, "--key", key, "--host", "127.0.0.1", "--port", str(port)]
-        self.process = subprocess.Popen(
-            [*command, "--http", "127.0.0.1:0", *options], stdout=subprocess.PIPE, text=True
-        )
-        found = re.match(r".*ready on port (\d+), (http://\S+/)", self.process.stdout.readline())
-        self.port, self.page = int(found[1]), found[2]
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait(30)
-        self.process.stdout.close()
-
-    def environment(self):
-        return {"WEFT_SWITCH": f"127.0.0.1:{self.port}", "WEFT_SWITCH_KEY": self.key}
-
-
-@pytest.fixture
-def switch(request, tmp_path):
-    """With the options that a test is parametrized with."""
-    key = switches.make_key(tmp_path / "key")
-    one = Switch(key, options=getattr(request, "param", ()))
-    yield one
-    one.kill()
-
-
 # --- operations -----------------------------------------------------------------------------------
 
 
@@ -126,7 +96,7 @@ def two_body(pages):
 
 
 def test_a_group_can_have_several_switches(switch):
-    second = Switch(switch.key)
+    second = switches.Switch(switch.key)
     try:
         places = f"127.0.0.1:{switch.port},127.0.0.1:{second.port}"
         for x in groups.run(2, options_body, places, switch.key):
@@ -197,7 +167,7 @@ def train_with_death(key, pid, port):
         if dist.get_rank() == 0 and step == 20:
             os.kill(pid, signal.SIGKILL)
         if dist.get_rank() == 0 and step == 60:
-            own.append(Switch(key, port))
+            own.append(switches.Switch(key, port))
         if step > 60:
             time.sleep(0.01)
 

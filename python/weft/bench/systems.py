@@ -121,12 +121,14 @@ class Family:
     driver: what `build` compiles for them: a program, or the page that ranks in Python meet on
     find:   looks for what they need on this machine
     python: of ranks in Python, what the interpreter is told to run
+    ranks:  it has some; those without tell the limit of something
     """
 
     name: str
     driver: Driver
     find: Callable[[], Tools]
     python: tuple[str, ...] = ()
+    ranks: bool = True
 
 
 def python_family(name: str, module: str, *words: str, find=find_torch) -> Family:

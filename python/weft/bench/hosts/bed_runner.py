@@ -20,7 +20,7 @@ from .limit import find_iperf3
 
 WEFT_RANKS = python_family("hosts-weft", "hosts.rank", "weft")
 GLOO_RANKS = python_family("hosts-gloo", "hosts.rank", "gloo")
-IPERF3 = Family("iperf3", PAGE, find_iperf3)
+IPERF3 = Family("iperf3", PAGE, find_iperf3, ranks=False)
 FREE = {"BENCH_FREE": "1"}  # has ranks in Python not pinned
 # Hosts made of one machine do not know that they share its cores: weft is told so.
 _SHARED_CORES = {"WEFT_SPIN": "0us", "WEFT_YIELD": "2ms"}
@@ -42,7 +42,7 @@ def sharing_cores(system: System) -> System:
 
 
 class BedRunner(CheckedInTurn):
-    """A benchmark says what its limits are: systems of the family IPERF3, which have no ranks."""
+    """A benchmark says what its limits are: systems of families that have no ranks."""
 
     def __init__(self, options: Options, systems: tuple[System, ...]):
         super().__init__(options, systems)
@@ -78,7 +78,7 @@ class BedRunner(CheckedInTurn):
     def _start_jobs(
         self, setup: Setup, systems: list[System], jobs: dict[str, Job], folder: Path
     ) -> None:
-        with_ranks = [system for system in systems if system.family is not IPERF3]
+        with_ranks = [system for system in systems if system.family.ranks]
         super()._start_jobs(setup, with_ranks, jobs, folder)
 
     def _drop(self, jobs: dict[str, Job], system: System, ranks: int, error: JobError) -> None:
@@ -96,7 +96,7 @@ class BedRunner(CheckedInTurn):
         return f"allreduce {case.bytes} {system.pages}"
 
     def _block(self, system: System, jobs: dict[str, Job], case: Case, turn: int) -> None:
-        if system.family is IPERF3:
+        if not system.family.ranks:
             us = self._least(system, case)
             self.outcome.blocks.append(Block(case, system.name, turn, "any", us))
             return

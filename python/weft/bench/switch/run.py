@@ -8,7 +8,8 @@ A turn counts only if its switch has reduced all of its chunks: weft would go on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,9 +27,10 @@ from ..hosts.bed_runner import (
 from ..hosts.job import BedJob
 from ..hosts.limit import Cable, ring_us
 from ..job import Job, JobError
-from ..results import Case, block_from
+from ..results import Block, Case, block_from, paired_ratios
 from ..runner import Options, Outcome, Setup, cores_here, interruptible, progress
 from ..systems import FREE_GLOO_LINE, GLOO_LINE, WEFT_LINE, Line, System
+from .bare import BARE, bare_us
 from .capacity import Links, links_for
 from .daemon import PROGRAM, Daemon
 
@@ -82,6 +84,11 @@ def _limit(name: str, op: str, about: str) -> System:
     return System(name, IPERF3, about=about, only_op=op, checked=False, line=line)
 
 
+def _bare(name: str, op: str, about: str) -> System:
+    line = Line("packets alone", "#999999", linestyle=":")
+    return System(name, BARE, about=about, only_op=op, checked=False, line=line)
+
+
 _SWITCH_LINE = Line("switch", WEFT_LINE.color, "o")
 
 SYSTEMS: tuple[System, ...] = (
@@ -126,6 +133,8 @@ SYSTEMS: tuple[System, ...] = (
     _limit("udp", GOODPUT, "iperf3: datagrams of 1 KiB"),
     _limit("tcp", JUMBO, "iperf3: one TCP stream"),
     _limit("iperf3", LIMITED, "a ring's bytes over TCP"),
+    _bare("bare", GOODPUT, "the packets of `switch` through a core that only sends them back"),
+    _bare("bare-8k", JUMBO, "the packets of `switch-8k` likewise"),
 )
 NAMES = tuple(system.name for system in SYSTEMS)
 # A quick run has time for few hosts with limited links; what it starts last ends in time.
@@ -238,6 +247,11 @@ class SwitchRunner(BedRunner):
 
     def _least(self, system: System, case: Case) -> float:
         """Between hosts for a ring; else from a host to the switch, which has its own core."""
+        if system.family is BARE:
+            floats = 256 if case.op == GOODPUT else 2048
+            program = self._programs[BARE].path
+            packets = -(-case.bytes // (4 * floats))
+            return bare_us(self._bed, program, _PACKETS[floats], packets, self._cores)
         in_switch = system.name != "iperf3"
         if in_switch not in self._cables:
             cores = (self._cores[-1], self._cores[0]) if in_switch else None
@@ -247,6 +261,16 @@ class SwitchRunner(BedRunner):
         if not in_switch:
             return ring_us(case.bytes, case.ranks, cable.bytes_per_second())
         return case.bytes / cable.bytes_per_second(*(_UDP if system.name == "udp" else ())) * 1e6
+
+
+def _beside_bare(blocks: Sequence[Block]) -> Iterator[str]:
+    """How much more than packets alone the switch needs, in the same rounds."""
+    for op, ours, bare in ((GOODPUT, "switch", "bare"), (JUMBO, "switch-8k", "bare-8k")):
+        case = Case(op, SIZES[op], 2, 0)
+        here = [replace(b, case=case) for b in blocks if b.case.op == op and b.case.ranks == 2]
+        if found := paired_ratios(here, case, ours, bare, "any"):
+            ratio = statistics.median(found)
+            yield f"{op}: {ours} takes {ratio:.2f} times as long as its packets alone ({bare})"
 
 
 def _told(links: Links) -> dict:
@@ -273,6 +297,7 @@ def measure(options: Options) -> Outcome:
     runner.finish()
     runner.outcome.ready += map(_told, runner.links)
     runner.outcome.notes += map(str, runner.links)
+    runner.outcome.notes += _beside_bare(runner.outcome.blocks)
     if options.quick and options.ops is None:
         runner.outcome.notes.append("3 and 8 hosts with limited links: left to a full run")
     return runner.outcome
