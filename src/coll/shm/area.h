@@ -233,9 +233,6 @@ void shm_claim(unsigned char *at, size_t bytes);
 void shm_take(unsigned char *to, unsigned char *from, size_t bytes,
               bool stream);
 
-/* memcpy that leaves the destination out of the caches. */
-void shm_copy_stream(void *to, const void *from, size_t bytes);
-
 /* Is it this member's call, or chunk, that is missing? */
 bool shm_awaits(const wf_op *op, uint32_t member);
 

@@ -16,6 +16,7 @@
  * unless one of them cannot. */
 #include <string.h>
 
+#include "base/stream.h"
 #include "coll/shm/area.h"
 
 /* Own blocks are copied in pieces that fit into the L1 cache, where the same
@@ -105,7 +106,7 @@ static size_t subslot_at(const wf_coll_op *op, uint32_t from, uint32_t to)
 static void copy(void *to, const void *from, size_t bytes, bool stream)
 {
     if (stream) {
-        shm_copy_stream(to, from, bytes);
+        wf_copy_stream(to, from, bytes);
     } else {
         memcpy(to, from, bytes);
     }

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/stream.h"
 #include "coll/shm/area.h"
 
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
@@ -19,9 +20,6 @@
 /* Large buffers tend to start on a page. If slots did, too, loads from one
  * would suffer 4K aliasing with stores to the other. */
 #define SLOT_SHIFT 1088u
-
-/* Results of this size or more are written with non-temporal stores. */
-#define STREAM_FROM_BYTES (16u << 20)
 
 /* Each member reads the data of all others, which pays while it is small. */
 static size_t flat_limit(const weft_comm *comm)
@@ -128,8 +126,7 @@ static void find_ranges(const weft_comm *comm, shm_state *s)
 
     s->arena = host->arena;
     for (uint32_t r = 0; r < comm->size && s->arena != NULL; r++) {
-        s->range[r] = s->arena->base +
-                      host->peer[comm->member[r]].range * s->arena->range;
+        s->range[r] = wf_host_range(host, comm->member[r]);
     }
 }
 
@@ -197,7 +194,7 @@ weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
     p->chunks = largest <= chunk ? 1 : (largest + chunk - 1) / chunk;
     p->base = s->chunks;
     s->chunks += p->chunks;
-    p->stream = largest >= STREAM_FROM_BYTES / comm->size;
+    p->stream = largest >= WF_STREAM_FROM_BYTES / comm->size;
     return populate_slots(comm, s);
 }
 
