@@ -264,6 +264,11 @@ bool shm_post_where(wf_coll_op *op);
 /* Where those of `rank` lie, once all calls are checked, as it says now, which
  * is not to be trusted: use it once. */
 shm_where shm_where_of(const wf_coll_op *op, uint32_t rank);
+/* The place of our block of the source of `from`, likewise; 0: it comes through
+ * slots. */
+uint64_t shm_place_of(const wf_coll_op *op, uint32_t from);
+/* The place of our block for `to`; 0: it does not lie in our arena. */
+uint64_t shm_own_place(const wf_coll_op *op, uint32_t to);
 /* Do the buffers of all members lie in arenas? All get the same answer. */
 bool shm_all_direct(const wf_coll_op *op);
 /* Asked after reading and before saying so: a member that failed meanwhile has
@@ -294,8 +299,10 @@ bool shm_by_chunks(const wf_coll_op *op, uint32_t member);
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
 
 /* gatherv, scatterv, alltoallv: members tell each other how much there is.
- * Did this one's data come with its call? */
+ * Did this one's data come with its call? Does it lie in its arena, and where,
+ * as in shm_place_of? */
 bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member);
+uint64_t shm_ragged_place(const wf_coll_op *op, uint32_t from);
 
 /* Operations in which the takers read the memory of those who bring (pull.c):
  * find out whether this one, whose chunks are known, may be one

@@ -37,7 +37,7 @@ static size_t flat_limit(const weft_comm *comm)
 static size_t cell_limit(const weft_comm *comm, size_t flat)
 {
     bool chosen = comm->world->settings.flat_bytes != UINT64_MAX;
-    size_t words = wf_round_up(64 + comm->size * sizeof(uint64_t), 64);
+    size_t words = wf_round_up(64 + comm->size * 2 * sizeof(uint64_t), 64);
     size_t limit = chosen || flat > CELL_BYTES ? flat : CELL_BYTES;
 
     return limit > words ? limit : words;
