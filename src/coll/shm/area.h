@@ -138,6 +138,7 @@ typedef struct shm_state {
     size_t slot;           /* bytes of a slot */
     size_t payload;        /* most bytes of data in a cell */
     size_t flat;           /* the same, where everybody reads everybody's */
+    size_t pair_bytes;     /* most bytes of an allreduce by pair.c */
     size_t addresses_at;   /* where in a block the addresses begin */
     size_t slots_at;       /* and where the slots do */
     uint32_t free_until;   /* cells may be written for operations before this */
@@ -212,6 +213,26 @@ static inline bool shm_has(const shm_cell *cell, uint32_t sequence)
         wf_cpu_relax();
     }
     return false;
+}
+
+/* Show the cell, whose data is in it, with our call to the others; of all
+ * operations we had finished those before `finished`. */
+static inline void shm_cell_publish(const wf_coll_op *op, shm_cell *cell,
+                                    uint32_t finished)
+{
+    cell->finished = finished;
+    cell->call = op->op.call;
+    /* Publishes call and data; pairs with the acquire in shm_has. */
+    atomic_store_explicit(&cell->sequence, op->op.sequence + 1,
+                          memory_order_release);
+}
+
+/* All calls are there, and said what each member had finished (C2). */
+static inline void shm_learn_finished(shm_state *s, uint32_t finished)
+{
+    if ((int32_t)(finished + SHM_CELLS - s->free_until) > 0) {
+        s->free_until = finished + SHM_CELLS;
+    }
 }
 
 /* Our cell for the operation, to be filled in, or NULL if it is not free yet

@@ -87,6 +87,17 @@ size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
     return chunk > 64 ? chunk : 64;
 }
 
+/* One chunk of an allreduce of two members, see shm_chunk_for. */
+static size_t pair_limit(const weft_comm *comm, size_t slot)
+{
+    bool chosen = comm->world->settings.chunk_bytes != UINT64_MAX;
+
+    if (comm->size != 2) {
+        return 0;
+    }
+    return chosen || slot < CHUNK_BYTES ? slot : CHUNK_BYTES;
+}
+
 static void lay_out(const weft_comm *comm, shm_state *s)
 {
     size_t page = 4096;
@@ -98,6 +109,7 @@ static void lay_out(const weft_comm *comm, shm_state *s)
     s->cell = wf_round_up(offsetof(shm_cell, payload) + s->payload, 128) + 64;
     s->cell = wf_round_up(s->cell, 64);
     s->slot = slot_bytes(comm);
+    s->pair_bytes = pair_limit(comm, s->slot);
     s->addresses_at = sizeof(shm_head) + SHM_CELLS * s->cell;
     s->slots_at =
         wf_round_up(s->addresses_at + comm->size * sizeof(uint64_t), page) +
