@@ -26,6 +26,7 @@
 #include <unistd.h>
 
 #include "base/time.h"
+#include "base/stream.h"
 #include "coll/shm/area.h"
 
 #define ROUNDS 7u
@@ -66,14 +67,14 @@ static void meet(rank *r)
 
 static void copy(rank *r)
 {
-    shm_copy_stream(r->dst, r->src, r->bytes);
+    wf_copy_stream(r->dst, r->src, r->bytes);
 }
 
 static void by_slot(rank *r)
 {
     for (size_t at = 0; at < r->bytes; at += r->chunk) {
         memcpy(r->slot, r->src + at, r->chunk);
-        shm_copy_stream(r->dst + at, r->slot, r->chunk);
+        wf_copy_stream(r->dst + at, r->slot, r->chunk);
     }
 }
 
@@ -95,7 +96,7 @@ static void exchange(rank *r, bool claim)
         if (claim) {
             shm_take(r->dst + at, r->other_slot + slot, r->chunk, true);
         } else {
-            shm_copy_stream(r->dst + at, r->other_slot + slot, r->chunk);
+            wf_copy_stream(r->dst + at, r->other_slot + slot, r->chunk);
         }
         atomic_store_explicit(&r->own->out, r->base + i + 1,
                               memory_order_release);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long a message takes between two ranks over shared memory, through the
- * ring and by reading the sender's memory (CMA).
+/* How long a message takes between two ranks over shared memory: through the
+ * ring, by reading the sender's memory through the kernel (CMA), and out of the
+ * sender's arena.
  *
- *     message [one] [largest size in bytes]
+ *     message [one] [largest size in bytes [smallest]]
  *
  * Two ranks, each on a core of its own, or both on one core with "one". For
  * each size a ping-pong with the same two buffers: "plain" never touches them;
@@ -31,10 +32,13 @@
 #define FAR_NS 150.0
 #define LARGEST ((size_t)16 << 20)
 
-enum { RING, CMA, WAYS };
+enum { RING, CMA, ARENA, WAYS };
 enum { NEAR, FAR, PLACES };
 
-static const char *const way_settings[WAYS] = {"SHM_CMA=0", "SHM_CMA=1"};
+static const char *const way_settings[WAYS] = {"SHM_CMA=0", "SHM_CMA=1",
+                                               "SHM_CMA=1"};
+
+static const char *const way_names[WAYS] = {"ring", "CMA", "arena"};
 
 typedef struct page {
     _Alignas(128) _Atomic uint64_t ping;
@@ -48,7 +52,7 @@ typedef struct bench {
     bool one_core;
     wf_host *host;
     wf_port *port[WAYS];
-    unsigned char *out;
+    unsigned char *out[WAYS];
     unsigned char *in;
 } bench;
 
@@ -138,9 +142,10 @@ static void use_in(const bench *b, size_t n)
 }
 
 /* One message there and one back. */
-static void round_trip(bench *b, wf_port *port, size_t n, bool used)
+static void round_trip(bench *b, unsigned way, size_t n, bool used)
 {
     const wf_transport *t = &wf_transport_shm;
+    wf_port *port = b->port[way];
     wf_msg send;
     wf_msg recv;
 
@@ -152,9 +157,9 @@ static void round_trip(bench *b, wf_port *port, size_t n, bool used)
         }
     }
     if (used) {
-        memset(b->out, (int)b->turns + 1, n);
+        memset(b->out[way], (int)b->turns + 1, n);
     }
-    must(t->send(port, 1 - b->rank, 1, b->out, n, &send));
+    must(t->send(port, 1 - b->rank, 1, b->out[way], n, &send));
     finish(b, port, &recv);
     if (used && b->rank == 0) {
         use_in(b, n);
@@ -162,7 +167,7 @@ static void round_trip(bench *b, wf_port *port, size_t n, bool used)
     finish(b, port, &send);
 }
 
-static void one_block(bench *b, wf_port *port, size_t n, bool used, samples *s)
+static void one_block(bench *b, unsigned way, size_t n, bool used, samples *s)
 {
     unsigned trips = n <= 4096 ? 300 : n <= 65536 ? 40 : n <= 1 << 20 ? 6 : 2;
     double before = probe(b);
@@ -171,10 +176,10 @@ static void one_block(bench *b, wf_port *port, size_t n, bool used, samples *s)
     double ns;
     int place;
 
-    round_trip(b, port, n, used);
+    round_trip(b, way, n, used);
     start = wf_now_ns();
     for (unsigned i = 0; i < trips; i++) {
-        round_trip(b, port, n, used);
+        round_trip(b, way, n, used);
     }
     ns = (double)(wf_now_ns() - start) / (2 * trips);
     after = probe(b);
@@ -206,7 +211,7 @@ static void one_size(bench *b, size_t n)
     memset(s, 0, sizeof(s));
     for (unsigned i = 0; i < BLOCKS; i++) {
         for (unsigned c = 0; c < 2 * WAYS; c++) {
-            one_block(b, b->port[c % WAYS], n, c >= WAYS, &s[c]);
+            one_block(b, c % WAYS, n, c >= WAYS, &s[c]);
         }
     }
     for (int place = 0; place < PLACES && b->rank == 0; place++) {
@@ -247,33 +252,55 @@ static void join(bench *b, const char *name)
     }
 }
 
-static void run(bench *b, const char *name, size_t largest)
+static unsigned char *private_memory(size_t n)
 {
-    join(b, name);
-    b->out = malloc(largest);
-    b->in = malloc(largest);
-    if (b->out == NULL || b->in == NULL) {
-        fprintf(stderr, "message: no memory for %zu bytes\n", largest);
+    unsigned char *at = malloc(n);
+
+    if (at == NULL) {
+        fprintf(stderr, "message: no memory for %zu bytes\n", n);
         exit(1);
     }
-    memset(b->out, 1, largest);
+    return at;
+}
+
+static void run(bench *b, const char *name, size_t smallest, size_t largest)
+{
+    join(b, name);
+    b->in = private_memory(largest);
+    for (unsigned w = 0; w < WAYS; w++) {
+        if (w == ARENA) {
+            must(wf_arena_take(b->host->arena, largest, false,
+                               (void **)&b->out[w]));
+        } else {
+            b->out[w] = private_memory(largest);
+        }
+        memset(b->out[w], 1, largest);
+    }
     memset(b->in, 2, largest);
     if (b->rank == 0) {
-        printf("%15s %17s %17s %17s %17s\n", "", "ring, plain", "CMA, plain",
-               "ring, used", "CMA, used");
+        printf("%15s", "");
+        for (unsigned c = 0; c < 2 * WAYS; c++) {
+            printf(" %9s, %-6s", way_names[c % WAYS],
+                   c < WAYS ? "plain" : "used");
+        }
+        printf("\n");
         printf("%9s %5s", "bytes", "");
         for (unsigned c = 0; c < 2 * WAYS; c++) {
             printf(" %10s %6s", "ns", "GB/s");
         }
         printf("\n");
     }
-    for (size_t n = 8; n <= largest; n *= n < 65536 ? 2 : 4) {
+    for (size_t n = smallest; n <= largest; n *= n < 65536 ? 2 : 4) {
         one_size(b, n);
     }
-    free(b->out);
     free(b->in);
     for (unsigned w = 0; w < WAYS; w++) {
         wf_transport_shm.close(b->port[w]);
+        if (w == ARENA) {
+            weft_arena_free(b->out[w]);
+        } else {
+            free(b->out[w]);
+        }
     }
     wf_host_leave(b->host);
 }
@@ -282,6 +309,8 @@ int main(int argc, char **argv)
 {
     bench b = {0};
     size_t largest = LARGEST;
+    size_t smallest = 8;
+    size_t *next = &largest;
     char name[64];
     pid_t child;
 
@@ -289,7 +318,8 @@ int main(int argc, char **argv)
         if (strcmp(argv[i], "one") == 0) {
             b.one_core = true;
         } else {
-            largest = strtoull(argv[i], NULL, 10);
+            *next = strtoull(argv[i], NULL, 10);
+            next = &smallest;
         }
     }
     snprintf(name, sizeof(name), "bench-message-%d", (int)getpid());
@@ -301,7 +331,7 @@ int main(int argc, char **argv)
     }
     child = fork();
     b.rank = child == 0 ? 1 : 0;
-    run(&b, name, largest < 8 ? 8 : largest);
+    run(&b, name, smallest, largest < smallest ? smallest : largest);
     if (child > 0) {
         waitpid(child, NULL, 0);
     }

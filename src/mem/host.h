@@ -119,6 +119,15 @@ static inline bool wf_host_same_node(const wf_host *host, uint32_t rank)
     return host->peer[rank].node == host->peer[host->rank].node;
 }
 
+/* Where the range of a rank of this node lies in the arena, as mapped here;
+ * NULL if there is no arena, or for ranks of other nodes. */
+static inline unsigned char *wf_host_range(const wf_host *host, uint32_t rank)
+{
+    return host->arena != NULL && wf_host_same_node(host, rank)
+               ? host->arena->base + host->peer[rank].range * host->arena->range
+               : NULL;
+}
+
 /* The entry of the caller's own rank. */
 static inline wf_board_rank *wf_host_own(const wf_host *host)
 {

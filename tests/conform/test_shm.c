@@ -86,6 +86,21 @@ static void an_offer_of_more_than_memory_ends_its_writer(void **state)
     punish(write_endless_offer);
 }
 
+static void write_place_behind_the_arena(wf_port *port)
+{
+    uint64_t range = port->host->arena->range;
+    wf_offer offer = {.n = 1 << 20, .place = range - (1 << 20) + 2};
+
+    write_record(port, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)), 1,
+                 &offer, sizeof(offer));
+}
+
+static void an_offer_that_ends_behind_its_arena_ends_its_writer(void **state)
+{
+    (void)state;
+    punish(write_place_behind_the_arena);
+}
+
 static void write_stray_piece(wf_port *port)
 {
     write_record(port, wf_record_commit(WF_RECORD_PIECE, 4), 0, "abc", 4);
@@ -279,6 +294,77 @@ static void memory_that_cannot_be_read_is_asked_for(void **state)
     conform_ranks(&shm, 2, unreadable_body);
 }
 
+/* The sender drops a message that it has offered, when so much waits in the
+ * ring that the receiver does not learn of it at once, and uses the buffer for
+ * something else. */
+static void withdraw(conform *c, unsigned char *buf, size_t n)
+{
+    static const char small[64];
+    static _Thread_local wf_msg msgs[1000];
+    wf_msg msg;
+    unsigned sent = 0;
+
+    conform_fill(buf, n, 1);
+    conform_send(c, c->receiver, 1, buf, n, &msg);
+    do {
+        conform_send(c, c->receiver, 2, small, sizeof(small), &msgs[sent]);
+    } while (msgs[sent++].done);
+    c->t->drop(c->port, &msg);
+    conform_fill(buf, n, 3);
+    wt_word_add(1, 1);
+    conform_wait_ok(c, msgs, sent);
+}
+
+static void receive_withdrawn(conform *c, unsigned char *buf, size_t n,
+                              unsigned round)
+{
+    wf_msg msg;
+
+    conform_recv(c, c->sender, 1, buf, n, &msg);
+    wt_word_await(1, round + 1);
+    conform_wait(c, &msg, 1);
+    WT_CHECK(msg.status == WEFT_ERR_ABORTED);
+    c->t->forget(c->port, 2, WF_TAG_EXACT);
+}
+
+static void withdrawn_body(conform *c)
+{
+    size_t n = (size_t)100 << 10;
+    unsigned char *own = conform_bytes(n);
+    unsigned char *shared = NULL;
+    wf_msg msg;
+
+    WT_OK(wf_arena_take(c->host->arena, n, false, (void **)&shared));
+    for (unsigned round = 0; round < 4; round++) {
+        unsigned char *buf = round % 2 == 0 ? own : shared;
+
+        if (conform_sends(c)) {
+            withdraw(c, buf, n);
+        } else {
+            receive_withdrawn(c, buf, n, round);
+        }
+        conform_meet(c);
+    }
+    /* What is sent after that arrives. */
+    conform_fill(shared, n, 5);
+    if (conform_sends(c)) {
+        conform_send(c, c->receiver, 1, shared, n, &msg);
+    } else {
+        conform_recv(c, c->sender, 1, own, n, &msg);
+    }
+    conform_wait_ok(c, &msg, 1);
+    conform_check(conform_receives(c) ? own : shared, n, 5);
+    conform_meet(c);
+    weft_arena_free(shared);
+    free(own);
+}
+
+static void what_was_withdrawn_is_never_taken_for_the_message(void **state)
+{
+    (void)state;
+    conform_ranks(&shm, 2, withdrawn_body);
+}
+
 /* --- settings ------------------------------------------------------------ */
 
 static void bad_ring_body(conform *c)
@@ -335,6 +421,7 @@ int main(void)
         cmocka_unit_test(a_record_longer_than_the_ring_ends_its_writer),
         cmocka_unit_test(an_offer_of_nothing_ends_its_writer),
         cmocka_unit_test(an_offer_of_more_than_memory_ends_its_writer),
+        cmocka_unit_test(an_offer_that_ends_behind_its_arena_ends_its_writer),
         cmocka_unit_test(a_piece_nobody_asked_for_ends_its_writer),
         cmocka_unit_test(asking_for_more_than_was_offered_ends_its_writer),
         cmocka_unit_test(an_answer_to_no_offer_ends_its_writer),
@@ -344,6 +431,7 @@ int main(void)
         cmocka_unit_test(reading_that_is_denied_later_gives_way_to_the_ring),
         cmocka_unit_test(a_kernel_that_cannot_read_others_is_noticed),
         cmocka_unit_test(memory_that_cannot_be_read_is_asked_for),
+        cmocka_unit_test(what_was_withdrawn_is_never_taken_for_the_message),
         cmocka_unit_test(a_ring_that_is_no_power_of_two_is_refused),
         cmocka_unit_test(ranks_with_different_settings_understand_each_other),
     };

@@ -3,8 +3,8 @@
  * or writes outside of what is its own.
  *
  * The input is a byte of choices and then what lies in the ring, a ring full
- * for each round. The port is real; the host around it, with one other rank,
- * is made up here. */
+ * for each round. The port is real; the host around it, with one other rank
+ * and an arena, is made up here. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,7 +19,8 @@ enum {
     RECEIVES = 6,
     READS_MEMORY = 1, /* bits of the first byte */
     PEER_READS = 2,
-    RECEIVES_LATE = 4
+    RECEIVES_LATE = 4,
+    HAS_ARENA = 8
 };
 
 typedef struct stage {
@@ -27,6 +28,7 @@ typedef struct stage {
     wf_peer peers[2];
     uint32_t rank_of[2];
     wf_board *board;
+    wf_arena arena;
     wf_ring in;
     wf_ring out;
     alignas(64) unsigned char in_data[RING_BYTES];
@@ -36,6 +38,7 @@ typedef struct stage {
     wf_msg recv[RECEIVES];
     wf_msg send[2];
     unsigned char large[ROOM];
+    unsigned char ranges[2][ROOM];
 } stage;
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -86,6 +89,12 @@ static stage *stage_open(uint8_t choices)
                         .peer = s->peers,
                         .rank_of = s->rank_of,
                         .board = s->board};
+    if ((choices & HAS_ARENA) != 0) {
+        s->arena = (wf_arena){
+            .base = s->ranges[0], .own = s->ranges[0], .range = ROOM};
+        s->peers[1].range = 1;
+        s->host.arena = &s->arena;
+    }
     if (shm_port_create(&s->host, &s->port) != WEFT_OK) {
         abort();
     }
@@ -95,6 +104,7 @@ static stage *stage_open(uint8_t choices)
     wf_ring_write(&s->out, s->out_data, LINES, &peer->out);
     peer->eager_bytes = 256;
     peer->readable = (choices & READS_MEMORY) != 0;
+    s->port->reads = peer->readable;
     return s;
 }
 

@@ -141,6 +141,7 @@ typedef struct shm_state {
     size_t slot;           /* bytes of a slot */
     size_t payload;        /* most bytes of data in a cell */
     size_t flat;           /* the same, where everybody reads everybody's */
+    size_t pair_bytes;     /* most bytes of an allreduce by pair.c */
     size_t addresses_at;   /* where in a block the addresses begin */
     size_t slots_at;       /* and where the slots do */
     uint32_t free_until;   /* cells may be written for operations before this */
@@ -217,6 +218,26 @@ static inline bool shm_has(const shm_cell *cell, uint32_t sequence)
     return false;
 }
 
+/* Show the cell, whose data is in it, with our call to the others; of all
+ * operations we had finished those before `finished`. */
+static inline void shm_cell_publish(const wf_coll_op *op, shm_cell *cell,
+                                    uint32_t finished)
+{
+    cell->finished = finished;
+    cell->call = op->op.call;
+    /* Publishes call and data; pairs with the acquire in shm_has. */
+    atomic_store_explicit(&cell->sequence, op->op.sequence + 1,
+                          memory_order_release);
+}
+
+/* All calls are there, and said what each member had finished (C2). */
+static inline void shm_learn_finished(shm_state *s, uint32_t finished)
+{
+    if ((int32_t)(finished + SHM_CELLS - s->free_until) > 0) {
+        s->free_until = finished + SHM_CELLS;
+    }
+}
+
 /* Our cell for the operation, to be filled in, or NULL if it is not free yet
  * (C2); and then, with our call, show it to the others. */
 shm_cell *shm_cell_begin(wf_coll_op *op);
@@ -238,9 +259,6 @@ void shm_claim(unsigned char *at, size_t bytes);
 /* Copy what we alone read out of shared memory, and claim it. */
 void shm_take(unsigned char *to, unsigned char *from, size_t bytes,
               bool stream);
-
-/* memcpy that leaves the destination out of the caches. */
-void shm_copy_stream(void *to, const void *from, size_t bytes);
 
 /* Is it this member's call, or chunk, that is missing? */
 bool shm_awaits(const wf_op *op, uint32_t member);
@@ -273,6 +291,11 @@ bool shm_post_where(wf_coll_op *op);
 /* Where those of `rank` lie, once all calls are checked, as it says now, which
  * is not to be trusted: use it once. */
 shm_where shm_where_of(const wf_coll_op *op, uint32_t rank);
+/* The place of our block of the source of `from`, likewise; 0: it comes through
+ * slots. */
+uint64_t shm_place_of(const wf_coll_op *op, uint32_t from);
+/* The place of our block for `to`; 0: it does not lie in our arena. */
+uint64_t shm_own_place(const wf_coll_op *op, uint32_t to);
 /* Do the buffers of all members lie in arenas? All get the same answer. */
 bool shm_all_direct(const wf_coll_op *op);
 /* Asked after reading and before saying so: a member that failed meanwhile has
@@ -301,10 +324,10 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most);
 /* Does `member` bring its blocks by chunks instead of with its call? */
 bool shm_by_chunks(const wf_coll_op *op, uint32_t member);
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
-/* Our block of what `from` has in its arena, at offset `src` - 1 of its range;
- * NULL if there is no such block. */
+/* What `from` has for us at `place`, which it told (shm_place_of), of its range;
+ * NULL if that is not in it. */
 unsigned char *shm_arena_block(const wf_coll_op *op, uint32_t from,
-                               uint64_t src);
+                               uint64_t place);
 
 /* A scatter whose blocks fit into the slots of the root, all at once
  * (scatter.c). Blocks of `bytes`: does it, and which chunks are these? */
@@ -313,8 +336,10 @@ weft_status shm_scatter_start(wf_coll_op *op, size_t bytes);
 bool shm_scatter_awaits(const wf_coll_op *op, uint32_t member);
 
 /* gatherv, scatterv, alltoallv: members tell each other how much there is.
- * Did this one's data come with its call? */
+ * Did this one's data come with its call? Does it lie in its arena, and where,
+ * as in shm_place_of? */
 bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member);
+uint64_t shm_ragged_place(const wf_coll_op *op, uint32_t from);
 
 /* Operations in which the takers read the memory of those who bring (pull.c).
  * May this be one, where `largest` is what one member has for another? All come

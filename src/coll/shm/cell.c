@@ -38,12 +38,9 @@ void shm_cell_post(wf_coll_op *op, shm_cell *cell)
 {
     weft_comm *comm = op->op.comm;
 
-    cell->finished = atomic_load_explicit(&comm->done[comm->rank].count,
-                                          memory_order_relaxed);
-    cell->call = op->op.call;
-    /* Publishes call and data; pairs with the acquire in shm_check. */
-    atomic_store_explicit(&cell->sequence, op->op.sequence + 1,
-                          memory_order_release);
+    shm_cell_publish(op, cell,
+                     atomic_load_explicit(&comm->done[comm->rank].count,
+                                          memory_order_relaxed));
     wf_comm_ring(comm);
     op->op.moved++;
     shm_of(op)->posted = true;
@@ -83,10 +80,7 @@ weft_status shm_check(wf_coll_op *op)
         }
         op->op.moved++;
     }
-    /* C2: the calls said what each member had finished. */
-    if ((int32_t)(p->finished + SHM_CELLS - s->free_until) > 0) {
-        s->free_until = p->finished + SHM_CELLS;
-    }
+    shm_learn_finished(s, p->finished);
     p->checked = true;
     return WEFT_OK;
 }

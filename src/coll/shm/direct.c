@@ -11,17 +11,67 @@
 
 #define PIECE_BYTES (128u << 10) /* folded in one step */
 
+static const void *told_by(const wf_coll_op *op, uint32_t rank)
+{
+    return shm_cell_of(op->state, rank, op->op.sequence)->payload;
+}
+
 shm_where shm_where_of(const wf_coll_op *op, uint32_t rank)
 {
     const shm_state *s = op->state;
-    shm_where w = {0};
 
-    if (s->arena != NULL && !wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
-        w = *(const shm_where *)(const void *)shm_cell_of(s, rank,
-                                                          op->op.sequence)
-                 ->payload;
+    return s->arena != NULL ? *(const shm_where *)told_by(op, rank)
+                            : (shm_where){0};
+}
+
+/* Are the blocks of a source anywhere, so that each taker is told the place of
+ * its own? In gatherv, scatterv and alltoallv ragged.c does that. */
+static bool tells_each(const wf_coll_op *op)
+{
+    return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) &&
+           wf_call_is(op->op.call.kind, WF_ALL_LENGTHS);
+}
+
+uint64_t shm_place_of(const wf_coll_op *op, uint32_t from)
+{
+    const shm_state *s = op->state;
+    uint32_t rank = op->op.comm->rank;
+    uint64_t place;
+
+    if (s->arena == NULL) {
+        return 0;
     }
-    return w;
+    if (wf_call_is(op->op.call.kind, WF_OWN_LENGTHS)) {
+        return shm_ragged_place(op, from);
+    }
+    if (tells_each(op)) {
+        return ((const uint64_t *)told_by(op, from))[rank];
+    }
+    place = shm_where_of(op, from).src;
+    return place != 0 && wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
+               ? place + rank * shm_length(op, from, rank)
+               : place;
+}
+
+uint64_t shm_own_place(const wf_coll_op *op, uint32_t to)
+{
+    const shm_state *s = op->state;
+
+    return wf_arena_place(s->arena, shm_source(op, to),
+                          shm_length(op, op->op.comm->rank, to));
+}
+
+/* Do all of our blocks for others lie in our arena? */
+static bool all_lie_there(const wf_coll_op *op)
+{
+    uint32_t rank = op->op.comm->rank;
+    bool all = true;
+
+    for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
+        all = r == rank || shm_length(op, rank, r) == 0 ||
+              shm_own_place(op, r) != 0;
+    }
+    return all;
 }
 
 weft_status shm_misplaced(const wf_coll_op *op, uint32_t rank)
@@ -33,10 +83,10 @@ weft_status shm_misplaced(const wf_coll_op *op, uint32_t rank)
                    wf_call_name(op->op.call.kind), rank);
 }
 
-/* Bytes of this member's source that others would read. */
+/* Bytes of this member's source that others would read, if it is in one. */
 static size_t source_bytes(const wf_coll_op *op)
 {
-    if (!shm_brings(op, op->op.comm->rank) || op->src_part != NULL) {
+    if (!shm_brings(op, op->op.comm->rank) || tells_each(op)) {
         return 0;
     }
     return wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)
@@ -56,7 +106,24 @@ void shm_locate(wf_coll_op *op)
                            wf_call_gives(&op->op.call, op->op.comm->rank)
                        ? wf_arena_place(s->arena, op->dst, op->bytes)
                        : 0;
-    p->direct_src = p->where.src != 0;
+    p->direct_src = tells_each(op) ? all_lie_there(op) : p->where.src != 0;
+}
+
+/* Post a place for each taker: all of them, or none. */
+static bool post_places(wf_coll_op *op)
+{
+    shm_cell *cell = shm_cell_begin(op);
+    uint64_t *place;
+
+    if (cell == NULL) {
+        return false;
+    }
+    place = (uint64_t *)(void *)cell->payload;
+    for (uint32_t r = 0; r < op->op.comm->size; r++) {
+        place[r] = shm_of(op)->direct_src ? shm_own_place(op, r) : 0;
+    }
+    shm_cell_post(op, cell);
+    return true;
 }
 
 bool shm_post_where(wf_coll_op *op)
@@ -64,6 +131,9 @@ bool shm_post_where(wf_coll_op *op)
     const shm_state *s = op->state;
     const shm_progress *p = shm_of(op);
 
+    if (s->arena != NULL && tells_each(op)) {
+        return post_places(op);
+    }
     return shm_post(op, &p->where, s->arena != NULL ? sizeof(p->where) : 0);
 }
 

@@ -16,6 +16,7 @@
  * unless one of them cannot. */
 #include <string.h>
 
+#include "base/stream.h"
 #include "coll/shm/area.h"
 
 /* Own blocks are copied in pieces that fit into the L1 cache, where the same
@@ -105,7 +106,7 @@ static size_t subslot_at(const wf_coll_op *op, uint32_t from, uint32_t to)
 static void copy(void *to, const void *from, size_t bytes, bool stream)
 {
     if (stream) {
-        shm_copy_stream(to, from, bytes);
+        wf_copy_stream(to, from, bytes);
     } else {
         memcpy(to, from, bytes);
     }
@@ -139,26 +140,25 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
     }
 }
 
-/* Where others read our memory we copy our own block while they do. */
+/* Where others read our memory we copy our own block while they do; and our
+ * own may be longer than all chunks where each member knows its own lengths. */
 static bool copies_own_apart(const wf_coll_op *op)
 {
-    return shm_of(op)->pulls || shm_of(op)->direct_src;
+    return shm_of(op)->pulls || shm_of(op)->direct_src ||
+           wf_call_is(op->op.call.kind, WF_OWN_LENGTHS);
 }
 
-/* Copy chunk number `chunk` of the own block, unless ragged.c has copied it or
- * copy_own_slice does. */
+/* Copy chunk number `chunk` of the own block, unless copy_own_slice does. */
 static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
 {
-    if (!wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) &&
-        !copies_own_apart(op)) {
+    if (!copies_own_apart(op)) {
         shm_copy_own(op, chunk * shm_of(op)->chunk, shm_of(op)->chunk);
     }
 }
 
 static bool own_is_copied(const wf_coll_op *op)
 {
-    return !copies_own_apart(op) ||
-           wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) || !has_own(op) ||
+    return !copies_own_apart(op) || !has_own(op) ||
            shm_of(op)->own_at >=
                shm_length(op, op->op.comm->rank, op->op.comm->rank);
 }
@@ -235,8 +235,13 @@ static void publish_in(wf_coll_op *op, shm_state *s, uint64_t in)
     op->op.moved++;
 }
 
+/* Bring the next chunk; what lies where all can read it, all at once. */
 static void bring(wf_coll_op *op, shm_state *s)
 {
+    if (shm_of(op)->direct_src) {
+        publish_in(op, s, shm_of(op)->chunks);
+        return;
+    }
     if (wf_call_is(op->op.call.kind, WF_SRC_BLOCKS)) {
         bring_subslots(op, s, shm_of(op)->in);
     } else {
@@ -281,33 +286,28 @@ typedef struct piece {
 } piece;
 
 unsigned char *shm_arena_block(const wf_coll_op *op, uint32_t from,
-                               uint64_t src)
+                               uint64_t place)
 {
     const shm_state *s = op->state;
-    uint32_t rank = op->op.comm->rank;
-    bool blocks = wf_call_is(op->op.call.kind, WF_SRC_BLOCKS);
-    size_t length = shm_length(op, from, rank);
-    unsigned char *at =
-        wf_arena_find(s->arena, s->range[from], src,
-                      blocks ? length * op->op.comm->size : length);
 
     shm_of(op)->read_direct = true;
-    return at != NULL && blocks ? at + rank * length : at;
+    return wf_arena_find(s->arena, s->range[from], place,
+                         shm_length(op, from, op->op.comm->rank));
 }
 
 static piece piece_of(const wf_coll_op *op, const shm_state *s, uint32_t from,
                       uint64_t chunk)
 {
     const shm_progress *p = shm_of(op);
-    shm_where w = shm_where_of(op, from);
+    uint64_t place = shm_place_of(op, from);
     unsigned char *at;
 
-    if (w.src == 0) {
+    if (place == 0) {
         return (piece){shm_slot_of(s, from, p->base + chunk) +
                            subslot_at(op, from, op->op.comm->rank),
                        true};
     }
-    at = shm_arena_block(op, from, w.src);
+    at = shm_arena_block(op, from, place);
     return (piece){at == NULL ? NULL : at + chunk * p->chunk, false};
 }
 
@@ -493,11 +493,7 @@ static bool post(wf_coll_op *op, shm_state *s)
     shm_progress *p = shm_of(op);
 
     if (p->in == 0 && !p->invites && shm_brings(op, op->op.comm->rank)) {
-        if (p->direct_src) {
-            publish_in(op, s, p->chunks); /* they lie where all can read */
-        } else {
-            bring(op, s);
-        }
+        bring(op, s);
     }
     return shm_post_where(op);
 }

@@ -4,7 +4,7 @@
  * line and the post of our next one every instruction delays both ranks. */
 #include <string.h>
 
-#include "coll/shm/area.h"
+#include "coll/shm/quick.h"
 
 #define QUICK_STEPS 16u
 
@@ -41,21 +41,10 @@ static void copy_small(void *to, const void *from, size_t bytes)
     }
 }
 
-/* Like wf_reducer_init, for a call that was checked before. */
-static wf_reducer quick_reducer(const wf_coll_op *op, const shm_state *s)
-{
-    const wf_call *call = &op->op.call;
-
-    return (wf_reducer){.fold = s->kernels->fold[call->type][call->op],
-                        .factor = call->factor,
-                        .ranks = op->op.comm->size,
-                        .elem = wf_dtype_bytes(call->type)};
-}
-
 static void quick_reduce(wf_coll_op *op, shm_state *s)
 {
     weft_comm *comm = op->op.comm;
-    wf_reducer r = quick_reducer(op, s);
+    wf_reducer r = shm_quick_reducer(op, s);
 
     for (uint32_t i = 0; i < comm->size; i++) {
         s->src[i] = shm_cell_of(s, i, op->op.sequence)->payload;
@@ -94,10 +83,13 @@ static weft_status quick_large(wf_coll_op *op)
     shm_state *s = op->state;
     weft_status st = WF_PENDING;
 
+    if (shm_pairs(op, s)) {
+        return shm_pair(op);
+    }
     wf_op_init(&op->op);
     shm_begin(op);
     if (wf_call_is(call->kind, WF_REDUCES)) {
-        op->reducer = quick_reducer(op, s);
+        op->reducer = shm_quick_reducer(op, s);
     }
     for (unsigned i = 0; i < QUICK_STEPS && st == WF_PENDING; i++) {
         st = op->op.step(&op->op);
@@ -121,14 +113,11 @@ weft_status shm_quick(wf_coll_op *op)
         wf_coll_show(op);
         return give_up(op, false, 0, sequence);
     }
-    own->finished = sequence;
-    own->call = op->op.call;
     if (wf_call_is(op->op.call.kind, WF_REDUCES) ||
         op->op.call.root == comm->rank) {
         copy_small(own->payload, op->src, op->bytes);
     }
-    /* Publishes call and data; pairs with the acquire in shm_has. */
-    atomic_store_explicit(&own->sequence, sequence + 1, memory_order_release);
+    shm_cell_publish(op, own, sequence);
     wf_comm_ring(comm);
     /* Only now: whoever waits for our line does not wait for this, too. */
     wf_comm_show(comm, &op->op);
@@ -149,9 +138,7 @@ weft_status shm_quick(wf_coll_op *op)
             finished = cell->finished;
         }
     }
-    if ((int32_t)(finished + SHM_CELLS - s->free_until) > 0) {
-        s->free_until = finished + SHM_CELLS;
-    }
+    shm_learn_finished(s, finished);
     quick_finish(op, s);
     return WEFT_OK;
 }

@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gatherv, scatterv and alltoallv, where each member knows only its own
  * lengths: with its call a member announces them and, if the data is small,
- * brings it inline. The rest goes through exchange.c. */
+ * brings it inline. The rest goes through exchange.c; where all of it lies in
+ * the member's arena, the call says where. */
 #include <string.h>
 
 #include "base/status.h"
 #include "coll/shm/area.h"
 
-/* The announcement in a cell; inlined data follows `bytes`. */
+/* How the data of a member comes. */
+typedef enum ragged_way {
+    RAGGED_CHUNKS,
+    RAGGED_INLINED,  /* it follows the lengths */
+    RAGGED_IN_ARENA, /* its place, for each taker, follows the lengths */
+    RAGGED_WAYS
+} ragged_way;
+
+/* The announcement in a cell. */
 typedef struct ragged_head {
     uint64_t largest; /* bytes of the largest part that is not inlined */
-    uint64_t inlined; /* 1: the data follows */
+    uint64_t way;     /* ragged_way */
     uint64_t bytes[]; /* for each taker */
 } ragged_head;
 
@@ -24,7 +33,7 @@ static ragged_head *head_of(const wf_coll_op *op, uint32_t member)
 
 bool shm_ragged_inlined(const wf_coll_op *op, uint32_t member)
 {
-    return head_of(op, member)->inlined != 0;
+    return head_of(op, member)->way == RAGGED_INLINED;
 }
 
 /* The number of lengths that a member announces: one for each member, or one
@@ -43,6 +52,18 @@ static uint32_t index_of(const wf_coll_op *op, uint32_t to)
 static unsigned char *data_of(const wf_coll_op *op, uint32_t member)
 {
     return (unsigned char *)&head_of(op, member)->bytes[lengths(op)];
+}
+
+static uint64_t *places_of(const wf_coll_op *op, uint32_t member)
+{
+    return &head_of(op, member)->bytes[lengths(op)];
+}
+
+uint64_t shm_ragged_place(const wf_coll_op *op, uint32_t from)
+{
+    return head_of(op, from)->way == RAGGED_IN_ARENA
+               ? places_of(op, from)[index_of(op, op->op.comm->rank)]
+               : 0;
 }
 
 /* Bytes that we bring for `to`. */
@@ -69,7 +90,23 @@ static void put_data(const wf_coll_op *op)
     }
 }
 
-static void fill(const wf_coll_op *op)
+/* False if a part does not lie in our arena. */
+static bool put_places(const wf_coll_op *op)
+{
+    uint64_t *place = places_of(op, op->op.comm->rank);
+    bool all = true;
+
+    for (uint32_t r = 0; r < op->op.comm->size && all; r++) {
+        if (for_member(op, r) > 0) {
+            place[index_of(op, r)] = shm_own_place(op, r);
+            all = place[index_of(op, r)] != 0;
+        }
+    }
+    return all;
+}
+
+/* Put what is announced, and what follows it, into our cell. */
+static void fill(wf_coll_op *op)
 {
     const shm_state *s = op->state;
     ragged_head *head = head_of(op, op->op.comm->rank);
@@ -90,10 +127,13 @@ static void fill(const wf_coll_op *op)
         fits = fits && bytes <= left;
         left -= fits ? bytes : 0;
     }
-    head->inlined = fits;
     head->largest = fits ? 0 : largest;
     if (fits) {
+        head->way = RAGGED_INLINED;
         put_data(op);
+    } else {
+        shm_of(op)->direct_src = put_places(op);
+        head->way = shm_of(op)->direct_src ? RAGGED_IN_ARENA : RAGGED_CHUNKS;
     }
 }
 
@@ -122,10 +162,12 @@ static bool read_head(const wf_coll_op *op, uint32_t from, announced *out)
     const shm_state *s = op->state;
     const ragged_head *head = head_of(op, from);
     uint32_t ours = index_of(op, op->op.comm->rank);
+    uint64_t way = head->way;
     uint64_t largest = 0;
     uint64_t sum = 0;
 
-    *out = (announced){.largest = head->largest, .inlined = head->inlined != 0};
+    *out =
+        (announced){.largest = head->largest, .inlined = way == RAGGED_INLINED};
     for (uint32_t r = 0; r < lengths(op); r++) {
         uint64_t bytes = head->bytes[r];
 
@@ -141,7 +183,7 @@ static bool read_head(const wf_coll_op *op, uint32_t from, announced *out)
     return out->inlined
                ? out->largest == 0 && sum <= s->payload - sizeof(*head) -
                                                  lengths(op) * sizeof(sum)
-               : out->largest == largest;
+               : out->largest == largest && way < RAGGED_WAYS;
 }
 
 /* Check the length that `from` announced, and take inlined data. */
@@ -194,8 +236,8 @@ static weft_status settle(wf_coll_op *op)
             return st;
         }
     }
-    shm_copy_own(op, 0, SIZE_MAX);
     if (largest == 0) {
+        shm_copy_own(op, 0, SIZE_MAX);
         return WEFT_OK;
     }
     st = shm_start_chunks(op, shm_chunk_for(op, largest), largest);

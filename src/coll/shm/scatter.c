@@ -134,7 +134,7 @@ static weft_status take(wf_coll_op *op)
     uint32_t root = op->op.call.root;
     uint32_t turn = turn_of(op, comm->rank);
     const unsigned char *from;
-    shm_where w;
+    uint64_t place;
     weft_status st;
 
     if (p->out == p->chunks) {
@@ -144,8 +144,8 @@ static weft_status take(wf_coll_op *op)
         !shm_reached(&shm_head_of(s, root)->in, p->base + turn + 1)) {
         return WF_PENDING;
     }
-    w = shm_where_of(op, root);
-    from = w.src == 0 ? subslot_of(op, turn) : shm_arena_block(op, root, w.src);
+    place = shm_place_of(op, root);
+    from = place == 0 ? subslot_of(op, turn) : shm_arena_block(op, root, place);
     if (from == NULL) {
         return shm_misplaced(op, root);
     }

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/stream.h"
 #include "coll/shm/area.h"
 
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
@@ -23,9 +24,6 @@
  * would suffer 4K aliasing with stores to the other. */
 #define SLOT_SHIFT 1088u
 
-/* Results of this size or more are written with non-temporal stores. */
-#define STREAM_FROM_BYTES (16u << 20)
-
 /* Each member reads the data of all others, which pays while it is small. */
 static size_t flat_limit(const weft_comm *comm)
 {
@@ -42,7 +40,7 @@ static size_t flat_limit(const weft_comm *comm)
 static size_t cell_limit(const weft_comm *comm, size_t flat)
 {
     bool chosen = comm->world->settings.flat_bytes != UINT64_MAX;
-    size_t words = wf_round_up(64 + comm->size * sizeof(uint64_t), 64);
+    size_t words = wf_round_up(64 + comm->size * 2 * sizeof(uint64_t), 64);
     size_t limit = chosen || flat > CELL_BYTES ? flat : CELL_BYTES;
 
     return limit > words ? limit : words;
@@ -98,6 +96,17 @@ size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
     return chunk > 64 ? chunk : 64;
 }
 
+/* One chunk of an allreduce of two members, see shm_chunk_for. */
+static size_t pair_limit(const weft_comm *comm, size_t slot)
+{
+    bool chosen = comm->world->settings.chunk_bytes != UINT64_MAX;
+
+    if (comm->size != 2) {
+        return 0;
+    }
+    return chosen || slot < CHUNK_BYTES ? slot : CHUNK_BYTES;
+}
+
 static void lay_out(const weft_comm *comm, shm_state *s)
 {
     size_t page = 4096;
@@ -109,6 +118,7 @@ static void lay_out(const weft_comm *comm, shm_state *s)
     s->cell = wf_round_up(offsetof(shm_cell, payload) + s->payload, 128) + 64;
     s->cell = wf_round_up(s->cell, 64);
     s->slot = slot_bytes(comm);
+    s->pair_bytes = pair_limit(comm, s->slot);
     s->addresses_at = sizeof(shm_head) + SHM_CELLS * s->cell;
     s->slots_at =
         wf_round_up(s->addresses_at + comm->size * sizeof(uint64_t), page) +
@@ -137,8 +147,7 @@ static void find_ranges(const weft_comm *comm, shm_state *s)
 
     s->arena = host->arena;
     for (uint32_t r = 0; r < comm->size && s->arena != NULL; r++) {
-        s->range[r] = s->arena->base +
-                      host->peer[comm->member[r]].range * s->arena->range;
+        s->range[r] = wf_host_range(host, comm->member[r]);
     }
 }
 
@@ -206,7 +215,7 @@ weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
     p->chunks = largest <= chunk ? 1 : (largest + chunk - 1) / chunk;
     p->base = s->chunks;
     s->chunks += p->chunks;
-    p->stream = largest >= STREAM_FROM_BYTES / comm->size;
+    p->stream = largest >= WF_STREAM_FROM_BYTES / comm->size;
     return populate_slots(comm, s);
 }
 

@@ -63,7 +63,8 @@ static in_verdict in_offer(wf_port *port, shm_peer *peer, const in_record *r)
     wf_offer offer;
 
     memcpy(&offer, r->payload, sizeof(offer));
-    if (offer.n == 0 || offer.n > PTRDIFF_MAX) {
+    if (offer.n == 0 || offer.n > PTRDIFF_MAX ||
+        (offer.place != 0 && shm_large_place(port, peer, &offer) == NULL)) {
         return IN_BAD;
     }
     return shm_large_offered(port, peer, r->word, &offer) ? IN_TAKEN : IN_LATER;

@@ -121,13 +121,11 @@ static weft_status inbox_attach(wf_port *port, shm_peer *peer,
 
 /* If each rank has a core, sender and receiver copy at the same time through
  * the ring, while a buffer that another core has read is slow to write again.
- * CMA is faster where the two share a core: one copy, and no alternation
+ * Reading is faster where the two share a core: one copy, and no alternation
  * (docs/design/0003-messages.md). */
-static bool inbox_wants_reading(const wf_port *port,
-                                const wf_settings *settings)
+static bool inbox_reads(const wf_port *port, const wf_settings *settings)
 {
-    return settings->cma == WF_CMA_ON || (settings->cma == WF_CMA_AUTO &&
-                                          port->host->count > port->host->cpus);
+    return settings->cma == WF_CMA_ON || port->host->count > port->host->cpus;
 }
 
 /* Every rank of the host mails its inbox to all others, and leaves the job if
@@ -166,7 +164,7 @@ static weft_status inbox_take(wf_port *port, shm_peer *peer,
     peer->eager_bytes =
         settings->eager_bytes < most ? settings->eager_bytes : most;
     peer->readable =
-        inbox_wants_reading(port, settings) &&
+        port->reads && settings->cma != WF_CMA_OFF &&
         shm_large_probe(port, peer, hello.probe_address, hello.probe_value);
     return WEFT_OK;
 }
@@ -176,6 +174,7 @@ weft_status shm_inbox_swap(wf_port *port, const wf_settings *settings)
     uint64_t deadline = wf_now_ns() + settings->boot_timeout_ns;
     weft_status st = inbox_send(port, settings);
 
+    port->reads = inbox_reads(port, settings);
     for (uint32_t i = 0; i < port->count && st == WEFT_OK; i++) {
         if (port->peer[i].failed == WEFT_OK) {
             st = inbox_take(port, &port->peer[i], settings, deadline);

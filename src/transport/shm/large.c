@@ -1,15 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Receiving a large message. Once a receive matches its offer, the receiver
- * reads the sender's memory by CMA in slices, one for each progress(), so that
- * no call takes long. If that is forbidden or fails later (as for device
- * memory), it requests a stream of pieces through the ring and starts again. */
+ * reads the sender's memory in slices, one for each progress(), so that no call
+ * takes long: where it lies, if that is in the sender's arena, else by CMA. If
+ * that is forbidden or fails later (as for device memory), it requests a stream
+ * of pieces through the ring and starts again. */
 #include <errno.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/stream.h"
 #include "mem/cma.h"
 #include "transport/shm/shm.h"
+
+const unsigned char *shm_large_place(const wf_port *port, const shm_peer *peer,
+                                     const wf_offer *offer)
+{
+    return offer->place != 0 && peer->range != NULL
+               ? wf_arena_find(port->host->arena, peer->range, offer->place,
+                               offer->n)
+               : NULL;
+}
 
 bool shm_large_offered(wf_port *port, shm_peer *peer, uint64_t tag,
                        const wf_offer *offer)
@@ -21,8 +32,10 @@ bool shm_large_offered(wf_port *port, shm_peer *peer, uint64_t tag,
         return false;
     }
     large->source = peer->slot;
+    large->lies = shm_large_place(port, peer, offer);
     large->address = offer->address;
     large->token = offer->token;
+    large->withdrawn = offer->withdrawn;
     large->arrival = (wf_arrival){.source = peer->slot,
                                   .tag = tag,
                                   .n = offer->n,
@@ -73,8 +86,43 @@ static void large_answer(wf_port *port, shm_peer *peer, shm_large *large,
 static void large_ask(wf_port *port, shm_peer *peer, shm_large *large)
 {
     large->moved = 0;
+    large->msg->moved = 0;
     larges_push(&peer->streamed, large);
     large_answer(port, peer, large, SHM_SAY_SEND);
+}
+
+/* Is it too large for the caches? */
+static bool large_streams(const shm_large *large)
+{
+    return large->want >= WF_STREAM_FROM_BYTES;
+}
+
+static void large_copy(shm_large *large, const void *from, size_t n)
+{
+    unsigned char *to = (unsigned char *)large->msg->buf + large->moved;
+
+    if (large_streams(large)) {
+        wf_copy_stream(to, from, n);
+    } else {
+        memcpy(to, from, n);
+    }
+}
+
+/* Is what the sender has there still the message? Asked after reading. */
+static bool large_is_whole(const wf_port *port, const shm_large *large)
+{
+    return wf_ring_withdrawn(&port->in[large->source]) == large->withdrawn;
+}
+
+/* Is reading it possible, and faster than the ring? Chosen by measurement, see
+ * docs/design/0003-messages.md. */
+static bool large_reads(const wf_port *port, const shm_peer *peer,
+                        const shm_large *large)
+{
+    bool pays = large->lies != NULL ? port->reads || large_streams(large)
+                                    : peer->readable;
+
+    return pays && large_is_whole(port, large);
 }
 
 void shm_large_match(wf_port *port, shm_large *large, wf_msg *msg)
@@ -87,7 +135,7 @@ void shm_large_match(wf_port *port, shm_large *large, wf_msg *msg)
     if (large->want == 0) {
         wf_match_finish(msg);
         large_answer(port, peer, large, SHM_SAY_TAKEN);
-    } else if (peer->readable) {
+    } else if (large_reads(port, peer, large)) {
         larges_push(&port->pulls, large);
     } else {
         large_ask(port, peer, large);
@@ -109,7 +157,7 @@ bool shm_large_piece(shm_peer *peer, uint64_t token, const void *data, size_t n)
         return false;
     }
     if (large->msg != NULL) {
-        memcpy((unsigned char *)large->msg->buf + large->moved, data, n);
+        large_copy(large, data, n);
         large->msg->moved += n;
     }
     large->moved += n;
@@ -154,42 +202,48 @@ static void large_turn(wf_port *port, shm_peer *peer, shm_large *large, int why)
     large_ask(port, peer, large);
 }
 
-static void large_read_slice(wf_port *port, shm_peer *peer, shm_large *large)
+/* Bytes read, or -1 with errno. */
+static ssize_t large_read(const shm_peer *peer, shm_large *large, size_t n)
 {
-    size_t n = large->want - large->moved;
-    ssize_t got;
-
-    n = n < SHM_SLICE ? n : SHM_SLICE;
-    got =
-        wf_cma_read(peer->pid, (unsigned char *)large->msg->buf + large->moved,
-                    large->address + large->moved, n);
-    if (got <= 0) {
-        larges_cut(&port->pulls, NULL, large);
-        large_turn(port, peer, large, got < 0 ? errno : 0);
-        return;
+    if (large->lies == NULL) {
+        return wf_cma_read(peer->pid,
+                           (unsigned char *)large->msg->buf + large->moved,
+                           large->address + large->moved, n);
     }
-    large->moved += (size_t)got;
-    large->msg->moved = large->moved;
+    large_copy(large, large->lies + large->moved, n);
+    return (ssize_t)n;
 }
 
-/* A message completes in the call after its last slice: in between, progress()
- * sees whether the sender has withdrawn it. */
+/* All that is wanted was read. */
+static void large_end(wf_port *port, shm_peer *peer, shm_large *large)
+{
+    larges_cut(&port->pulls, NULL, large);
+    if (large_is_whole(port, large)) {
+        wf_match_finish(large->msg);
+        large_answer(port, peer, large, SHM_SAY_TAKEN);
+    } else {
+        large_ask(port, peer, large);
+    }
+}
+
+/* Read the next slice of the first message. */
 unsigned shm_large_pull(wf_port *port)
 {
     shm_large *large = port->pulls.head;
-    shm_peer *peer;
+    shm_peer *peer = &port->peer[large->source];
+    size_t n = large->want - large->moved;
+    ssize_t got = large_read(peer, large, n < SHM_SLICE ? n : SHM_SLICE);
 
-    if (large == NULL) {
-        return 0;
-    }
-    peer = &port->peer[large->source];
-    if (large->moved < large->want) {
-        large_read_slice(port, peer, large);
+    if (got <= 0) {
+        larges_cut(&port->pulls, NULL, large);
+        large_turn(port, peer, large, got < 0 ? errno : 0);
         return 1;
     }
-    larges_cut(&port->pulls, NULL, large);
-    wf_match_finish(large->msg);
-    large_answer(port, peer, large, SHM_SAY_TAKEN);
+    large->moved += (size_t)got;
+    large->msg->moved = large->moved;
+    if (large->moved == large->want) {
+        large_end(port, peer, large);
+    }
     return 1;
 }
 

@@ -33,7 +33,14 @@ static bool out_eager(shm_peer *peer, wf_msg *msg)
 
 static bool out_offer(wf_port *port, shm_peer *peer, wf_msg *msg)
 {
-    wf_offer offer = {msg->room, (uint64_t)(uintptr_t)msg->buf, port->tokens};
+    wf_offer offer = {.n = msg->room,
+                      .address = (uint64_t)(uintptr_t)msg->buf,
+                      .token = port->tokens,
+                      .withdrawn = peer->out.withdrawn};
+
+    if (peer->range != NULL) {
+        offer.place = wf_arena_place(port->host->arena, msg->buf, msg->room);
+    }
 
     if (!out_record(peer, wf_record_commit(WF_RECORD_OFFER, sizeof(offer)),
                     msg->tag, &offer, sizeof(offer))) {
@@ -303,6 +310,7 @@ static void out_unoffer(wf_port *port, shm_peer *peer, const wf_msg *msg)
 {
     wf_msg *note = wf_alloc(sizeof(*note));
 
+    wf_ring_withdraw(&peer->out);
     if (note == NULL) {
         return; /* The peer is not told; its own deadline ends its wait. */
     }

@@ -25,9 +25,10 @@
  * The receiver decides which, and may turn from the first to the second. Where
  * the sender withdraws what it offered, an answer may cross that on its way and
  * is then of no use; so answers about unknown messages are passed over. A
- * sender that withdraws says so before its buffer changes, and a receiver takes
- * all records that have come once more after its last read of the sender's
- * memory: so it cannot mistake what it read for the message. */
+ * sender that withdraws a message counts that in the ring before its buffer
+ * changes (WITHDRAWN may wait for room), and a receiver looks at the count
+ * after its last read of the sender's memory: if anything was withdrawn since
+ * the offer, it cannot tell what it has read, and turns to the second. */
 #ifndef WF_TRANSPORT_SHM_RECORD_H
 #define WF_TRANSPORT_SHM_RECORD_H
 
@@ -50,10 +51,13 @@ typedef enum wf_record_kind {
 
 typedef struct wf_offer {
     uint64_t n;
-    uint64_t address; /* in the sender's process */
-    uint64_t token;   /* the sender's name for it */
+    uint64_t address;   /* in the sender's process */
+    uint64_t token;     /* the sender's name for it */
+    uint64_t place;     /* in its range of the arena, plus 1; 0: not there */
+    uint32_t withdrawn; /* messages that it had withdrawn before */
+    uint32_t zero;
 } wf_offer;
-_Static_assert(sizeof(wf_offer) == 24, "layout");
+_Static_assert(sizeof(wf_offer) == 40, "one line, with its header");
 
 /* A commit word, checked. */
 typedef struct wf_record {

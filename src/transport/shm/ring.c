@@ -129,3 +129,12 @@ void wf_ring_block(wf_ring_writer *w, bool blocked)
 {
     atomic_store_explicit(&w->ring->blocked, blocked, memory_order_relaxed);
 }
+
+void wf_ring_withdraw(wf_ring_writer *w)
+{
+    atomic_store_explicit(&w->ring->withdrawn, ++w->withdrawn,
+                          memory_order_relaxed);
+    /* Before whatever is stored into the buffer from here on; pairs with the
+     * fence in wf_ring_withdrawn. */
+    atomic_thread_fence(memory_order_release);
+}

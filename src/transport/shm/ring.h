@@ -22,10 +22,10 @@
  * rings the writer's bell if that is set.
  *
  * Who writes what: the owner (the reader) makes the control block, and later
- * stores `head` and zero commit words; the writer stores `blocked`, records and
- * commit words. A writer that dies half way leaves a commit word of 0, so its
- * last record was never there. Whoever maps a segment keeps it alive, so a dead
- * owner harms nobody.
+ * stores `head` and zero commit words; the writer stores `blocked`,
+ * `withdrawn`, records and commit words. A writer that dies half way leaves a
+ * commit word of 0, so its last record was never there. Whoever maps a segment
+ * keeps it alive, so a dead owner harms nobody.
  *
  * Neither side trusts the other: positions are private, and what is read from
  * the shared memory is copied once and checked (record.h). */
@@ -42,7 +42,7 @@
 #include "mem/board.h"
 
 #define WF_RING_MAGIC 0x474e4957u /* "WING" */
-#define WF_RING_VERSION 1u
+#define WF_RING_VERSION 2u
 #define WF_RING_LINE 64u
 #define WF_RING_HEADER 16u
 #define WF_RING_BYTES_MIN 4096u
@@ -57,6 +57,7 @@ typedef struct wf_ring {
     uint32_t reader; /* index on the host */
     uint32_t writer; /* index on the host */
     alignas(128) _Atomic uint32_t blocked;
+    _Atomic uint32_t withdrawn; /* messages that were offered, see record.h */
     alignas(128) _Atomic uint64_t head; /* lines read since the beginning */
 } wf_ring;
 _Static_assert(sizeof(wf_ring) == 384, "layout");
@@ -76,7 +77,8 @@ typedef struct wf_ring_writer {
     uint64_t tail;
     uint64_t head; /* as last seen */
     uint32_t lines;
-    bool broken; /* the reader's head makes no sense */
+    uint32_t withdrawn; /* as the reader is told */
+    bool broken;        /* the reader's head makes no sense */
 } wf_ring_writer;
 
 /* Begin a ring in zeroed memory; called by the owner before others see it. */
@@ -140,6 +142,15 @@ static inline bool wf_ring_should_tell(const wf_ring_reader *r)
  * it waits for room: ring its bell. */
 bool wf_ring_tell(wf_ring_reader *r, const wf_board_rank *writer);
 
+/* How many messages the writer has withdrawn: after reads of its memory, which
+ * show what they were then or the new count. */
+static inline uint32_t wf_ring_withdrawn(const wf_ring_reader *r)
+{
+    /* Pairs with the fence in wf_ring_withdraw. */
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&r->ring->withdrawn, memory_order_relaxed);
+}
+
 /* --- the writer ---------------------------------------------------------- */
 
 /* Room for a record with this payload, which begins 16 bytes on, or NULL. The
@@ -152,5 +163,8 @@ void wf_ring_publish(wf_ring_writer *w, unsigned char *record, uint64_t commit,
 
 /* Say that room is waited for, or no more. */
 void wf_ring_block(wf_ring_writer *w, bool blocked);
+
+/* Count a message that is withdrawn, before its buffer is used again. */
+void wf_ring_withdraw(wf_ring_writer *w);
 
 #endif

@@ -27,6 +27,7 @@ static void shm_init_peers(wf_port *port)
         peer->rank = host->rank_of[i];
         peer->pid = host->peer[peer->rank].pid;
         peer->bell = wf_host_bell(host, peer->rank);
+        peer->range = wf_host_range(host, peer->rank);
     }
     /* The ring from this rank to itself is not used. */
     port->peer[port->self].failed = WEFT_ERR_INVALID;

@@ -8,8 +8,8 @@
  *   ring.c   one ring; record.c what is in it
  *   out.c    what goes out: tries the ring, else waits in the peer's queue
  *   in.c     what comes in: takes records and does what they say
- *   large.c  a large message coming in: reads the sender's memory, or has it
- *            streamed
+ *   large.c  a large message coming in: reads the sender's memory, in the
+ *            arena or by CMA, or has it streamed
  *   shm.c    the contract, and the end of a peer
  *
  * Idle, progress() loads one word for each other rank of the host, each on a
@@ -72,10 +72,12 @@ typedef struct shm_large {
     struct shm_large *next;
     wf_msg *msg; /* the receive, once one matches; NULL if it was let go */
     uint32_t source;
-    bool answered; /* SEND has left: pieces may come */
+    bool answered;             /* SEND has left: pieces may come */
+    const unsigned char *lies; /* where in the sender's arena, or NULL */
     uint64_t address;
     uint64_t token;
-    size_t want; /* what the receive has room for */
+    uint32_t withdrawn; /* by the sender, before it offered this one */
+    size_t want;        /* what the receive has room for */
     size_t moved;
 } shm_large;
 
@@ -86,10 +88,11 @@ typedef struct shm_larges {
 } shm_larges;
 
 typedef struct shm_peer {
-    weft_status failed; /* other than WEFT_OK: nothing goes to or from it */
-    bool going;         /* gone, but its last records have to be read */
-    uint64_t parted_ns; /* when its socket was seen to have ended, or 0 */
-    bool readable;      /* we may read its memory */
+    weft_status failed;   /* other than WEFT_OK: nothing goes to or from it */
+    bool going;           /* gone, but its last records have to be read */
+    uint64_t parted_ns;   /* when its socket was seen to have ended, or 0 */
+    bool readable;        /* we may read its memory by CMA */
+    unsigned char *range; /* its part of the arena, or NULL */
     uint32_t rank;
     uint32_t slot;
     int32_t pid;
@@ -109,6 +112,7 @@ struct wf_port {
     wf_host *host;
     uint32_t count; /* ranks of the host, this one included */
     uint32_t self;
+    bool reads;     /* messages are read, where that is possible */
     uint64_t probe; /* peers read it to learn whether they may */
     uint64_t tokens;
     wf_match match;
@@ -159,6 +163,9 @@ void shm_in_take_early(wf_port *port, wf_arrival *arrival, wf_msg *msg);
 /* large.c */
 bool shm_large_offered(wf_port *port, shm_peer *peer, uint64_t tag,
                        const wf_offer *offer);
+/* Where in its arena the peer's message lies, or NULL. */
+const unsigned char *shm_large_place(const wf_port *port, const shm_peer *peer,
+                                     const wf_offer *offer);
 void shm_large_match(wf_port *port, shm_large *large, wf_msg *msg);
 bool shm_large_piece(shm_peer *peer, uint64_t token, const void *data,
                      size_t n);
