@@ -5,15 +5,87 @@
 #include "base/status.h"
 #include "comm/control.h"
 
+/* --- numbers of nodes ----------------------------------------------------- */
+
+/* The number of bits that it takes to write a number. */
+static uint32_t bits_of(uint32_t number)
+{
+    return number == 0 ? 0 : 32 - (uint32_t)__builtin_clz(number);
+}
+
+/* A block has 2^l nodes, of which this is l. */
+static uint32_t block_bits(uint32_t nodes)
+{
+    uint32_t bits = bits_of(nodes - 1);
+    uint32_t l = 0;
+
+    while (bits > l + (1u << l)) {
+        l++;
+    }
+    return l;
+}
+
+/* The place where a block that is not the first is entered by a chord. */
+static uint32_t entry_of(uint32_t block)
+{
+    return bits_of(block) - 1;
+}
+
+uint32_t wf_node_tree_up(uint32_t node, uint32_t nodes)
+{
+    uint32_t l = block_bits(nodes);
+    uint32_t block = node >> l;
+    uint32_t entry = block == 0 ? 0 : (block << l) + entry_of(block);
+
+    if (block > 0 && entry < nodes && node == entry) {
+        return node - (1u << (l + entry_of(block)));
+    }
+    return entry < nodes && node < entry ? node + 1 : node - 1;
+}
+
+uint32_t wf_node_tree_down(uint32_t node, uint32_t i, uint32_t nodes)
+{
+    uint32_t l = block_bits(nodes);
+    uint32_t place = node & ((1u << l) - 1);
+    uint64_t chord = (uint64_t)node + ((uint64_t)1 << (l + place));
+    const uint64_t candidate[WF_NODE_TREE_BELOW] = {chord, (uint64_t)node + 1,
+                                                    node > 0 ? node - 1 : 0};
+
+    for (uint32_t k = 0; k < WF_NODE_TREE_BELOW; k++) {
+        uint64_t below = candidate[k];
+
+        if (below > 0 && below < nodes && !(k > 0 && below == chord) &&
+            wf_node_tree_up((uint32_t)below, nodes) == node && i-- == 0) {
+            return (uint32_t)below;
+        }
+    }
+    return 0;
+}
+
+uint32_t wf_node_tree_steps(uint32_t node, uint32_t nodes)
+{
+    uint32_t steps = 0;
+
+    while (node != 0) {
+        node = wf_node_tree_up(node, nodes);
+        steps++;
+    }
+    return steps;
+}
+
 uint32_t wf_node_tree_levels(uint32_t nodes)
 {
-    uint32_t levels = 1;
+    uint32_t most = 0;
 
-    while (levels < 32 && (uint64_t)1 << (levels - 1) < nodes) {
-        levels++;
+    for (uint32_t n = 1; n < nodes; n++) {
+        uint32_t steps = wf_node_tree_steps(n, nodes);
+
+        most = steps > most ? steps : most;
     }
-    return levels;
+    return most + 1;
 }
+
+/* --- a member's place ----------------------------------------------------- */
 
 weft_status wf_node_tree_init(wf_node_tree_notes *notes, uint32_t nodes)
 {
@@ -62,14 +134,15 @@ static void take_place(const wf_node_tree_notes *notes, uint32_t number,
     uint32_t child;
 
     out->head = notes->of[number].head;
-    out->steps = wf_node_tree_steps(number);
+    out->steps = wf_node_tree_steps(number, out->nodes);
     if (out->head != out->self) {
         out->parent = out->head;
         out->steps++;
         return;
     }
-    out->parent =
-        number == 0 ? out->self : notes->of[wf_node_tree_up(number)].head;
+    out->parent = number == 0
+                      ? out->self
+                      : notes->of[wf_node_tree_up(number, out->nodes)].head;
     while ((child = wf_node_tree_down(number, out->count, out->nodes)) != 0) {
         out->below[out->count++] = notes->of[child].head;
     }

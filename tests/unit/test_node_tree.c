@@ -107,27 +107,66 @@ static void every_node_but_the_first_is_below_one_other(void **state)
 
             for (uint32_t i = 0; (child = wf_node_tree_down(n, i, nodes)) != 0;
                  i++) {
-                assert_int_equal(wf_node_tree_up(child), n);
-                assert_int_equal(wf_node_tree_steps(child),
-                                 wf_node_tree_steps(n) + 1);
+                assert_int_equal(wf_node_tree_up(child, nodes), n);
                 seen[child]++;
                 partners++;
             }
-            assert_true(partners <= log2_up(nodes) || nodes == 1);
-            assert_true(wf_node_tree_steps(n) < wf_node_tree_levels(nodes));
+            assert_true(partners <= 3);
         }
         for (uint32_t n = 1; n < nodes; n++) {
             assert_int_equal(seen[n], 1);
         }
     }
-    assert_int_equal(wf_node_tree_down(0, 31, UINT32_MAX), 1u << 31);
-    assert_int_equal(wf_node_tree_down(1u << 31, 31, UINT32_MAX), 0);
+    assert_int_equal(wf_node_tree_up(UINT32_MAX - 2, UINT32_MAX),
+                     UINT32_MAX - 3);
+    assert_int_equal(wf_node_tree_down(0, 0, UINT32_MAX), 1u << 5);
+    assert_int_equal(wf_node_tree_down(UINT32_MAX - 1, 0, UINT32_MAX), 0);
+}
+
+/* Whom a node talks to: the two beside it, and one at the distance of a power
+ * of two, whichever that is. */
+static void a_node_has_two_partners_beside_it_and_one_chord(void **state)
+{
+    static const uint32_t many[] = {2, 3, 8, 9, 64, 100, 512, 1000, 1563, 4096};
+
+    (void)state;
+    for (unsigned k = 0; k < sizeof(many) / sizeof(many[0]); k++) {
+        uint32_t nodes = many[k];
+        uint32_t *chord = calloc(nodes, sizeof(*chord));
+
+        assert_non_null(chord);
+        for (uint32_t n = 1; n < nodes; n++) {
+            uint32_t up = wf_node_tree_up(n, nodes);
+            uint32_t distance = n > up ? n - up : up - n;
+
+            assert_int_equal(distance & (distance - 1), 0);
+            chord[n] += distance > 1;
+            chord[up] += distance > 1;
+        }
+        for (uint32_t n = 0; n < nodes; n++) {
+            assert_true(chord[n] <= 1);
+        }
+        free(chord);
+    }
+}
+
+static void there_are_few_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(wf_node_tree_levels(1), 1);
+    assert_int_equal(wf_node_tree_levels(2), 2);
+    assert_int_equal(wf_node_tree_levels(8), 5);
+    assert_int_equal(wf_node_tree_levels(64), 11);
+    assert_int_equal(wf_node_tree_levels(1563), 22);
+    for (uint32_t nodes = 1; nodes < 300; nodes++) {
+        assert_true(wf_node_tree_levels(nodes) <= 2 * log2_up(nodes) + 1);
+    }
 }
 
 /* --- places --------------------------------------------------------------- */
 
 /* Each member is told by exactly one, to whom it is known; only heads talk to
- * other nodes, each to as many as the logarithm. */
+ * other nodes, each to three at most. */
 static void check_places(job *j)
 {
     wf_mail_group g = {
@@ -157,7 +196,7 @@ static void check_places(job *j)
             far += node_of(j, child) != node_of(j, m);
         }
         assert_true(far == 0 || t.head == m);
-        assert_true(far <= log2_up(t.nodes));
+        assert_true(far <= 3);
     }
     for (uint32_t m = 1; m < j->size; m++) {
         assert_int_equal(told[m], 1u << 31 | parent[m]);
@@ -272,6 +311,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_node_but_the_first_is_below_one_other),
+        cmocka_unit_test(a_node_has_two_partners_beside_it_and_one_chord),
+        cmocka_unit_test(there_are_few_steps),
         cmocka_unit_test(every_member_is_told_by_its_parent_alone),
         cmocka_unit_test(an_end_reaches_all_who_listen),
     };
