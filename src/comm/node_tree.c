@@ -2,6 +2,7 @@
 #include "comm/node_tree.h"
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "comm/control.h"
 
@@ -186,6 +187,11 @@ static bool is_neighbour(uint32_t a, uint32_t b, uint32_t nodes)
            ((one_way & (one_way - 1)) == 0 || (other & (other - 1)) == 0);
 }
 
+static bool is_here(const wf_host *host, uint32_t rank)
+{
+    return atomic_load(&wf_host_entry(host, rank)->state) == WF_BOARD_HERE;
+}
+
 uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
                                  uint32_t size,
                                  uint32_t out[WF_NODE_TREE_NEIGHBOURS])
@@ -209,9 +215,75 @@ uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
 
         if (*told < WF_NODE_TREE_LISTENERS &&
             is_neighbour(number, own, tree.nodes) &&
-            atomic_load(&wf_host_entry(host, members[m])->state) ==
-                WF_BOARD_HERE) {
+            is_here(host, members[m])) {
             ++*told;
+            out[count++] = m;
+        }
+    }
+    pthread_mutex_unlock(&notes->lock);
+    return count;
+}
+
+/* Is it the turn of node `a` to be asked by one of node `b`? */
+static bool is_turn(uint32_t a, uint32_t b, uint32_t nodes, uint32_t turn)
+{
+    uint32_t others = nodes - 1;
+    uint32_t turns =
+        (uint32_t)wf_least((others + WF_NODE_TREE_TURN - 1) / WF_NODE_TREE_TURN,
+                           WF_NODE_TREE_TURNS);
+    uint32_t distance = a < b ? a + nodes - b : a - b;
+
+    turn %= turns + 1;
+    return turn == 0
+               ? is_neighbour(a, b, nodes)
+               : distance > 0 && (distance - 1) / WF_NODE_TREE_TURN == turn - 1;
+}
+
+/* Leave in `told` of each node how many of its members come before the one who
+ * is asked. */
+static void choose_opposites(const wf_host *host, wf_node_tree_notes *notes,
+                             const uint32_t *members, uint32_t size,
+                             uint32_t nodes)
+{
+    uint32_t before = 0;
+
+    for (uint32_t m = 0; m < size; m++) {
+        uint32_t number = notes->of[host->peer[members[m]].node].number;
+
+        if (members[m] == host->rank) {
+            before = notes->of[number].told;
+        }
+        notes->of[number].told += is_here(host, members[m]);
+    }
+    for (uint32_t n = 0; n < nodes; n++) {
+        notes->of[n].told =
+            notes->of[n].told > 0 ? before % notes->of[n].told : 0;
+    }
+}
+
+uint32_t wf_node_tree_opposites(weft_world *world, const uint32_t *members,
+                                uint32_t size, uint32_t turn,
+                                uint32_t out[WF_NODE_TREE_OPPOSITES])
+{
+    const wf_host *host = world->host;
+    wf_node_tree_notes *notes;
+    uint32_t count = 0;
+    uint32_t own;
+    wf_node_tree tree;
+
+    if (world->plane == NULL) {
+        return 0;
+    }
+    notes = &world->plane->notes;
+    pthread_mutex_lock(&notes->lock);
+    number_nodes(host, notes, members, size, &tree);
+    choose_opposites(host, notes, members, size, tree.nodes);
+    own = notes->of[host->peer[host->rank].node].number;
+    for (uint32_t m = 0; m < size; m++) {
+        uint32_t number = notes->of[host->peer[members[m]].node].number;
+
+        if (is_turn(number, own, tree.nodes, turn) &&
+            is_here(host, members[m]) && notes->of[number].told-- == 0) {
             out[count++] = m;
         }
     }

@@ -103,4 +103,17 @@ uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
                                  uint32_t size,
                                  uint32_t out[WF_NODE_TREE_NEIGHBOURS]);
 
+/* Whom a member asks who waits for anybody and nothing comes: on each of some
+ * other nodes one who is here, as far from the first there as this rank is on
+ * its own node, so that askers have different ones. In turn 0 they are on nodes
+ * at distances of powers of two, who are most likely to have been told
+ * something; in the next ones on those at distance 1 to 16, 17 to 32 and so on,
+ * up to 64; then it begins again. Returns how many there are. */
+#define WF_NODE_TREE_TURN 16u
+#define WF_NODE_TREE_TURNS 4u
+#define WF_NODE_TREE_OPPOSITES (2 * WF_NODE_TREE_DISTANCES)
+uint32_t wf_node_tree_opposites(weft_world *world, const uint32_t *members,
+                                uint32_t size, uint32_t turn,
+                                uint32_t out[WF_NODE_TREE_OPPOSITES]);
+
 #endif

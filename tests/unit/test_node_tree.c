@@ -223,6 +223,45 @@ static void every_member_is_told_by_its_parent_alone(void **state)
     }
 }
 
+/* --- questions ------------------------------------------------------------ */
+
+/* With three ranks a node, of which the first is gone: rank 2 of its node asks
+ * the second that is left on the others, each once but for turn 0. */
+static void one_of_each_other_node_is_asked_in_turn(void **state)
+{
+    (void)state;
+    for (uint32_t nodes = 2; nodes <= 64; nodes += nodes < 10 ? 1 : 9) {
+        uint32_t asked[64] = {0};
+        uint32_t turns = (nodes + 14) / 16;
+        job j;
+
+        job_open(&j, 3 * nodes, nodes, 0);
+        for (uint32_t r = 0; r < 3 * nodes; r++) {
+            j.members[r] = r;
+            j.host.peer[r].node = r / 3;
+            atomic_store(&wf_host_entry(&j.host, r)->state,
+                         r % 3 == 0 ? WF_BOARD_LEFT : WF_BOARD_HERE);
+        }
+        j.size = 3 * nodes;
+        j.host.rank = 3 * (nodes / 2) + 2;
+        for (uint32_t turn = 0; turn <= turns; turn++) {
+            uint32_t far[WF_NODE_TREE_OPPOSITES];
+            uint32_t n =
+                wf_node_tree_opposites(&j.world, j.members, j.size, turn, far);
+
+            assert_true(n > 0 && n <= 2 * log2_up(nodes) + 16);
+            for (uint32_t i = 0; i < n; i++) {
+                assert_int_equal(far[i] % 3, 2);
+                asked[far[i] / 3] += turn > 0;
+            }
+        }
+        for (uint32_t n = 0; n < nodes; n++) {
+            assert_int_equal(asked[n], n != nodes / 2);
+        }
+        job_close(&j);
+    }
+}
+
 /* --- ends ----------------------------------------------------------------- */
 
 /* Pass it on as mail.c does; returns how many members heard. */
@@ -314,6 +353,7 @@ int main(void)
         cmocka_unit_test(a_node_has_two_partners_beside_it_and_one_chord),
         cmocka_unit_test(there_are_few_steps),
         cmocka_unit_test(every_member_is_told_by_its_parent_alone),
+        cmocka_unit_test(one_of_each_other_node_is_asked_in_turn),
         cmocka_unit_test(an_end_reaches_all_who_listen),
     };
 
