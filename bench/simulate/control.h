@@ -6,10 +6,19 @@
 
 #include "replay.h"
 
+/* Which half of the hosts: the first ones, every other one, or any. */
+typedef enum sim_cut_off {
+    SIM_CUT_BLOCK,
+    SIM_CUT_OTHERS,
+    SIM_CUT_ANY
+} sim_cut_off;
+
 typedef struct sim_control {
     uint32_t colours; /* split: communicators that are made */
     uint32_t dead;    /* news: ranks that died, all at once */
-    double every;     /* idle: seconds between heartbeats */
+    double every;     /* idle, cut: seconds between heartbeats */
+    double timeout;   /* cut: WEFT_HOST_TIMEOUT, in seconds */
+    sim_cut_off cut;
     double address;   /* join: bytes of a rank's addresses */
     double table; /* join: seconds that the table's server needs for a key */
 } sim_control;
@@ -27,6 +36,9 @@ void sim_news(const sim_model *model, const sim_control *control,
 /* Heartbeats of one second; `seconds` of the summary are of processor time. */
 void sim_idle(const sim_model *model, const sim_control *control,
               sim_result *out);
+/* Half of the hosts are cut off; until all others know of all of them. */
+void sim_cut(const sim_model *model, const sim_control *control,
+             sim_result *out);
 /* mem/join.c: through a table that one process serves. */
 void sim_join(const sim_model *model, const sim_control *control,
               sim_result *out);

@@ -110,24 +110,20 @@ static uint32_t above(group g, uint32_t rank)
 {
     uint32_t node = node_of(g, rank);
 
-    return head_of(g, is_head(g, rank) ? wf_node_tree_up(node) : node);
+    return head_of(g, is_head(g, rank) ? wf_node_tree_up(node, nodes_of(g))
+                                       : node);
 }
 
 /* Members below a rank and itself. */
-static uint32_t subtree_of(group g, uint32_t rank)
+static uint32_t subtree_of(const sim *s, group g, uint32_t rank)
 {
-    uint32_t nodes = nodes_of(g);
-    uint32_t node = node_of(g, rank);
-    uint64_t end = node == 0 ? nodes : (uint64_t)node + (node & -node);
-    uint32_t last = g.first + g.size * g.step;
+    uint32_t count = 1;
+    uint32_t to;
 
-    if (!is_head(g, rank)) {
-        return 1;
+    for (uint32_t i = 0; (to = below(s, g, rank, i)) != rank; i++) {
+        count += subtree_of(s, g, to);
     }
-    if (end < nodes) {
-        last = head_of(g, (uint32_t)end);
-    }
-    return (last - rank) / g.step;
+    return count;
 }
 
 static void pass_down(sim *s, group g, uint32_t rank, uint32_t kind,
@@ -211,7 +207,7 @@ static void see_wish(sim *s, uint32_t rank)
         see_wishes(s, rank);
         return;
     }
-    wishes = subtree_of(g, rank);
+    wishes = subtree_of(s, g, rank);
     sim_mail(s, rank, above(g, rank), WISH, (uint64_t)wishes * WISH_BYTES,
              letters_of(wishes));
 }

@@ -40,6 +40,8 @@ enum {
     COLOURS,
     DEAD,
     EVERY,
+    TIMEOUT,
+    CUT,
     ADDRESS,
     TABLE,
     SWITCHES,
@@ -68,6 +70,8 @@ static const struct option options[] = {
     {"colours", required_argument, NULL, COLOURS},
     {"dead", required_argument, NULL, DEAD},
     {"every", required_argument, NULL, EVERY},
+    {"timeout", required_argument, NULL, TIMEOUT},
+    {"cut", required_argument, NULL, CUT},
     {"address", required_argument, NULL, ADDRESS},
     {"table", required_argument, NULL, TABLE},
     {"switches", required_argument, NULL, SWITCHES},
@@ -87,7 +91,7 @@ static const char help[] =
     "  --per-host N        ranks of a host (1), or\n"
     "  --hosts N           so many hosts\n"
     "  --what WHAT         collective, switch (an allreduce through one),\n"
-    "                      create, split, news, idle or join\n"
+    "                      create, split, news, idle, cut or join\n"
     "  --op NAME           of a collective (allreduce)\n"
     "  --bytes N           of its buffer, or of a rank's block; 64K, 1M (8)\n"
     "  --algorithm NAME    of a collective: instead of what weft chooses\n"
@@ -99,7 +103,10 @@ static const char help[] =
     "                      only so many are carried out (2e7)\n"
     "  --colours N         of a split (1)\n"
     "  --dead N            ranks of a host that die, of news (1)\n"
-    "  --every SECONDS     between heartbeats, of idle (0.5)\n"
+    "  --every SECONDS     between heartbeats, of idle and cut (0.5)\n"
+    "  --timeout SECONDS   as WEFT_HOST_TIMEOUT, of cut (15)\n"
+    "  --cut WHICH         half of the hosts: block (the first ones), others\n"
+    "                      (every other one), any\n"
     "  --address N         bytes of a rank's addresses, of join (120)\n"
     "  --table SECONDS     for one key at the table's server, of join (1e-5)\n"
     "  --switches N        of switch: that share the chunks (1)\n"
@@ -175,6 +182,19 @@ static void set_algorithm(wanted *w, const char *name)
     bad("an algorithm", name);
 }
 
+static sim_cut_off cut_of(const char *name)
+{
+    static const char *const names[] = {"block", "others", "any"};
+
+    for (unsigned i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(names[i], name) == 0) {
+            return (sim_cut_off)i;
+        }
+    }
+    bad("block, others or any", name);
+    return SIM_CUT_BLOCK;
+}
+
 static void read_model(sim_model *model, const char *path)
 {
     FILE *file = fopen(path, "r");
@@ -209,6 +229,9 @@ static void take_number(wanted *w, int option, double value)
         break;
     case EVERY:
         w->control.every = value;
+        break;
+    case TIMEOUT:
+        w->control.timeout = value;
         break;
     case ADDRESS:
         w->control.address = value;
@@ -269,6 +292,9 @@ static void take_text(wanted *w, int option, const char *text)
     case ALGORITHM:
         set_algorithm(w, text);
         break;
+    case CUT:
+        w->control.cut = cut_of(text);
+        break;
     case MODEL:
         read_model(&w->model, text);
         break;
@@ -297,6 +323,7 @@ static void take(wanted *w, int option)
     case OP:
     case ALGORITHM:
     case MODEL:
+    case CUT:
     case SET:
         take_text(w, option, optarg);
         break;
@@ -322,11 +349,9 @@ static bool run(const wanted *w, sim_result *out)
     static const struct {
         const char *name;
         void (*run)(const sim_model *, const sim_control *, sim_result *);
-    } others[] = {{"create", sim_create},
-                  {"split", sim_split},
-                  {"news", sim_news},
-                  {"idle", sim_idle},
-                  {"join", sim_join}};
+    } others[] = {{"create", sim_create}, {"split", sim_split},
+                  {"news", sim_news},     {"idle", sim_idle},
+                  {"cut", sim_cut},       {"join", sim_join}};
 
     if (strcmp(w->what, "collective") == 0) {
         return sim_replay(&w->model, &w->call, out);
@@ -344,7 +369,7 @@ static bool run(const wanted *w, sim_result *out)
             return true;
         }
     }
-    bad("collective, switch, create, split, news, idle or join", w->what);
+    bad("collective, switch, create, split, news, idle, cut or join", w->what);
     return false;
 }
 
@@ -374,6 +399,7 @@ int main(int argc, char **argv)
                 .control = {.colours = 1,
                             .dead = 1,
                             .every = 0.5,
+                            .timeout = 15,
                             .address = 120,
                             .table = 1e-5},
                 .aggregate = {.switches = 1, .payload = 1088, .slots = 256}};
@@ -393,8 +419,9 @@ int main(int argc, char **argv)
     if (w.aggregate.loss >= 1) {
         bad("less than 1", "--loss");
     }
-    if (w.control.every <= 0 || w.model.bandwidth <= 0) {
-        bad("more than 0", "--every or --bandwidth");
+    if (w.control.every <= 0 || w.control.timeout <= 0 ||
+        w.model.bandwidth <= 0) {
+        bad("more than 0", "--every, --timeout or --bandwidth");
     }
     if (!run(&w, &result)) {
         bad("an algorithm for this operation and number of ranks",

@@ -79,16 +79,16 @@ static bool speaks(const sim *s, uint32_t rank)
     return wf_gossip_living(g, g->node, 0) == rank;
 }
 
-/* Send something to the first `listeners` of each neighbour. */
-static void tell(sim *s, uint32_t rank, uint32_t listeners, uint64_t bytes,
-                 uint64_t letters)
+/* To the first two of each neighbour. */
+static void tell_neighbours(sim *s, uint32_t rank, uint64_t bytes,
+                            uint64_t letters)
 {
     const wf_gossip *g = gossip_of(s, rank);
     uint32_t neighbour[WF_GOSSIP_NEIGHBOURS];
     uint32_t count = wf_gossip_neighbours(g, neighbour);
 
     for (uint32_t i = 0; i < count; i++) {
-        for (uint32_t k = 0; k < listeners; k++) {
+        for (uint32_t k = 0; k < LISTENERS; k++) {
             uint32_t to = wf_gossip_living(g, neighbour[i], k);
 
             if (to != WF_GOSSIP_NOBODY) {
@@ -117,7 +117,7 @@ static void tell_news(sim *s, uint32_t rank)
         bytes += sizeof(wf_plane_head) + n * sizeof(*part);
         letters++;
     } while (n == PARTS);
-    tell(s, rank, LISTENERS, bytes, letters);
+    tell_neighbours(s, rank, bytes, letters);
     wf_gossip_told(g);
 }
 
@@ -199,6 +199,19 @@ static bool idle_arrived(sim *s, uint32_t rank, sim_message *m)
     return true;
 }
 
+/* As comm/vigil.h has it while nobody is alarmed. */
+static void beat(sim *s, uint32_t rank)
+{
+    const wf_gossip *g = gossip_of(s, rank);
+    uint32_t beside[WF_GOSSIP_NEIGHBOURS];
+    uint32_t count = wf_gossip_beside(g, beside);
+
+    for (uint32_t i = 0; i < count; i++) {
+        sim_mail(s, rank, wf_gossip_living(g, beside[i], 0), 0,
+                 sizeof(wf_plane_head), 1);
+    }
+}
+
 static void idle_step(sim *s, uint32_t rank)
 {
     const plane *p = s->state;
@@ -210,7 +223,7 @@ static void idle_step(sim *s, uint32_t rank)
     /* `memory` counts the beats so far. */
     if (s->count[rank].memory < due) {
         s->count[rank].memory = due;
-        tell(s, rank, 1, sizeof(wf_plane_head), 1);
+        beat(s, rank);
     }
     sim_wake(s, rank, due * p->every);
 }

@@ -10,6 +10,11 @@ static inline uint64_t wf_least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+static inline uint64_t wf_most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
 /* To the next multiple of `unit`. */
 static inline uint64_t wf_round_up(uint64_t n, uint64_t unit)
 {

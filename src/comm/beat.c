@@ -3,10 +3,10 @@
  *
  * The board of the node is what its ranks know together. The lowest living rank
  * speaks for the node: it tells its neighbours (gossip.h) what is new on the
- * board, and sends them heartbeats. What a rank hears it writes on the board;
- * so whoever speaks next knows it, too. A rank that found a death itself tells
- * it as well, since the one that speaks may be stopped; and two ranks of each
- * node are told, for the same reason.
+ * board, and sends heartbeats to those it watches (vigil.h). What a rank hears
+ * it writes on the board; so whoever speaks next knows it, too. A rank that
+ * found a death itself tells it as well, since the one that speaks may be
+ * stopped; and two ranks of each node are told, for the same reason.
  *
  * A node is dead if nothing came from it for WEFT_HOST_TIMEOUT: heartbeats of
  * the one that speaks or, when that has been silent for a while, answers of the
@@ -50,11 +50,8 @@ weft_status wf_beat_init(wf_plane *p)
     uint32_t *node_of = wf_alloc(host->ranks * sizeof(*node_of));
     weft_status st = WEFT_OK;
 
-    p->heard_ns = wf_zalloc(host->nodes * sizeof(*p->heard_ns));
-    p->watched = wf_zalloc(host->nodes * sizeof(*p->watched));
     p->lost_ns = wf_zalloc(host->ranks * sizeof(*p->lost_ns));
-    if (node_of == NULL || p->heard_ns == NULL || p->watched == NULL ||
-        p->lost_ns == NULL) {
+    if (node_of == NULL || p->lost_ns == NULL) {
         st = wf_fail_nomem("what is known of %u ranks", host->ranks);
     }
     for (uint32_t r = 0; r < host->ranks && st == WEFT_OK; r++) {
@@ -66,24 +63,29 @@ weft_status wf_beat_init(wf_plane *p)
     }
     wf_free(node_of);
     if (st != WEFT_OK) {
-        wf_free(p->heard_ns);
-        wf_free(p->watched);
+        wf_free(p->lost_ns);
+        return st;
+    }
+    st = wf_vigil_init(&p->vigil, host->nodes,
+                       p->world->settings.host_timeout_ns,
+                       p->world->settings.heartbeat_ns);
+    if (st != WEFT_OK) {
+        wf_gossip_fini(&p->gossip);
         wf_free(p->lost_ns);
         return st;
     }
     p->neighbours = wf_gossip_neighbours(&p->gossip, p->neighbour);
     atomic_store(&p->nap_ns, p->world->settings.heartbeat_ns);
-    /* Connections with the neighbours are opened while all are sure to be here.
-     */
+    /* Connections with those beside it are opened while all are sure to be
+     * here. */
     atomic_store(&p->due, true);
     return st;
 }
 
 void wf_beat_fini(wf_plane *p)
 {
+    wf_vigil_fini(&p->vigil);
     wf_gossip_fini(&p->gossip);
-    wf_free(p->heard_ns);
-    wf_free(p->watched);
     wf_free(p->lost_ns);
 }
 
@@ -145,6 +147,28 @@ static void node_died(wf_plane *p, uint32_t node, const char *why)
     wf_host_alarm(p->world->host);
 }
 
+/* --- alarm ---------------------------------------------------------------- */
+
+/* The alarm is passed on by heartbeats, at once. */
+static void hasten(wf_plane *p)
+{
+    if (p->vigil.hastens) {
+        atomic_store(&p->due, true);
+    }
+}
+
+static void be_alarmed(wf_plane *p)
+{
+    wf_vigil_alarm(&p->vigil, wf_now_ns());
+    hasten(p);
+}
+
+static void hear_alarm(wf_plane *p, uint32_t alarm_ms, uint64_t now)
+{
+    wf_vigil_hear_alarm(&p->vigil, alarm_ms * WF_MS, now);
+    hasten(p);
+}
+
 /* --- telling -------------------------------------------------------------- */
 
 /* Would a message to it open a connection? */
@@ -156,9 +180,18 @@ static bool opens(const wf_plane *p, uint32_t to)
            !r->transport->connected(r->port, to);
 }
 
+static wf_plane_head head_of(const wf_plane *p, uint32_t kind)
+{
+    uint64_t alarm = wf_vigil_alarm_left(&p->vigil, wf_now_ns()) / WF_MS;
+    wf_plane_head head = {.kind = kind, .digest = wf_gossip_digest(&p->gossip)};
+
+    head.digest.alarm_ms = (uint32_t)wf_least(alarm, UINT32_MAX);
+    return head;
+}
+
 static void send_beat(wf_plane *p, uint32_t to, uint32_t kind)
 {
-    wf_plane_head head = {.kind = kind, .digest = wf_gossip_digest(&p->gossip)};
+    wf_plane_head head = head_of(p, kind);
 
     if (!(p->leaving && opens(p, to))) {
         (void)wf_plane_send(p, to, WF_PLANE_BEAT, &head, NULL, 0);
@@ -172,11 +205,11 @@ static void send_list(wf_plane *p, uint32_t to, bool untold)
     size_t n;
 
     do {
-        wf_plane_head head = {.digest = wf_gossip_digest(&p->gossip)};
+        wf_plane_head head;
 
         n = wf_gossip_list(&p->gossip, untold, &from, part, PARTS);
         /* What is new is no whole list: it is not answered with one. */
-        head.kind = n < PARTS && !untold ? LIST_END : LIST;
+        head = head_of(p, n < PARTS && !untold ? LIST_END : LIST);
         (void)wf_plane_send(p, to, WF_PLANE_BEAT, &head, part,
                             n * sizeof(*part));
     } while (n == PARTS);
@@ -213,6 +246,9 @@ static void tell(wf_plane *p)
 {
     bool all = !p->leaving && wf_gossip_deaths(&p->gossip);
 
+    if (all) {
+        be_alarmed(p);
+    }
     if (tell_neighbours(p, all) == 0 && p->leaves) {
         tell_neighbours(p, true);
     }
@@ -278,8 +314,7 @@ static void say_goodbye(wf_plane *p)
     const wf_gone own = {host->rank, 1, WF_BOARD_LEFT};
 
     for (uint32_t r = 0; r < host->ranks; r++) {
-        wf_plane_head head = {.kind = LIST,
-                              .digest = wf_gossip_digest(&p->gossip)};
+        wf_plane_head head = head_of(p, LIST);
 
         if (!wf_host_same_node(host, r) &&
             wf_world_route(p->world, r)->transport->connected != NULL &&
@@ -371,6 +406,7 @@ void wf_beat_came(void *ctx, uint32_t from, const void *header,
     weft_world *world = ctx;
     wf_plane *p = world->plane;
     const wf_plane_head *head = wf_plane_read(p, from, header, header_bytes);
+    uint64_t now = wf_now_ns();
 
     if (head == NULL) {
         return;
@@ -385,7 +421,8 @@ void wf_beat_came(void *ctx, uint32_t from, const void *header,
     }
     read_board(p);
     if (p->gossip.state[from] == WF_BOARD_HERE) {
-        p->heard_ns[p->gossip.node_of[from]] = wf_now_ns();
+        wf_vigil_hear(&p->vigil, p->gossip.node_of[from], now);
+        hear_alarm(p, head->digest.alarm_ms, now);
     }
     hear_list(p, from, payload, n / sizeof(wf_gone));
     if (p->gossip.state[from] != WF_BOARD_HERE) {
@@ -412,7 +449,9 @@ static void plan_nap(wf_plane *p, bool untold)
     uint64_t nap = p->speaks ? beat : IDLE_NAP_NS;
     bool sooner;
 
-    if (untold) {
+    if (p->speaks && p->vigil.hastens) {
+        nap = 0;
+    } else if (untold) {
         nap = wf_least(nap, TELL_PAUSE_NS);
     } else if (p->unsettled > 0 || now < p->hurry_ns) {
         nap = wf_least(nap, HURRY_NAP_NS);
@@ -456,7 +495,7 @@ static bool settle(wf_plane *p, uint32_t rank)
     if (state_of(p, rank) != WF_BOARD_HERE) {
         return true;
     }
-    if (p->heard_ns[node] > p->lost_ns[rank]) {
+    if (p->vigil.heard_ns[node] > p->lost_ns[rank]) {
         /* The others there tell if it died; else only a connection ended. */
         return lost_for >= TELL_OF_MATES_NS;
     }
@@ -480,6 +519,7 @@ void wf_plane_lost(weft_world *world, uint32_t rank, weft_status why)
     read_board(p);
     p->lost_ns[rank] = wf_now_ns();
     p->unsettled++;
+    be_alarmed(p);
     if (settle(p, rank)) {
         p->lost_ns[rank] = 0;
         p->unsettled--;
@@ -514,41 +554,17 @@ static void settle_all(wf_plane *p)
 
 /* --- heartbeats ----------------------------------------------------------- */
 
-/* While this process was stopped nobody listened: that counts for nobody's
- * silence. */
-static void forgive_gap(wf_plane *p, uint64_t now)
+static void beat_node(wf_plane *p, const wf_vigil_node *seen)
 {
-    uint64_t beat = p->world->settings.heartbeat_ns;
-    uint64_t gap = now - p->beat_ns;
-
-    for (uint32_t n = 0; n < p->gossip.nodes; n++) {
-        if (!p->speaks) {
-            p->heard_ns[n] = now;
-        } else if (gap > 2 * beat) {
-            p->heard_ns[n] = wf_least(now, p->heard_ns[n] + gap - beat);
-        }
-    }
-}
-
-static void beat_node(wf_plane *p, uint32_t node, uint64_t now)
-{
-    uint64_t limit = p->world->settings.host_timeout_ns;
-    uint32_t speaker = wf_gossip_living(&p->gossip, node, 0);
-    uint64_t silent;
-
-    if (!p->watched[node]) {
-        p->heard_ns[node] = now;
-    }
-    silent = now - p->heard_ns[node];
-    if (silent > limit) {
-        node_died(p, node, "nothing came from it for WEFT_HOST_TIMEOUT");
+    if (seen->state == WF_VIGIL_DEAD) {
+        node_died(p, seen->node, "nothing came from it for WEFT_HOST_TIMEOUT");
         return;
     }
-    send_beat(p, speaker, BEAT);
-    if (silent > limit / 4) {
-        uint32_t number = p->turn++ % p->gossip.living[node];
+    send_beat(p, wf_gossip_living(&p->gossip, seen->node, 0), BEAT);
+    if (seen->state == WF_VIGIL_SILENT) {
+        uint32_t number = p->turn++ % p->gossip.living[seen->node];
 
-        send_beat(p, wf_gossip_living(&p->gossip, node, number), ASK);
+        send_beat(p, wf_gossip_living(&p->gossip, seen->node, number), ASK);
     }
 }
 
@@ -559,8 +575,7 @@ static void send_figures(wf_plane *p)
     size_t n = wf_figures_tell(p->world->host, &p->figures_turn, some);
 
     for (uint32_t i = 0; i < p->neighbours; i++) {
-        wf_plane_head head = {.kind = FIGURES,
-                              .digest = wf_gossip_digest(&p->gossip)};
+        wf_plane_head head = head_of(p, FIGURES);
         uint32_t to = wf_gossip_living(&p->gossip, p->neighbour[i], 0);
 
         if (to != WF_GOSSIP_NOBODY && !opens(p, to)) {
@@ -572,17 +587,10 @@ static void send_figures(wf_plane *p)
 
 static void beat(wf_plane *p, uint64_t now)
 {
-    forgive_gap(p, now);
-    p->speaks = true;
-    p->beat_ns = now;
-    for (uint32_t i = 0; i < p->neighbours; i++) {
-        beat_node(p, p->neighbour[i], now);
-    }
-    for (uint32_t n = 0; n < p->gossip.nodes; n++) {
-        p->watched[n] = false;
-    }
-    for (uint32_t i = 0; i < p->neighbours; i++) {
-        p->watched[p->neighbour[i]] = true;
+    uint32_t count = wf_vigil_look(&p->vigil, &p->gossip, now);
+
+    for (uint32_t i = 0; i < count; i++) {
+        beat_node(p, &p->vigil.seen[i]);
     }
     send_figures(p);
 }
@@ -608,10 +616,11 @@ static void do_what_is_due(wf_plane *p)
     if (p->unsettled > 0 && !p->leaving) {
         settle_all(p);
     }
-    if (!speaks(p)) {
-        p->speaks = false;
-    } else if (!p->speaks ||
-               now - p->beat_ns >= p->world->settings.heartbeat_ns) {
+    if (speaks(p) && !p->speaks) {
+        wf_vigil_begin(&p->vigil, now);
+    }
+    p->speaks = speaks(p);
+    if (p->speaks && wf_vigil_is_due(&p->vigil, now)) {
         beat(p, now);
         read_board(p);
     }

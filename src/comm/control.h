@@ -14,6 +14,7 @@
 
 #include "comm/gossip.h"
 #include "comm/node_tree.h"
+#include "comm/vigil.h"
 #include "comm/world.h"
 
 /* Active messages of slot 0 (layer.h). */
@@ -34,6 +35,7 @@ typedef struct wf_plane {
 
     wf_node_tree_notes notes; /* with a lock of its own */
     wf_gossip gossip;
+    wf_vigil vigil;
     uint32_t seen; /* of board->gone, that gossip knows of */
     uint32_t neighbour[WF_GOSSIP_NEIGHBOURS];
     uint32_t neighbours;
@@ -41,15 +43,12 @@ typedef struct wf_plane {
     bool leaving;          /* it ends: it opens no connection any more */
     bool leaves;           /* as the last of its node */
     uint64_t told_ns;      /* when neighbours were last told something */
-    uint64_t beat_ns;      /* when they last got a heartbeat */
     uint64_t hurry_ns;     /* until when to look more often */
     uint32_t parted;       /* of host->parted, at the last look */
     uint32_t turn;         /* whom of a silent node to ask next */
     uint32_t figures_turn; /* whose figures to tell first */
     uint32_t unsettled;    /* ranks that were lost, and nobody has said why */
-    uint64_t *heard_ns;    /* by node: when something last came from it */
-    bool *watched;     /* by node: it was a neighbour at the last heartbeat */
-    uint64_t *lost_ns; /* by rank: since when it is unsettled, or 0 */
+    uint64_t *lost_ns;     /* by rank: since when it is unsettled, or 0 */
     /* For the server, which has no lock: a heartbeat is due. */
     _Atomic bool due;
     _Atomic uint64_t due_ns;

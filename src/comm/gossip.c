@@ -108,6 +108,15 @@ uint32_t wf_gossip_neighbours(const wf_gossip *g, uint32_t *out)
     return count;
 }
 
+uint32_t wf_gossip_beside(const wf_gossip *g, uint32_t *out)
+{
+    uint32_t count = 0;
+
+    add_at(g, 1, true, out, &count);
+    add_at(g, 1, false, out, &count);
+    return count;
+}
+
 uint32_t wf_gossip_living(const wf_gossip *g, uint32_t node, uint32_t number)
 {
     for (uint32_t i = g->start[node]; i < g->start[node + 1]; i++) {

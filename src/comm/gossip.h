@@ -6,9 +6,10 @@
  * distance 1, 2, 4, ... on either side, counted without the dead: 2 log2(n) of
  * them at most. Who hears something new tells its neighbours once, so that all
  * hear within log2(n) steps. What gets lost with a node that dies meanwhile is
- * found out by digests: a count and a hash of those who are gone, which
- * neighbours send each other all the time; where two differ, the lists are
- * sent.
+ * found out by digests: a count and a hash of those who are gone, which nodes
+ * that stand beside each other send all the time (vigil.h); where two differ,
+ * the lists are sent, and whoever learns something from them tells its
+ * neighbours.
  *
  * That a rank is gone is final; how it went is whatever was heard first. */
 #ifndef WF_COMM_GOSSIP_H
@@ -46,8 +47,10 @@ void wf_gossip_fini(wf_gossip *g);
 /* A rank died or left. True if that is new. */
 bool wf_gossip_note(wf_gossip *g, uint32_t rank, uint32_t state);
 
-/* The nodes to talk to; returns their number. */
+/* The neighbours; returns their number. */
 uint32_t wf_gossip_neighbours(const wf_gossip *g, uint32_t *out);
+/* Those of them at distance 1, two at most. */
+uint32_t wf_gossip_beside(const wf_gossip *g, uint32_t *out);
 
 /* The living rank with this number on a node, 0 being the lowest: who speaks
  * for it. WF_GOSSIP_NOBODY if it has not so many. */
@@ -57,7 +60,7 @@ uint32_t wf_gossip_living(const wf_gossip *g, uint32_t node, uint32_t number);
 typedef struct wf_digest {
     uint64_t hash;
     uint32_t gone;
-    uint32_t zero;
+    uint32_t alarm_ms; /* for how long the sender is alarmed still (vigil.h) */
 } wf_digest;
 
 wf_digest wf_gossip_digest(const wf_gossip *g);

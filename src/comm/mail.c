@@ -348,10 +348,9 @@ static void on_mail(void *ctx, uint32_t from, uint64_t key, const void *data,
     comm = find_comm(world, (uint32_t)key);
     if (comm != NULL) {
         hear_broken(comm, from, relayed, &got);
-    } else if (!relayed && !wf_host_same_node(world->host, from) &&
-               find_closed(world, (uint32_t)key) == NULL) {
+    } else if (find_closed(world, (uint32_t)key) == NULL) {
         keep_closed(world, (uint32_t)key, (weft_status)got.status, got.text);
-        relays = true;
+        relays = !relayed && !wf_host_same_node(world->host, from);
     }
     pthread_mutex_unlock(&world->comms_lock);
     if (relays) {

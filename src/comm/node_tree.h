@@ -3,13 +3,26 @@
  * nobody talks to all others (docs/design/0014-hosts.md).
  *
  * The nodes of a group are numbered by their first members, each of which is
- * the head of its node. Heads form a binomial tree, in which the parent of a
- * node is its number without the lowest bit that is set; the other members of a
- * node are below its head, and are reached by sockets. So a head has at most
- * log2(nodes) partners on other nodes and nobody else has any. These are at a
- * distance of a power of two, as those with whom heads compare calls
- * (coll/hosts/meet.c): making a communicator connects no ranks that its first
- * barrier would not.
+ * the head of its node. Heads form a tree in which each has at most three
+ * partners: the heads of the nodes before and after its own, with whom it
+ * exchanges heartbeats anyway (vigil.h), and one at a greater distance, the
+ * chord. The other members of a node are below its head, and are reached by
+ * sockets. Chords are at distances of powers of two, as those with whom heads
+ * compare calls (coll/hosts/meet.c): making a communicator connects no ranks
+ * that its first barrier would not.
+ *
+ * Nodes stand in blocks of 2^l, as short as they can be for each bit of a
+ * block's number to have a place in the block: the chord of place c leads to
+ * the same place of the block whose number differs in bit c. A block is entered
+ * by the chord of the highest bit of its number, from the block without that
+ * bit; from where it is entered the nodes before and after tell each other on.
+ * The last block may have too few nodes for that, and then is entered from the
+ * one before. 8 nodes, as they are told, block by block:
+ *
+ *      0 -> 1    2 -> 3    4 <- 5    6 <- 7      0 -> 2, 1 -> 5, 3 -> 7
+ *
+ * There are at most 2 log2(nodes) steps: 4 with 8 nodes, 10 with 64, 21 with
+ * 1563.
  *
  * A tree is cut wherever a member dies or is stopped. While a communicator is
  * made everybody waits, and looks for deaths; but that a communicator broke has
@@ -26,38 +39,25 @@
 #include <weft/status.h>
 #include <weft/world.h>
 
-/* The most nodes below one: there are less than 2^32. */
-#define WF_NODE_TREE_BELOW 32u
+/* The most nodes below one. */
+#define WF_NODE_TREE_BELOW 3u
 /* The most members that are told of an end: of nodes at so many distances on
- * either side, so many each. */
+ * either side, of which there are less than 2^32, so many each. */
+#define WF_NODE_TREE_DISTANCES 32u
 #define WF_NODE_TREE_LISTENERS 2u
 #define WF_NODE_TREE_NEIGHBOURS                                                \
-    (2 * WF_NODE_TREE_BELOW * WF_NODE_TREE_LISTENERS)
+    (2 * WF_NODE_TREE_DISTANCES * WF_NODE_TREE_LISTENERS)
 
 /* --- numbers of nodes ----------------------------------------------------- */
 
 /* The parent of a node that is not 0. */
-static inline uint32_t wf_node_tree_up(uint32_t node)
-{
-    return node & (node - 1);
-}
+uint32_t wf_node_tree_up(uint32_t node, uint32_t nodes);
 
 /* The i-th node below one of `nodes`; 0: there are not so many. */
-static inline uint32_t wf_node_tree_down(uint32_t node, uint32_t i,
-                                         uint32_t nodes)
-{
-    uint64_t distance = (uint64_t)1 << i;
-    bool is_below = node == 0 || distance < (node & -node);
-
-    return is_below && node + distance < nodes ? (uint32_t)(node + distance)
-                                               : 0;
-}
+uint32_t wf_node_tree_down(uint32_t node, uint32_t i, uint32_t nodes);
 
 /* Steps from node 0 down to one. */
-static inline uint32_t wf_node_tree_steps(uint32_t node)
-{
-    return (uint32_t)__builtin_popcount(node);
-}
+uint32_t wf_node_tree_steps(uint32_t node, uint32_t nodes);
 
 /* The most steps from node 0 to any of `nodes`, and one to their members. */
 uint32_t wf_node_tree_levels(uint32_t nodes);
@@ -102,5 +102,18 @@ void wf_node_tree_find(weft_world *world, const uint32_t *members,
 uint32_t wf_node_tree_neighbours(weft_world *world, const uint32_t *members,
                                  uint32_t size,
                                  uint32_t out[WF_NODE_TREE_NEIGHBOURS]);
+
+/* Whom a member asks who waits for anybody and nothing comes: on each of some
+ * other nodes one who is here, as far from the first there as this rank is on
+ * its own node, so that askers have different ones. In turn 0 they are on nodes
+ * at distances of powers of two, who are most likely to have been told
+ * something; in the next ones on those at distance 1 to 16, 17 to 32 and so on,
+ * up to 64; then it begins again. Returns how many there are. */
+#define WF_NODE_TREE_TURN 16u
+#define WF_NODE_TREE_TURNS 4u
+#define WF_NODE_TREE_OPPOSITES (2 * WF_NODE_TREE_DISTANCES)
+uint32_t wf_node_tree_opposites(weft_world *world, const uint32_t *members,
+                                uint32_t size, uint32_t turn,
+                                uint32_t out[WF_NODE_TREE_OPPOSITES]);
 
 #endif

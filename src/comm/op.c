@@ -118,16 +118,32 @@ static bool awaits_one(const wf_goal *g)
     return count == 1;
 }
 
-/* Some of those that it waits for, others the next time. A message from anybody
- * connects with nobody. */
+/* It waits for anybody, and others have no reason to tell it that it waits in
+ * vain: those who were told of an end may have closed the communicator. */
+static void ask_in_turn(wf_op *op)
+{
+    weft_comm *comm = op->comm;
+    uint32_t member[WF_NODE_TREE_OPPOSITES];
+    uint32_t count = wf_node_tree_opposites(comm->world, comm->member,
+                                            comm->size, op->asked++, member);
+
+    for (uint32_t i = 0; i < count; i++) {
+        wf_mail_ask(comm, member[i]);
+    }
+}
+
+/* Some of those that it waits for, others the next time. */
 static void op_stalled(const wf_goal *g)
 {
     wf_op *op = g->ctx;
     weft_comm *comm = op->comm;
     uint32_t asked = 0;
 
-    if (comm->one_node || op->awaits == NULL ||
-        (wf_call_is(op->call.kind, WF_MESSAGE) && !awaits_one(g))) {
+    if (comm->one_node || op->awaits == NULL) {
+        return;
+    }
+    if (wf_call_is(op->call.kind, WF_MESSAGE) && !awaits_one(g)) {
+        ask_in_turn(op);
         return;
     }
     for (uint32_t i = 0; i < comm->size && asked < ASKED; i++) {

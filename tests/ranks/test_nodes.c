@@ -302,16 +302,24 @@ static void an_abort_is_asked_for_by_those_who_were_not_told(void **state)
     run_nodes("abcdefgh", quiet_body);
 }
 
-/* The two of a node who are told have closed it: a mate waits for anybody. */
-static void mates_body(weft_world *world)
+static void anybody_body(weft_world *world)
 {
     abort_past_those_who_closed(world, WEFT_ANY_SOURCE);
 }
 
+/* On the nodes between them all have closed it; those who were told know why.
+ */
+static void an_abort_is_asked_for_by_those_who_wait_for_anybody(void **state)
+{
+    (void)state;
+    run_nodes("abcdefgh", anybody_body);
+}
+
+/* The two of a node who are told have closed it: a mate waits for anybody. */
 static void an_abort_reaches_those_whose_mates_have_closed_it(void **state)
 {
     (void)state;
-    run_nodes("abbb", mates_body);
+    run_nodes("abbb", anybody_body);
 }
 
 int main(void)
@@ -325,6 +333,7 @@ int main(void)
         cmocka_unit_test(communicators_inside_and_across_nodes_work),
         cmocka_unit_test(an_abort_reaches_all_nodes),
         cmocka_unit_test(an_abort_is_asked_for_by_those_who_were_not_told),
+        cmocka_unit_test(an_abort_is_asked_for_by_those_who_wait_for_anybody),
         cmocka_unit_test(an_abort_reaches_those_whose_mates_have_closed_it),
     };
 

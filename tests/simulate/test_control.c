@@ -3,6 +3,7 @@
 #include "control.h"
 
 #include "mem/join.h"
+#include "wt.h"
 #include "wt_cmocka.h"
 
 static const sim_control usual = {
@@ -34,14 +35,13 @@ static void making_takes_three_letters_a_member(void **state)
     (void)state;
     for (uint32_t ranks = 1; ranks < 70; ranks++) {
         sim_model m = model_of(ranks, 4);
-        uint32_t hosts = (ranks + 3) / 4;
         sim_result out;
 
         sim_create(&m, &usual, &out);
         assert_int_equal(out.stuck, 0);
         assert_float_equal(out.summary.all_messages, 3 * (ranks - 1), 0);
-        assert_true(out.summary.endpoints.most <= log2_up(hosts));
-        assert_true(out.summary.messages.most <= 2 * (log2_up(hosts) + 3));
+        assert_true(out.summary.endpoints.most <= 3);
+        assert_true(out.summary.messages.most <= 2 * (3 + 3));
     }
 }
 
@@ -63,7 +63,7 @@ static void a_split_tells_everybody_of_all(void **state)
         /* Up, and down again in two letters; then as above. */
         assert_true(out.summary.all_messages >=
                     99 + 2 * 99 + 3 * (100 - colours[i]));
-        assert_true(out.summary.endpoints.most <= 3 * log2_up(25));
+        assert_true(out.summary.endpoints.most <= 3 * 3);
     }
 }
 
@@ -80,17 +80,54 @@ static void news_reach_every_host(void **state)
     }
 }
 
-static void heartbeats_go_to_neighbours_only(void **state)
+static void heartbeats_go_to_the_two_hosts_beside_only(void **state)
 {
     sim_model m = model_of(64 * 4, 4);
     sim_result out;
 
     (void)state;
     sim_idle(&m, &usual, &out);
-    /* 32 away is the same host in both directions. */
-    assert_float_equal(out.summary.messages.most, 4 * 11, 0);
-    assert_float_equal(out.summary.all_messages, 64 * 4 * 11, 0);
-    assert_float_equal(out.summary.endpoints.most, 11, 0);
+    assert_float_equal(out.summary.messages.most, 4 * 2, 0);
+    assert_float_equal(out.summary.all_messages, 64 * 4 * 2, 0);
+    assert_float_equal(out.summary.endpoints.most, 2, 0);
+}
+
+/* Those inside a block are watched by hosts that were cut off with them, until
+ * the others are alarmed an eighth of the timeout later. What is said of time
+ * is that of the model. */
+static void check_cut(uint32_t hosts, sim_cut_off which)
+{
+    sim_model m = model_of(hosts * 2, 2);
+    sim_control cut = usual;
+    double timeout = which == SIM_CUT_OTHERS ? 15 : 15 * 9 / 8.0;
+    sim_result out;
+
+    cut.cut = which;
+    cut.timeout = 15;
+    cut.every = 0.5;
+    sim_cut(&m, &cut, &out);
+    assert_int_equal(out.stuck, 0);
+    assert_true(out.summary.seconds.most >= 15 - 2 * cut.every);
+    assert_true(out.summary.seconds.most <= timeout + 2 * cut.every);
+    /* Heartbeats and questions, and some news. */
+    assert_true(out.summary.messages.most <= 2 * 17 * 4 * (log2_up(hosts) + 1));
+}
+
+static void hosts_cut_off_together_are_named_by_all_others(void **state)
+{
+    static const uint32_t few[] = {2, 3, 5, 8, 64};
+
+    (void)state;
+    for (unsigned i = 0; i < sizeof(few) / sizeof(few[0]); i++) {
+        check_cut(few[i], SIM_CUT_BLOCK);
+        check_cut(few[i], SIM_CUT_OTHERS);
+        check_cut(few[i], SIM_CUT_ANY);
+    }
+    check_cut(1563, SIM_CUT_BLOCK);
+    if (wt_full()) {
+        check_cut(1563, SIM_CUT_OTHERS);
+        check_cut(1563, SIM_CUT_ANY);
+    }
 }
 
 static void joining_takes_few_keys_a_rank(void **state)
@@ -113,7 +150,8 @@ int main(void)
         cmocka_unit_test(making_takes_three_letters_a_member),
         cmocka_unit_test(a_split_tells_everybody_of_all),
         cmocka_unit_test(news_reach_every_host),
-        cmocka_unit_test(heartbeats_go_to_neighbours_only),
+        cmocka_unit_test(heartbeats_go_to_the_two_hosts_beside_only),
+        cmocka_unit_test(hosts_cut_off_together_are_named_by_all_others),
         cmocka_unit_test(joining_takes_few_keys_a_rank),
     };
 

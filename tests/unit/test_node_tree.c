@@ -107,27 +107,66 @@ static void every_node_but_the_first_is_below_one_other(void **state)
 
             for (uint32_t i = 0; (child = wf_node_tree_down(n, i, nodes)) != 0;
                  i++) {
-                assert_int_equal(wf_node_tree_up(child), n);
-                assert_int_equal(wf_node_tree_steps(child),
-                                 wf_node_tree_steps(n) + 1);
+                assert_int_equal(wf_node_tree_up(child, nodes), n);
                 seen[child]++;
                 partners++;
             }
-            assert_true(partners <= log2_up(nodes) || nodes == 1);
-            assert_true(wf_node_tree_steps(n) < wf_node_tree_levels(nodes));
+            assert_true(partners <= 3);
         }
         for (uint32_t n = 1; n < nodes; n++) {
             assert_int_equal(seen[n], 1);
         }
     }
-    assert_int_equal(wf_node_tree_down(0, 31, UINT32_MAX), 1u << 31);
-    assert_int_equal(wf_node_tree_down(1u << 31, 31, UINT32_MAX), 0);
+    assert_int_equal(wf_node_tree_up(UINT32_MAX - 2, UINT32_MAX),
+                     UINT32_MAX - 3);
+    assert_int_equal(wf_node_tree_down(0, 0, UINT32_MAX), 1u << 5);
+    assert_int_equal(wf_node_tree_down(UINT32_MAX - 1, 0, UINT32_MAX), 0);
+}
+
+/* Whom a node talks to: the two beside it, and one at the distance of a power
+ * of two, whichever that is. */
+static void a_node_has_two_partners_beside_it_and_one_chord(void **state)
+{
+    static const uint32_t many[] = {2, 3, 8, 9, 64, 100, 512, 1000, 1563, 4096};
+
+    (void)state;
+    for (unsigned k = 0; k < sizeof(many) / sizeof(many[0]); k++) {
+        uint32_t nodes = many[k];
+        uint32_t *chord = calloc(nodes, sizeof(*chord));
+
+        assert_non_null(chord);
+        for (uint32_t n = 1; n < nodes; n++) {
+            uint32_t up = wf_node_tree_up(n, nodes);
+            uint32_t distance = n > up ? n - up : up - n;
+
+            assert_int_equal(distance & (distance - 1), 0);
+            chord[n] += distance > 1;
+            chord[up] += distance > 1;
+        }
+        for (uint32_t n = 0; n < nodes; n++) {
+            assert_true(chord[n] <= 1);
+        }
+        free(chord);
+    }
+}
+
+static void there_are_few_steps(void **state)
+{
+    (void)state;
+    assert_int_equal(wf_node_tree_levels(1), 1);
+    assert_int_equal(wf_node_tree_levels(2), 2);
+    assert_int_equal(wf_node_tree_levels(8), 5);
+    assert_int_equal(wf_node_tree_levels(64), 11);
+    assert_int_equal(wf_node_tree_levels(1563), 22);
+    for (uint32_t nodes = 1; nodes < 300; nodes++) {
+        assert_true(wf_node_tree_levels(nodes) <= 2 * log2_up(nodes) + 1);
+    }
 }
 
 /* --- places --------------------------------------------------------------- */
 
 /* Each member is told by exactly one, to whom it is known; only heads talk to
- * other nodes, each to as many as the logarithm. */
+ * other nodes, each to three at most. */
 static void check_places(job *j)
 {
     wf_mail_group g = {
@@ -157,7 +196,7 @@ static void check_places(job *j)
             far += node_of(j, child) != node_of(j, m);
         }
         assert_true(far == 0 || t.head == m);
-        assert_true(far <= log2_up(t.nodes));
+        assert_true(far <= 3);
     }
     for (uint32_t m = 1; m < j->size; m++) {
         assert_int_equal(told[m], 1u << 31 | parent[m]);
@@ -179,6 +218,45 @@ static void every_member_is_told_by_its_parent_alone(void **state)
         for (uint32_t size = 1; size <= nodes[i] * 3; size++) {
             pick_members(&j, size);
             check_places(&j);
+        }
+        job_close(&j);
+    }
+}
+
+/* --- questions ------------------------------------------------------------ */
+
+/* With three ranks a node, of which the first is gone: rank 2 of its node asks
+ * the second that is left on the others, each once but for turn 0. */
+static void one_of_each_other_node_is_asked_in_turn(void **state)
+{
+    (void)state;
+    for (uint32_t nodes = 2; nodes <= 64; nodes += nodes < 10 ? 1 : 9) {
+        uint32_t asked[64] = {0};
+        uint32_t turns = (nodes + 14) / 16;
+        job j;
+
+        job_open(&j, 3 * nodes, nodes, 0);
+        for (uint32_t r = 0; r < 3 * nodes; r++) {
+            j.members[r] = r;
+            j.host.peer[r].node = r / 3;
+            atomic_store(&wf_host_entry(&j.host, r)->state,
+                         r % 3 == 0 ? WF_BOARD_LEFT : WF_BOARD_HERE);
+        }
+        j.size = 3 * nodes;
+        j.host.rank = 3 * (nodes / 2) + 2;
+        for (uint32_t turn = 0; turn <= turns; turn++) {
+            uint32_t far[WF_NODE_TREE_OPPOSITES];
+            uint32_t n =
+                wf_node_tree_opposites(&j.world, j.members, j.size, turn, far);
+
+            assert_true(n > 0 && n <= 2 * log2_up(nodes) + 16);
+            for (uint32_t i = 0; i < n; i++) {
+                assert_int_equal(far[i] % 3, 2);
+                asked[far[i] / 3] += turn > 0;
+            }
+        }
+        for (uint32_t n = 0; n < nodes; n++) {
+            assert_int_equal(asked[n], n != nodes / 2);
         }
         job_close(&j);
     }
@@ -272,7 +350,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_node_but_the_first_is_below_one_other),
+        cmocka_unit_test(a_node_has_two_partners_beside_it_and_one_chord),
+        cmocka_unit_test(there_are_few_steps),
         cmocka_unit_test(every_member_is_told_by_its_parent_alone),
+        cmocka_unit_test(one_of_each_other_node_is_asked_in_turn),
         cmocka_unit_test(an_end_reaches_all_who_listen),
     };
 

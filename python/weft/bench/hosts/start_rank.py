@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 _ESTABLISHED = "01"
+_HEARTBEATS = 1.0  # seconds in which all hosts have sent some
 _SIZES = (1, 1 << 14, 1 << 18)  # floats: what is sent at once, in pieces, and by all
 
 
@@ -82,6 +83,17 @@ def _ring(comm: Any) -> None:
         assert (y == left).all()
 
 
+def _lap(comm: Any) -> None:
+    """Pass a token round the ring: when it is back, all have begun this lap."""
+    left, right = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    token: Any = np.zeros(1, "u1")
+    if comm.rank > 0:
+        comm.recv(token, left)
+    comm.send(token, right)
+    if comm.rank == 0:
+        comm.recv(token, left)
+
+
 def _collectives(comm: Any) -> None:
     for size in _SIZES:
         x: Any = np.ones(size, "f4")
@@ -106,8 +118,12 @@ def main() -> int:
             said["operations"] = table.operations
         if mode == "endpoints":
             _ring(comm)
-            comm.barrier()
+            time.sleep(_HEARTBEATS)
             said["ring"] = connections()
+            # All have counted before anybody's collectives open connections; a barrier
+            # would open some itself.
+            _lap(comm)
+            _lap(comm)
             _collectives(comm)
             said["collective"] = connections()
             comm.barrier()

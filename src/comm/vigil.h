@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Which nodes the speaker of a node watches, how long each has been silent, and
+ * when it is taken for dead. Pure: beat.c sends and receives.
+ *
+ *   1. In calm a node watches the living ones beside it on the circle of nodes
+ *      (gossip.h), and they watch it. So heartbeats take two connections,
+ *      however many nodes there are.
+ *   2. A node of which nothing came for an eighth of the timeout (three
+ *      heartbeats at least) is silent: the other ranks there are asked, too.
+ *   3. Whoever finds a node silent, loses a connection or hears of a death is
+ *      alarmed, for half a timeout. Heartbeats say for how long still; whoever
+ *      hears that is alarmed as long. So an alarm is over half a timeout after
+ *      the last reason for it.
+ *   4. Who is alarmed watches all neighbours of gossip.h, up to 2 log2(nodes):
+ *      of nodes that are cut off together, most are beside others of them only.
+ *      Neighbours change with every death, but a node of which nothing came
+ *      yet, or that is silent, is watched until something comes or it is dead.
+ *   5. A watched node of which nothing came for the whole timeout is dead. What
+ *      it did before it was watched is not known, so a node that is watched by
+ *      rule 4 alone is found dead an eighth of the timeout later than one that
+ *      is beside a living one. */
+#ifndef WF_COMM_VIGIL_H
+#define WF_COMM_VIGIL_H
+
+#include "comm/gossip.h"
+
+typedef enum wf_vigil_state {
+    WF_VIGIL_WELL,
+    WF_VIGIL_SILENT, /* rule 2 */
+    WF_VIGIL_DEAD    /* rule 5 */
+} wf_vigil_state;
+
+typedef struct wf_vigil_node {
+    uint32_t node;
+    wf_vigil_state state;
+} wf_vigil_node;
+
+typedef struct wf_vigil {
+    uint32_t nodes;
+    uint64_t timeout_ns; /* WEFT_HOST_TIMEOUT */
+    uint64_t every_ns;   /* WEFT_HEARTBEAT */
+    uint64_t looked_ns;  /* when it last looked, and sent heartbeats */
+    uint64_t alarmed_ns; /* it is alarmed until then */
+    bool hastens;        /* it was alarmed since: it looks at once */
+    uint64_t *heard_ns;  /* by node: when something last came from it */
+    uint8_t *watched;    /* by node: whether it is, and was heard since */
+    wf_vigil_node *seen; /* at the last look, with room for all nodes */
+} wf_vigil;
+
+weft_status wf_vigil_init(wf_vigil *v, uint32_t nodes, uint64_t timeout_ns,
+                          uint64_t every_ns);
+void wf_vigil_fini(wf_vigil *v);
+
+/* This rank begins to speak for its node: nobody has been silent so far. */
+void wf_vigil_begin(wf_vigil *v, uint64_t now);
+/* Something came from a node. */
+void wf_vigil_hear(wf_vigil *v, uint32_t node, uint64_t now);
+
+/* There is a reason for an alarm here. */
+void wf_vigil_alarm(wf_vigil *v, uint64_t now);
+/* Another node is alarmed for so long still; nobody is for longer than rule 3
+ * has it. */
+void wf_vigil_hear_alarm(wf_vigil *v, uint64_t left_ns, uint64_t now);
+/* For how long it is alarmed still; 0: it is calm. */
+uint64_t wf_vigil_alarm_left(const wf_vigil *v, uint64_t now);
+
+/* Is it time to look, and to send heartbeats? */
+bool wf_vigil_is_due(const wf_vigil *v, uint64_t now);
+
+/* Look at all nodes that are to be watched now. Returns how many there are in
+ * `v->seen`. */
+uint32_t wf_vigil_look(wf_vigil *v, const wf_gossip *g, uint64_t now);
+
+#endif
