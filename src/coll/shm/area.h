@@ -19,7 +19,8 @@
  *      operation that used it last. It knows from `finished`, which each call
  *      carries, or else from the counts that comm keeps.
  *  C3  Counters only grow, over the life of the communicator; each member's
- *      are equal at the end of every operation, whatever it used.
+ *      are equal at the end of every operation, whatever it used. A member's
+ *      are written by itself alone, save `red` of the taker in joint.c.
  *  C4  Slot (chunk mod 2) of a member is written by that member when it brings
  *      a chunk; then, in a reduction, by each other member in that one's share.
  *      No operation is over on a member before nobody needs its slots any more,
@@ -100,7 +101,7 @@ typedef struct shm_progress {
     uint64_t base;     /* chunks that went through before this operation */
     uint64_t chunks;
     uint64_t in;     /* chunks that we have put into our slot */
-    uint64_t red;    /* chunks of which we have reduced our share */
+    uint64_t red;    /* chunks of which we have reduced our share, or copied */
     uint64_t out;    /* chunks that we have taken out */
     uint64_t freed;  /* of `in`, those that all others have taken */
     size_t chunk;    /* bytes, a multiple of the element size and of 64 */
@@ -316,6 +317,11 @@ bool shm_pull_refused(const wf_coll_op *op, const shm_state *s);
  * (progress.refused_at). */
 bool shm_pull(wf_coll_op *op, shm_state *s, uint32_t from, size_t bytes);
 
+/* A broadcast in which both of two members copy (joint.c): is this one, once
+ * all calls are checked? Both get the same answer. */
+bool shm_is_joint(const wf_coll_op *op);
+bool shm_joint_awaits(const wf_coll_op *op, uint32_t member);
+
 /* The algorithms: what they do early, and steps. */
 void shm_flat_early(wf_op *op);
 weft_status shm_flat_step(wf_op *op);
@@ -324,5 +330,6 @@ weft_status shm_ragged_step(wf_op *op);
 weft_status shm_reduce_step(wf_op *op);
 weft_status shm_direct_step(wf_op *op);
 weft_status shm_exchange_step(wf_op *op);
+weft_status shm_joint_step(wf_op *op);
 
 #endif
