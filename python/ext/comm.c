@@ -386,6 +386,13 @@ static PyMethodDef comm_methods[] = {
     {"subset", wfp_comm_subset, METH_O,
      "subset($self, ranks, /)\n--\n\n"
      "A communicator of these ranks; only they call it."},
+    WFP_METHOD("create_group", wfp_comm_create_group,
+               "create_group($self, /, ranks, tag=0, timeout=None)\n--\n\n"
+               "A communicator of these ranks that stands on its own: this "
+               "one may be broken or in use, and stays as it is. Only they "
+               "call it, with the same tag; groups of different tags may be "
+               "made at once. timeout: seconds, for this and for the new "
+               "communicator."),
     {"shrink", wfp_comm_shrink, METH_O,
      "shrink($self, exclude, /)\n--\n\n"
      "A communicator of all ranks but these, which may be dead or stuck; only "

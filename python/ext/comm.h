@@ -44,6 +44,7 @@ PyObject *wfp_comm_lend(PyObject *self, PyObject *unused);
 wfp_method wfp_comm_probe;
 wfp_method wfp_comm_iprobe;
 wfp_method wfp_comm_split;
+wfp_method wfp_comm_create_group;
 wfp_method wfp_comm_empty;
 PyObject *wfp_comm_alloc(PyObject *self, PyObject *bytes);
 PyObject *wfp_comm_dup(PyObject *self, PyObject *unused);

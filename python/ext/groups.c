@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* split, dup, subset and shrink of Comm: new communicators out of one. */
+/* New communicators out of one: split, dup, subset, shrink, create_group. */
 #include "args.h"
 #include "comm.h"
 
@@ -72,12 +72,19 @@ static int group_read_ranks(PyObject *list, Py_ssize_t n, uint32_t *ranks)
     return 0;
 }
 
-/* weft_comm_subset or weft_comm_shrink. */
-typedef weft_status make_of_ranks(weft_comm *comm, const uint32_t *ranks,
-                                  size_t n, weft_comm **out);
+/* A call with a list of ranks. */
+typedef struct ranks_call {
+    PyObject *(*make)(wfp_comm *self, const struct ranks_call *call,
+                      const uint32_t *ranks, size_t n);
+    /* weft_comm_subset or weft_comm_shrink, if it is one of these, */
+    weft_status (*function)(weft_comm *comm, const uint32_t *ranks, size_t n,
+                            weft_comm **out);
+    uint64_t tag; /* and of weft_comm_create_group */
+    double timeout;
+} ranks_call;
 
-static PyObject *group_make(wfp_comm *self, make_of_ranks *make,
-                            const uint32_t *ranks, size_t n)
+static PyObject *make_of_ranks(wfp_comm *self, const ranks_call *call,
+                               const uint32_t *ranks, size_t n)
 {
     weft_comm *made = NULL;
     weft_status status;
@@ -86,13 +93,35 @@ static PyObject *group_make(wfp_comm *self, make_of_ranks *make,
         return NULL;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = make(self->comm, ranks, n, &made);
+    status = call->function(self->comm, ranks, n, &made);
     Py_END_ALLOW_THREADS
     wfp_comm_leave(self);
     return group_made(self, status, made);
 }
 
-static PyObject *group_of_ranks(PyObject *object, make_of_ranks *make,
+/* Other threads may be inside operations of the communicator, and may begin
+ * some; it must only not be closed meanwhile. */
+static PyObject *make_of_tag(wfp_comm *self, const ranks_call *call,
+                             const uint32_t *ranks, size_t n)
+{
+    weft_comm *made = NULL;
+    weft_status status;
+
+    if (wfp_comm_check(self) < 0) {
+        return NULL;
+    }
+    self->lent++;
+    self->world->busy++;
+    Py_BEGIN_ALLOW_THREADS
+    status = weft_comm_create_group(self->comm, ranks, n, call->tag,
+                                    call->timeout, &made);
+    Py_END_ALLOW_THREADS
+    self->world->busy--;
+    self->lent--;
+    return group_made(self, status, made);
+}
+
+static PyObject *group_of_ranks(PyObject *object, const ranks_call *call,
                                 PyObject *sequence)
 {
     PyObject *list = PySequence_List(sequence);
@@ -105,7 +134,7 @@ static PyObject *group_of_ranks(PyObject *object, make_of_ranks *make,
         PyErr_NoMemory();
     }
     if (ranks != NULL && group_read_ranks(list, n, ranks) == 0) {
-        made = group_make((wfp_comm *)object, make, ranks, (size_t)n);
+        made = call->make((wfp_comm *)object, call, ranks, (size_t)n);
     }
     PyMem_Free(ranks);
     Py_XDECREF(list);
@@ -114,10 +143,30 @@ static PyObject *group_of_ranks(PyObject *object, make_of_ranks *make,
 
 PyObject *wfp_comm_subset(PyObject *object, PyObject *ranks)
 {
-    return group_of_ranks(object, weft_comm_subset, ranks);
+    ranks_call call = {make_of_ranks, .function = weft_comm_subset};
+
+    return group_of_ranks(object, &call, ranks);
 }
 
 PyObject *wfp_comm_shrink(PyObject *object, PyObject *exclude)
 {
-    return group_of_ranks(object, weft_comm_shrink, exclude);
+    ranks_call call = {make_of_ranks, .function = weft_comm_shrink};
+
+    return group_of_ranks(object, &call, exclude);
+}
+
+PyObject *wfp_comm_create_group(PyObject *object, PyObject *const *args,
+                                Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const wfp_signature signature = {
+        "create_group", 1, {"ranks", "tag", "timeout", NULL}};
+    ranks_call call = {.make = make_of_tag};
+    PyObject *given[3];
+
+    if (wfp_args_sort(&signature, args, nargs, kwnames, given) < 0 ||
+        wfp_args_u64(given[1], "tag", &call.tag) < 0 ||
+        wfp_args_seconds(given[2], "timeout", &call.timeout) < 0) {
+        return NULL;
+    }
+    return group_of_ranks(object, &call, given[0]);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Communicators from communicators: split, dup, subset, shrink. */
+/* Communicators from communicators: split, dup, subset, shrink and groups. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,6 +7,8 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "base/secret.h"
+#include "base/time.h"
 #include "comm/comm.h"
 #include "comm/mail.h"
 
@@ -33,6 +35,8 @@ typedef struct letter {
  * left of it, which must not take mail of those that the death has ended. */
 #define WHOLE UINT32_MAX
 #define BROKEN (UINT32_MAX - 1)
+/* Likewise groups that have a tag. */
+#define TAGGED (UINT32_MAX - 2)
 
 /* A split under way. */
 typedef struct splitting {
@@ -361,6 +365,18 @@ static weft_status build_subset(weft_comm *comm, weft_comm *parent,
                          comm->timeout_ns, out);
 }
 
+/* The members of a subset by their ranks in the job, or NULL; for list_free. */
+static uint32_t *list_members(const weft_comm *comm, const uint32_t *ranks,
+                              size_t n, uint32_t few[static FEW_MEMBERS])
+{
+    uint32_t *members = list_alloc(few, n);
+
+    for (size_t i = 0; i < n && members != NULL; i++) {
+        members[i] = comm->member[ranks[i]];
+    }
+    return members;
+}
+
 weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
                              weft_comm **out)
 {
@@ -379,14 +395,48 @@ weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
     if (st != WEFT_OK) {
         return st;
     }
-    members = list_alloc(few, n);
+    members = list_members(comm, ranks, n, few);
     if (members == NULL) {
         return fail_subset(comm, n);
     }
-    for (size_t i = 0; i < n; i++) {
-        members[i] = comm->member[ranks[i]];
-    }
     st = build_subset(comm, parent, members, n, out);
+    list_free(few, members);
+    return st;
+}
+
+/* Groups of different tags may be made at once, so the tag is in the salt. */
+static uint64_t salt_of_tag(const weft_comm *comm, uint64_t tag)
+{
+    wf_secret key = {{salt_of(comm, TAGGED), 0}};
+
+    return wf_keyed_hash(&key, &tag, sizeof(tag));
+}
+
+weft_status weft_comm_create_group(weft_comm *comm, const uint32_t *ranks,
+                                   size_t n, uint64_t tag, double timeout,
+                                   weft_comm **out)
+{
+    uint32_t few[FEW_MEMBERS];
+    uint32_t *members;
+    weft_status st;
+
+    if (comm == NULL || out == NULL) {
+        return wf_fail(WEFT_ERR_INVALID, "comm or out is NULL");
+    }
+    if (wf_comm_check(comm) == WEFT_ERR_CLOSED) {
+        return WEFT_ERR_CLOSED;
+    }
+    st = check_subset(comm, ranks, n);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    members = list_members(comm, ranks, n, few);
+    if (members == NULL) {
+        return wf_fail_nomem("a list of %zu ranks", n);
+    }
+    st = wf_comm_build(
+        comm->world, NULL, members, (uint32_t)n, salt_of_tag(comm, tag),
+        wf_timeout_ns(timeout, comm->world->settings.timeout_ns), out);
     list_free(few, members);
     return st;
 }

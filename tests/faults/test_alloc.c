@@ -52,7 +52,7 @@ static void making_a_world_survives_any_failed_allocation(void **state)
     wt_run_job_both(&(wt_job){.ranks = 1, .bare = alone_world_body});
 }
 
-enum { DUP, SPLIT, SUBSET, COMM_CALLS };
+enum { DUP, SPLIT, SUBSET, GROUP, COMM_CALLS };
 
 static weft_status make_comm(weft_comm *comm, unsigned how, weft_comm **out)
 {
@@ -63,8 +63,11 @@ static weft_status make_comm(weft_comm *comm, unsigned how, weft_comm **out)
         return weft_comm_dup(comm, out);
     case SPLIT:
         return weft_comm_split(comm, 0, 0, out);
-    default:
+    case SUBSET:
         return weft_comm_subset(comm, all, weft_comm_size(comm), out);
+    default:
+        return weft_comm_create_group(comm, all, weft_comm_size(comm), 0, 0,
+                                      out);
     }
 }
 

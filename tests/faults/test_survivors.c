@@ -194,6 +194,32 @@ static void a_group_shrinks_though_not_all_were_told_of_the_death(void **state)
     run("aabbc", 2, untold_body);
 }
 
+/* Nobody was told of the death, and nobody has to be. */
+static void apart_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_comm *left = NULL;
+    uint32_t ranks[MOST_RANKS];
+    size_t n = living(ranks);
+
+    WT_OK(weft_barrier(comm));
+    wt_word_add(1, 1);
+    wt_word_await(1, wt_ranks());
+    if (wt_rank() == job.victim) {
+        wt_strike(WT_BLOW_KILL);
+    }
+    WT_OK(weft_comm_create_group(comm, ranks, n, 0, 0, &left));
+    expect_works(left, n);
+    weft_comm_destroy(left);
+}
+
+static void a_group_without_the_dead_one_is_made_by_whoever_knows(void **state)
+{
+    (void)state;
+    run("aaaa", 1, apart_body);
+    run("aabbc", 2, apart_body);
+}
+
 /* A second one dies: shrinking names it, and works without both. */
 static void second_body(weft_world *world)
 {
@@ -290,6 +316,7 @@ int main(void)
         cmocka_unit_test(a_subset_with_the_dead_one_names_it),
         cmocka_unit_test(nothing_is_left_of_an_aborted_communicator),
         cmocka_unit_test(a_group_shrinks_though_not_all_were_told_of_the_death),
+        cmocka_unit_test(a_group_without_the_dead_one_is_made_by_whoever_knows),
         cmocka_unit_test(a_group_shrinks_again_when_another_one_dies),
         cmocka_unit_test(a_group_shrinks_after_it_was_aborted),
         cmocka_unit_test(a_wrong_list_of_the_excluded_changes_nothing),

@@ -176,6 +176,10 @@ def groups():
         pair = comm.subset([2, 0])
         assert pair.members == (2, 0)
         assert pair.allreduce(np.array([comm.rank]))[0] == 2
+        apart = comm.create_group([2, 0], tag=5, timeout=30)
+        assert (apart.members, apart.timeout) == ((2, 0), 30)
+        with pytest.raises(weft.InvalidError, match="does not contain the caller"):
+            comm.create_group([1])
     comm.barrier()
     assert [peer.rank for peer in world.peers] == list(range(comm.size))
     node = world.peers[comm.rank].node

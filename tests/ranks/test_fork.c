@@ -280,6 +280,7 @@ static void calls_collectives(weft_comm *comm, pending *p)
     is_told(weft_comm_dup(comm, &made));
     is_told(weft_comm_split(comm, 0, 0, &made));
     is_told(weft_comm_subset(comm, both, 2, &made));
+    is_told(weft_comm_create_group(comm, both, 2, 0, 0, &made));
     is_told(weft_comm_shrink(comm, both, 0, &made));
     is_told(weft_alloc(comm, 64, &buffer));
     WT_CHECK(r == NULL && made == NULL && buffer == NULL);

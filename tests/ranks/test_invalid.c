@@ -338,6 +338,9 @@ static void bad_groups(weft_comm *c)
     REFUSED(c, weft_comm_subset(c, twice, 3, &out));
     REFUSED(c, weft_comm_subset(c, beyond, 3, &out));
     REFUSED(c, weft_comm_subset(c, without_me, 2, &out));
+    REFUSED(c, weft_comm_create_group(c, good, 2, 0, 0, NULL));
+    REFUSED(c, weft_comm_create_group(c, NULL, 2, 0, 0, &out));
+    REFUSED(c, weft_comm_create_group(c, without_me, 2, 0, 0, &out));
     WT_CHECK(out == NULL);
 }
 

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from weft import Comm, _core
 from weft._core import InvalidError
-from weft.torch._group_comm import GroupComm, meet
+from weft.torch._group_comm import GroupComm, all_have, meet
 from weft.torch._hold import hold, mend_shrinking
 from weft.torch._shim import shim
 
@@ -87,15 +87,37 @@ def create(dist_options: Any, options: Any, name: str = "weft") -> Any:
     options = copy.deepcopy(options)  # the same ones may serve other groups
     if not options.own_timeout:
         options._timeout = _checked(dist_options.timeout)
+    made = _in_default_world(dist_options, options) if name == "weft" else None
+    if made is not None:
+        return Backend(made, options, name)
     rank, size = dist_options.group_rank, dist_options.group_size
     return backend_at(dist_options.store, rank, size, options, name)
 
 
 def backend_at(store: Any, rank: int, size: int, options: Any, name: str = "weft") -> Any:
-    seconds = min(max(options._timeout.total_seconds(), 0.001), _LONGEST)
-    limit = f"{seconds:.3f}s"
-    settings = f"TIMEOUT={limit} BOOT_TIMEOUT={limit} {options.settings}"
-    return Backend(meet(store, rank, size, settings), options, name)
+    """Make a backend of the ranks that meet in a store."""
+    return Backend(meet(store, rank, size, options.settings, _seconds(options)), options, name)
+
+
+def _seconds(options: Any) -> float:
+    return min(max(options._timeout.total_seconds(), 0.001), _LONGEST)
+
+
+def _in_default_world(dist_options: Any, options: Any) -> GroupComm | None:
+    """A group of `new_group` in the world of the default group, if that can be.
+
+    What decides is known to all members alike, or they compare it: one that went another way
+    would be waited for. So also a default group that is broken is asked.
+    """
+    ranks = dist_options.global_ranks_in_group
+    try:
+        parent = backend_of().group_comm if ranks else None
+    except (InvalidError, RuntimeError):  # it is not weft's, or was shut down
+        parent = None
+    if parent is None:
+        return None
+    made = parent.group(ranks, dist_options.group_id, _seconds(options))
+    return made if all_have(made.comm, parent.has(options.settings)) else None
 
 
 def backend_of(group: dist.ProcessGroup | None = None) -> Any:

@@ -21,7 +21,8 @@
  *      operation that used it last. It knows from `finished`, which each call
  *      carries, or else from the counts that comm keeps.
  *  C3  Counters only grow, over the life of the communicator; each member's
- *      are equal at the end of every operation, whatever it used.
+ *      are equal at the end of every operation, whatever it used. A member's
+ *      are written by itself alone, save `red` of the taker in joint.c.
  *  C4  Slot (chunk mod 2) of a member is written by that member when it brings
  *      a chunk; then, in a reduction, by each other member in that one's share.
  *      No operation is over on a member before nobody needs its slots any more,
@@ -103,7 +104,7 @@ typedef struct shm_progress {
     uint64_t base;     /* chunks that went through before this operation */
     uint64_t chunks;
     uint64_t in;     /* chunks that we have put into our slot */
-    uint64_t red;    /* chunks of which we have reduced our share */
+    uint64_t red;    /* chunks of which we have reduced our share, or copied */
     uint64_t out;    /* chunks that we have taken out */
     uint64_t freed;  /* of `in`, those that all others have taken */
     size_t chunk;    /* bytes, a multiple of the element size and of 64 */
@@ -324,8 +325,8 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most);
 /* Does `member` bring its blocks by chunks instead of with its call? */
 bool shm_by_chunks(const wf_coll_op *op, uint32_t member);
 bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member);
-/* What `from` has for us at `place`, which it told (shm_place_of), of its range;
- * NULL if that is not in it. */
+/* What `from` has for us at `place`, which it told (shm_place_of), of its
+ * range; NULL if that is not in it. */
 unsigned char *shm_arena_block(const wf_coll_op *op, uint32_t from,
                                uint64_t place);
 
@@ -360,6 +361,11 @@ bool shm_pull_refused(const wf_coll_op *op, const shm_state *s);
  * (progress.refused_at). */
 bool shm_pull(wf_coll_op *op, shm_state *s, uint32_t from, size_t bytes);
 
+/* A broadcast in which both of two members copy (joint.c): is this one, once
+ * all calls are checked? Both get the same answer. */
+bool shm_is_joint(const wf_coll_op *op);
+bool shm_joint_awaits(const wf_coll_op *op, uint32_t member);
+
 /* The algorithms: what they do early, and steps. */
 void shm_flat_early(wf_op *op);
 weft_status shm_flat_step(wf_op *op);
@@ -369,5 +375,6 @@ weft_status shm_reduce_step(wf_op *op);
 weft_status shm_direct_step(wf_op *op);
 weft_status shm_exchange_step(wf_op *op);
 weft_status shm_scatter_step(wf_op *op);
+weft_status shm_joint_step(wf_op *op);
 
 #endif

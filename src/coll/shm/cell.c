@@ -121,6 +121,9 @@ bool shm_awaits(const wf_op *base, uint32_t member)
     if (base->step == shm_scatter_step) {
         return shm_scatter_awaits(op, member);
     }
+    if (base->step == shm_joint_step) {
+        return shm_joint_awaits(op, member);
+    }
     return (int64_t)(atomic_load(&h->in.value) - p->base - p->red - 1) < 0 ||
            (int64_t)(atomic_load(&h->red.value) - p->base - p->out - 1) < 0;
 }

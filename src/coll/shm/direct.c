@@ -94,6 +94,18 @@ static size_t source_bytes(const wf_coll_op *op)
                : op->bytes;
 }
 
+/* Does this member get a result that others would write where it lies? */
+static bool others_write(const wf_coll_op *op)
+{
+    const wf_call *call = &op->op.call;
+    uint32_t rank = op->op.comm->rank;
+
+    return wf_call_is(call->kind, WF_REDUCES)
+               ? !wf_call_is(call->kind, WF_SRC_BLOCKS) &&
+                     wf_call_gives(call, rank)
+               : call->kind == WF_CALL_BROADCAST && rank != call->root;
+}
+
 void shm_locate(wf_coll_op *op)
 {
     const shm_state *s = op->state;
@@ -101,11 +113,8 @@ void shm_locate(wf_coll_op *op)
     size_t bytes = source_bytes(op);
 
     p->where.src = bytes > 0 ? wf_arena_place(s->arena, op->src, bytes) : 0;
-    p->where.dst = wf_call_is(op->op.call.kind, WF_REDUCES) &&
-                           !wf_call_is(op->op.call.kind, WF_SRC_BLOCKS) &&
-                           wf_call_gives(&op->op.call, op->op.comm->rank)
-                       ? wf_arena_place(s->arena, op->dst, op->bytes)
-                       : 0;
+    p->where.dst =
+        others_write(op) ? wf_arena_place(s->arena, op->dst, op->bytes) : 0;
     p->direct_src = tells_each(op) ? all_lie_there(op) : p->where.src != 0;
 }
 

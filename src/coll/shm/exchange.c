@@ -336,12 +336,36 @@ static weft_status take_from(const wf_coll_op *op, const shm_state *s,
     return WEFT_OK;
 }
 
+/* Fold s->src into `to`. A result that is too large for the caches is folded
+ * into a block that stays in the L1 cache, and streamed from there: ordinary
+ * stores would read its lines from memory first. */
+static void fold_to(const wf_coll_op *op, shm_state *s, unsigned char *to,
+                    size_t bytes)
+{
+    alignas(64) unsigned char block[OWN_BLOCK];
+    bool stream = shm_of(op)->stream;
+    size_t most = stream ? sizeof(block) : bytes;
+
+    for (size_t at = 0; at < bytes; at += most) {
+        size_t n = bytes - at < most ? bytes - at : most;
+        void *dst = stream ? block : to + at;
+
+        op->reducer.fold(&op->reducer, &dst, 1, s->src, op->op.comm->size,
+                         n / op->reducer.elem);
+        if (stream) {
+            shm_copy_stream(to + at, block, n);
+        }
+        for (uint32_t r = 0; r < op->op.comm->size; r++) {
+            s->src[r] = (const unsigned char *)s->src[r] + n;
+        }
+    }
+}
+
 static weft_status fold_own(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     size_t bytes = piece_bytes(op, op->bytes, p->out);
-    void *dst = (unsigned char *)op->dst + p->out * p->chunk;
 
     if (bytes == 0) {
         return WEFT_OK;
@@ -353,8 +377,7 @@ static weft_status fold_own(wf_coll_op *op, shm_state *s)
             return shm_misplaced(op, r);
         }
     }
-    op->reducer.fold(&op->reducer, &dst, 1, s->src, comm->size,
-                     bytes / op->reducer.elem);
+    fold_to(op, s, (unsigned char *)op->dst + p->out * p->chunk, bytes);
     if (claims(op)) {
         piece theirs = piece_of(op, s, 1 - comm->rank, p->out);
 
@@ -521,6 +544,10 @@ weft_status shm_exchange_step(wf_op *base)
         st = shm_check(op);
         if (st != WEFT_OK && !(st == WF_PENDING && shm_root_agrees(op))) {
             return st;
+        }
+        if (p->checked && shm_is_joint(op)) {
+            base->step = shm_joint_step;
+            return shm_joint_step(base);
         }
     }
     if (shm_by_chunks(op, base->comm->rank) && bring_step(op, s)) {

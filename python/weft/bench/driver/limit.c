@@ -11,9 +11,10 @@
  *
  *   crossing up to a line   hand-overs
  *   crossing below 8 KiB    a hand-over + read of the further lines
- *   a rank's buffers below
- *   32 MiB                  hand-overs + read + update or copy
- *   from there              everything goes to memory, and memory is the limit:
+ *   all buffers fit into
+ *   the last cache, and
+ *   a rank's into 32 MiB    hand-overs + read + update or copy
+ *   else                    everything goes to memory, and memory is the limit:
  *                           the bytes of all ranks over the rate at which all
  *                           cores together copy (allreduce: update)
  *
@@ -167,7 +168,23 @@ static double memory_ns(struct page *page, const work_case *c, float *a,
            all_ranks;
 }
 
-/* Do the buffers of a rank outgrow its share of the caches? */
+/* Bytes of the last cache that cores share. The kernel's figure: sysconf may
+ * give that of another machine where this one is virtual. */
+static size_t last_cache(void)
+{
+    FILE *f = fopen("/sys/devices/system/cpu/cpu0/cache/index3/size", "r");
+    size_t kib = 0;
+
+    if (f != NULL) {
+        if (fscanf(f, "%zuK", &kib) != 1) {
+            kib = 0;
+        }
+        fclose(f);
+    }
+    return kib > 0 ? kib << 10 : DRAM_FROM;
+}
+
+/* Do the buffers outgrow the caches? */
 static bool through_memory(const work_case *c)
 {
     size_t blocks = op_src_blocks(c->op, all_ranks);
@@ -175,7 +192,8 @@ static bool through_memory(const work_case *c)
     if (!op_shape_of(c->op)->in_place) {
         blocks += op_dst_blocks(c->op, all_ranks);
     }
-    return blocks * c->bytes >= DRAM_FROM;
+    return blocks * c->bytes >= DRAM_FROM ||
+           all_ranks * blocks * c->bytes >= last_cache();
 }
 
 static void touch(float *at, size_t bytes, uint32_t seed)
