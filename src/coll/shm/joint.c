@@ -60,7 +60,7 @@ static weft_status copy_chunk(wf_coll_op *op, const shm_state *s,
         return shm_misplaced(op, from == NULL ? root : 1 - root);
     }
     if (p->stream) {
-        shm_copy_stream(to + at, from + at, bytes);
+        wf_copy_stream(to + at, from + at, bytes);
     } else {
         memcpy(to + at, from + at, bytes);
     }
