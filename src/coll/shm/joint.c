@@ -11,6 +11,7 @@
  * the root of a non-blocking call holds nobody up. */
 #include <string.h>
 
+#include "base/stream.h"
 #include "coll/shm/area.h"
 
 /* Chosen by measurement, see docs/design/0004-shared-memory.md. */
