@@ -7,7 +7,9 @@
 Starts a job on hosts that are namespaces of this machine (needs root), measures what a message
 costs between two of them, and then collectives; has bench_simulate predict the same calls with a
 model of these costs; and prints both. `--pretend` measures between pretended nodes instead, over
-shared memory; `--calibrate FILE` only measures two hosts, and writes the model to FILE.
+shared memory; `--calibrate FILE` only measures three hosts, and writes the model to FILE.
+`--save FILE` keeps what was measured, and `--from FILE` predicts the same calls anew, by a
+simulator that was changed since.
 
 Times are the least of several blocks, since other programs of this machine only add to them. With
 `--realtime` ranks go before all others, where there is a core for each; with more ranks than cores
@@ -116,8 +118,10 @@ def model_of(messages: Mapping[str, float], options: argparse.Namespace) -> dict
     """What the simulator needs to know, from what messages were measured to cost.
 
     Half of what a small message costs in a stream is each end's; the rest of half a round trip is
-    latency. What a barrier of two takes beyond that is the library's own time, for two looks. All
-    hosts share the cores of this machine.
+    latency. What a barrier of two takes beyond that is the library's own time, for two looks. In a
+    circle of three and more nobody answers whom it hears from, so that TCP acknowledges a message
+    by a packet of its own, where answers do it in a round trip: that is what a hop takes longer.
+    All hosts share the cores of this machine.
     """
     one_way = messages["round_trip"] / 2
     each_end = min(messages["small"], one_way) / 2
@@ -129,6 +133,7 @@ def model_of(messages: Mapping[str, float], options: argparse.Namespace) -> dict
         "step": max(messages["barrier"] - one_way, 0) / 2,
         "send": each_end,
         "receive": each_end,
+        "ack": max(messages["hop"] - one_way, 0),
         "burst": BURST if limit is not None else 0,
         "header": 0,
         "cores": os.cpu_count() or 1,
@@ -165,11 +170,25 @@ def _print_row(hosts: int, case: Mapping[str, Any], said: Mapping[str, Any]) -> 
     return ratio
 
 
+def measured(options: argparse.Namespace) -> Iterator[tuple[int, dict]]:
+    """Of each number of hosts, what messages and calls take there."""
+    if options.old is not None:
+        for hosts, found in json.loads(options.old.read_text()).items():
+            yield int(hosts), found
+        return
+    all_found = {}
+    for hosts in options.hosts:
+        found = measure(options, hosts, _cases(hosts * options.each, options.sizes))
+        all_found[hosts] = found
+        yield hosts, found
+    if options.save is not None:
+        options.save.write_text(json.dumps(all_found))
+
+
 def compare(options: argparse.Namespace, folder: Path) -> list[float]:
     ratios = []
     print("hosts operation       bytes  measured us predicted us   ratio  by")
-    for hosts in options.hosts:
-        found = measure(options, hosts, _cases(hosts * options.each, options.sizes))
+    for hosts, found in measured(options):
         model = folder / f"model{hosts}"
         model.write_text(lines_of(model_of(found["messages"], options)))
         for case in found["cases"]:
@@ -194,7 +213,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--copy", type=float, default=6e9, help="bytes a second that are copied")
     parser.add_argument("--realtime", action="store_true", help="go before other programs")
     parser.add_argument("--pretend", action="store_true", help="between pretended nodes")
-    parser.add_argument("--calibrate", type=Path, help="write the model of two hosts to this file")
+    parser.add_argument("--calibrate", type=Path, help="write a model of three hosts to this file")
+    parser.add_argument("--save", type=Path, help="keep what was measured in this file")
+    parser.add_argument("--from", dest="old", type=Path, help="read such a file, measure nothing")
     options = parser.parse_args()
     options.rate = None if options.rate == "none" else options.rate
     return options
@@ -203,7 +224,7 @@ def _options() -> argparse.Namespace:
 def main() -> int:
     options = _options()
     if options.calibrate is not None:
-        found = measure(options, 2, [])
+        found = measure(options, 3, [])
         options.calibrate.write_text(lines_of(model_of(found["messages"], options)))
         return 0
     with tempfile.TemporaryDirectory() as folder:

@@ -52,6 +52,21 @@ def _round_trip(comm: Any, size: int) -> Callable[[], None]:
     return once
 
 
+def _circle(comm: Any) -> Callable[[], None]:
+    """A message from each rank to the next, all the way round."""
+    data: Any = np.zeros(_SMALL, "u1")
+    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+
+    def once() -> None:
+        if comm.rank == 0:
+            comm.send(data, after)
+        comm.recv(data, before)
+        if comm.rank != 0:
+            comm.send(data, after)
+
+    return once
+
+
 def _stream(comm: Any, size: int, count: int) -> Callable[[], None]:
     """`count` messages from rank 0 to rank 1."""
     data: list[Any] = [np.zeros(size, "u1") for _ in range(_AHEAD)]
@@ -78,6 +93,7 @@ def _messages(comm: Any, seconds: float) -> dict[str, float]:
     return {
         "barrier": barrier,
         "round_trip": _least(comm, _round_trip(comm, _SMALL), seconds)[0],
+        "hop": _least(comm, _circle(comm), seconds)[0] / comm.size,
         "small": _least(comm, _stream(comm, _SMALL, 200), seconds)[0] / 200,
         "large": _least(comm, _stream(comm, _LARGE, 16), seconds)[0] / 16,
         "large_bytes": _LARGE,

@@ -9,7 +9,7 @@ static size_t place_of(const sim_pairs *pairs, uint64_t key)
 {
     size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (pairs->room - 1);
 
-    while (pairs->pair[at] != 0 && pairs->pair[at] != key) {
+    while (pairs->pair[at].key != 0 && pairs->pair[at].key != key) {
         at = (at + 1) & (pairs->room - 1);
     }
     return at;
@@ -22,30 +22,51 @@ static void grow(sim_pairs *pairs)
     pairs->room = old.room > 0 ? 2 * old.room : 1024;
     pairs->pair = sim_alloc(pairs->room, sizeof(*pairs->pair));
     for (size_t i = 0; i < old.room; i++) {
-        if (old.pair[i] != 0) {
-            pairs->pair[place_of(pairs, old.pair[i])] = old.pair[i];
+        if (old.pair[i].key != 0) {
+            pairs->pair[place_of(pairs, old.pair[i].key)] = old.pair[i];
         }
     }
     free(old.pair);
 }
 
-bool sim_pairs_add(sim_pairs *pairs, uint32_t a, uint32_t b)
+/* Found, or made. */
+static sim_pair *pair_of(sim_pairs *pairs, uint32_t a, uint32_t b)
 {
     uint64_t low = a < b ? a : b;
     uint64_t high = a < b ? b : a;
     uint64_t key = (low << 32 | high) + 1;
-    size_t at;
+    sim_pair *p;
 
     if (2 * pairs->count >= pairs->room) {
         grow(pairs);
     }
-    at = place_of(pairs, key);
-    if (pairs->pair[at] == key) {
-        return false;
-    }
-    pairs->pair[at] = key;
-    pairs->count++;
-    return true;
+    p = &pairs->pair[place_of(pairs, key)];
+    pairs->count += p->key == 0;
+    p->key = key;
+    return p;
+}
+
+bool sim_pairs_add(sim_pairs *pairs, uint32_t a, uint32_t b)
+{
+    sim_pair *p = pair_of(pairs, a, b);
+    bool added = !p->counted;
+
+    p->counted = true;
+    return added;
+}
+
+void sim_pairs_said(sim_pairs *pairs, uint32_t from, uint32_t to)
+{
+    pair_of(pairs, from, to)->answered[from > to] = true;
+}
+
+bool sim_pairs_heard(sim_pairs *pairs, uint32_t rank, uint32_t from)
+{
+    bool *answered = &pair_of(pairs, rank, from)->answered[rank > from];
+    bool was = *answered;
+
+    *answered = false;
+    return was;
 }
 
 void sim_pairs_fini(sim_pairs *pairs)

@@ -17,15 +17,29 @@ typedef struct sim_count {
     sim_time ended;
 } sim_count;
 
-/* Pairs of ranks that talked: an open hash table. */
+/* Two ranks that talk to each other. */
+typedef struct sim_pair {
+    uint64_t key;     /* 0: free */
+    bool counted;     /* as an endpoint of both */
+    bool answered[2]; /* of the lower and the higher one: see below */
+} sim_pair;
+
+/* All of them: an open hash table. */
 typedef struct sim_pairs {
-    uint64_t *pair; /* + 1; 0: free */
-    size_t room;    /* a power of two */
+    sim_pair *pair;
+    size_t room; /* a power of two */
     size_t count;
 } sim_pairs;
 
-/* True if it is new. */
+/* Count a pair; true if it is new. */
 bool sim_pairs_add(sim_pairs *pairs, uint32_t a, uint32_t b);
+
+/* What TCP has to acknowledge by a packet of its own: `from` sends to `to`, and
+ * acknowledges with it all that it has received from there; `rank` receives
+ * from `from`, and sim_pairs_heard is true if it has sent something there since
+ * the last time, as in an exchange. */
+void sim_pairs_said(sim_pairs *pairs, uint32_t from, uint32_t to);
+bool sim_pairs_heard(sim_pairs *pairs, uint32_t rank, uint32_t from);
 void sim_pairs_fini(sim_pairs *pairs);
 
 /* Over all ranks. */

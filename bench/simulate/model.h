@@ -25,6 +25,9 @@
     X(eager, 65536, "bytes up to which a message is sent unasked")             \
     X(send, 5e-7, "processor time to send a message to another host")          \
     X(receive, 5e-7, "processor time to receive one")                          \
+    X(ack, 0,                                                                  \
+      "processor time to acknowledge a message to whom nothing is sent "       \
+      "since the one before")                                                  \
     X(touch, 0,                                                                \
       "bytes a second that a processor moves to or from a link; "              \
       "0: the network moves them by itself")                                   \

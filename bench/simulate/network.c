@@ -132,6 +132,9 @@ static void pay_to_receive(sim *s, const sim_message *m)
         sim_work(s, s->model.local_send + (double)m->bytes / s->model.copy);
     } else {
         sim_work(s, s->model.receive);
+        if (s->model.ack > 0 && !sim_pairs_heard(&s->pairs, m->to, m->from)) {
+            sim_work(s, s->model.ack);
+        }
         move(s, m->bytes);
     }
 }
@@ -253,6 +256,9 @@ void sim_post(sim *s, sim_message *m)
         return;
     }
     sim_work(s, s->model.send);
+    if (s->model.ack > 0) {
+        sim_pairs_said(&s->pairs, m->from, m->to);
+    }
     sim_events_add(&s->events, s->now, LEAVES, 0, m);
     move(s, m->bytes);
 }

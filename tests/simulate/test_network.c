@@ -86,6 +86,18 @@ static void a_message_takes_latency_and_its_bytes(void **state)
     assert_float_equal(last_of(&m, p), 2 + 1 + 1.5 + 3, 1e-3);
 }
 
+static void who_sends_nothing_back_acknowledges(void **state)
+{
+    sim_model m = simple(2, 1);
+    sending one_way = {1, {0}, {1}, 1000, {0}};
+    sending both_ways = {2, {0, 1}, {1, 0}, 1000, {0}};
+
+    (void)state;
+    m.ack = 4e-6;
+    assert_float_equal(last_of(&m, one_way), 1 + 1 + 4, 1e-3);
+    assert_float_equal(last_of(&m, both_ways), 1 + 1, 1e-3);
+}
+
 static void ranks_of_a_host_share_its_link(void **state)
 {
     sim_model m = simple(16, 8);
@@ -221,6 +233,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_takes_latency_and_its_bytes),
+        cmocka_unit_test(who_sends_nothing_back_acknowledges),
         cmocka_unit_test(ranks_of_a_host_share_its_link),
         cmocka_unit_test(all_who_send_to_one_host_share_its_link),
         cmocka_unit_test(pairs_of_hosts_do_not_disturb_each_other),
