@@ -28,19 +28,18 @@ class Page:
         return len(re.findall(rf"<{tag}[\s>]", self.dom))
 
 
-def load(path, fragment=""):
-    """Open a file in Chromium; the test is skipped where there is none."""
+def load(address, *options):
+    """Open an address in Chromium; the test is skipped where there is none."""
     browser = next(filter(None, map(shutil.which, _NAMES)), None)
     if browser is None:
         pytest.skip("there is no Chromium to look at the page with")
     with tempfile.TemporaryDirectory(prefix="weft-browser-") as home:
         command = [browser, "--headless=new", "--disable-gpu", f"--user-data-dir={home}"]
         command += ["--no-sandbox"] if os.geteuid() == 0 else []
-        command += ["--host-resolver-rules=MAP * ~NOTFOUND", "--window-size=1280,1000"]
-        command += ["--enable-logging=stderr", "--dump-dom"]
-        address = path.resolve().as_uri() + (f"#{fragment}" if fragment else "")
+        nowhere = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
+        command += [nowhere, "--window-size=1280,1000", "--enable-logging=stderr", "--dump-dom"]
         done = subprocess.run(
-            [*command, address],
+            [*command, *options, address],
             capture_output=True,
             text=True,
             errors="replace",
@@ -52,8 +51,16 @@ def load(path, fragment=""):
 
 
 def check(path, fragment=""):
-    """The page, which must load without errors and want nothing from elsewhere."""
-    page = load(path, fragment)
+    """The page in a file, which must load without errors and want nothing from elsewhere."""
+    return _good(load(path.resolve().as_uri() + (f"#{fragment}" if fragment else "")))
+
+
+def check_live(address, seconds):
+    """A page that a server changes, likewise, after its own clock has gone on for so long."""
+    return _good(load(address, f"--virtual-time-budget={round(1000 * seconds)}"))
+
+
+def _good(page):
     assert page.console == []
     assert page.outside == []
     return page

@@ -60,6 +60,6 @@ def test_zooming_leaves_the_callers_and_the_box_itself(written):
 def test_a_broken_page_is_noticed(tmp_path):
     path = tmp_path / "broken.html"
     path.write_text("<script>missing.call()</script><img src='http://example.invalid/a.png'>")
-    seen = browser.load(path)
+    seen = browser.load(path.as_uri())
     assert any("missing is not defined" in line for line in seen.console)
     assert seen.outside == ["http://example.invalid/a.png"]
