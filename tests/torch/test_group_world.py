@@ -94,7 +94,7 @@ def test_a_group_that_breaks_breaks_no_other_and_a_broken_one_hinders_none():
 
 def some_have_settings():
     spin = {"spin": "3us"} if dist.get_rank() == 1 else {}
-    with pytest.raises(weft.MismatchError, match="rank 1 .* settings other than .* rank 0 does"):
+    with pytest.raises(weft.MismatchError, match=r"rank 1 .* settings other than .* rank 0 does"):
         dist.new_group(pg_options=weft.torch.Options(**spin))
     return total(None, 1)
 

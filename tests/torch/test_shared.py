@@ -190,6 +190,31 @@ def test_tensors_outlive_their_group_and_give_their_memory_back():
     groups.run(2, outliving)
 
 
+def over():
+    world = weft.torch.comm_of().world
+    for kind in ("wait", "future", "never"):
+        with weft.torch.shared():
+            x = torch.ones(LARGE)
+        work = dist.all_reduce(x, async_op=True)
+        if kind == "future":
+            work.get_future().wait()
+        elif kind == "wait":
+            work.wait()
+        else:
+            while not work.is_completed():
+                pass
+        assert world.arena.blocks == 1
+        del work, x
+        # Callbacks of futures run, and end, on a thread of their own.
+        while kind == "future" and world.arena.blocks:
+            pass
+        assert world.arena.blocks == 0
+
+
+def test_a_group_keeps_no_tensor_of_an_operation_that_is_over():
+    groups.run(2, over)
+
+
 def before_the_group(rank, file):
     torch.set_num_threads(1)  # OpenMP does not survive a fork
     weft.torch.share_all()

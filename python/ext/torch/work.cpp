@@ -128,6 +128,18 @@ Work::Work(Call &&call, weft_comm *comm, int rank, const std::string &title)
 
 Work::~Work()
 {
+    let_go();
+}
+
+/* The last strong reference is gone. The Backend may have a weak one, which
+ * keeps the object, but shall keep no tensors. */
+void Work::release_resources()
+{
+    let_go();
+}
+
+void Work::let_go()
+{
     if (!done_ && !requests_.empty()) {
         auto *orphan = new Orphan{std::move(call_), {requests_.size()}};
 
@@ -138,6 +150,10 @@ Work::~Work()
     for (weft_request *request : requests_) {
         weft_request_release(request);
     }
+    requests_.clear();
+    Call(std::move(call_));
+    future_.reset();
+    outcome_.reset();
 }
 
 void Work::started()

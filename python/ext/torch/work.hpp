@@ -57,7 +57,11 @@ class Work : public c10d::Work
         return call_.sequence;
     }
 
+    /* For torch's pointers. */
+    void release_resources() override;
+
   private:
+    void let_go();
     bool over() const;
     void watch();
     void settle();

@@ -353,7 +353,7 @@ static void fold_to(const wf_coll_op *op, shm_state *s, unsigned char *to,
         op->reducer.fold(&op->reducer, &dst, 1, s->src, op->op.comm->size,
                          n / op->reducer.elem);
         if (stream) {
-            wf_copy_stream(to + at, block, n);
+            copy(to + at, block, n, true);
         }
         for (uint32_t r = 0; r < op->op.comm->size; r++) {
             s->src[r] = (const unsigned char *)s->src[r] + n;
