@@ -5,7 +5,7 @@
     agree.py [--hosts 2 4 8] [--each 1] [--rate 1gbit] [--transport ucx] [--seconds 1]
 
 Starts a job on hosts that are namespaces of this machine (needs root), measures what a message
-costs between two of them, and then collectives; has bench_simulate predict the same calls with a
+costs between pairs of them, and then collectives; has bench_simulate predict the same calls with a
 model of these costs; and prints both. `--pretend` measures between pretended nodes instead, over
 shared memory; `--calibrate FILE` only measures three hosts, and writes the model to FILE.
 `--save FILE` keeps what was measured, and `--from FILE` predicts the same calls anew, by a
@@ -84,7 +84,8 @@ def _pretended(
 
 
 def measure(options: argparse.Namespace, hosts: int, cases: list[tuple[str, int]]) -> dict:
-    command = [sys.executable, str(RANK), json.dumps(cases), str(options.seconds)]
+    words = [json.dumps(cases), str(options.seconds), str(options.each)]
+    command = [sys.executable, str(RANK), *words]
     if options.realtime and hosts * options.each <= (os.cpu_count() or 1):
         command = ["chrt", "-r", "10", *command]
     env = {"OMP_NUM_THREADS": "1"}
@@ -119,7 +120,7 @@ def model_of(messages: Mapping[str, float], options: argparse.Namespace) -> dict
 
     Half of what a small message costs in a stream is each end's; the rest of half a round trip is
     latency. What a barrier of two takes beyond that is the library's own time, for two looks. In a
-    circle of three and more nobody answers whom it hears from, so that TCP acknowledges a message
+    circle of three hosts nobody answers whom it hears from, so that TCP acknowledges a message
     by a packet of its own, where answers do it in a round trip: that is what a hop takes longer.
     All hosts share the cores of this machine.
     """
@@ -136,7 +137,7 @@ def model_of(messages: Mapping[str, float], options: argparse.Namespace) -> dict
         "ack": max(messages["hop"] - one_way, 0),
         "burst": BURST if limit is not None else 0,
         "header": 0,
-        "cores": os.cpu_count() or 1,
+        "cores": messages["cores"],
         "one_machine": 1,
         "eager": options.eager,
         "touch": options.touch,

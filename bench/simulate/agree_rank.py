@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a job that is measured, for agree.py.
 
-    agree_rank.py CASES SECONDS
+    agree_rank.py CASES SECONDS EACH
 
-CASES is JSON: [[operation, bytes], ...]. Rank 0 prints what messages cost, and the time of a call
-of each case, as one line of JSON. Every figure is the least of several blocks of calls.
+CASES is JSON: [[operation, bytes], ...]; EACH is the number of ranks of a host. Rank 0 prints what
+messages cost, and the time of a call of each case, as one line of JSON. Every figure is the least
+of several blocks of calls.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,6 +23,7 @@ _BLOCKS = 15
 _AHEAD = 4  # messages of a stream that are on their way
 _LARGE = 256 << 10
 _SMALL = 8
+_CIRCLE = 3  # ranks; in a longer one they would fall asleep between two messages
 
 
 def _elapsed(comm: Any, once: Callable[[], Any], calls: int) -> float:
@@ -41,62 +44,72 @@ def _least(comm: Any, once: Callable[[], Any], seconds: float) -> tuple[float, i
     return min(_elapsed(comm, once, calls) for _ in range(blocks)), calls
 
 
-def _round_trip(comm: Any, size: int) -> Callable[[], None]:
+def _round_trip(pair: Any, size: int) -> Callable[[], None]:
     data: Any = np.zeros(size, "u1")
 
     def once() -> None:
         for sender in (0, 1):
-            if comm.rank < 2:
-                (comm.send if comm.rank == sender else comm.recv)(data, 1 - comm.rank)
+            if pair.size == 2:
+                (pair.send if pair.rank == sender else pair.recv)(data, 1 - pair.rank)
 
     return once
 
 
-def _circle(comm: Any) -> Callable[[], None]:
+def _circle(few: Any) -> Callable[[], None]:
     """A message from each rank to the next, all the way round."""
     data: Any = np.zeros(_SMALL, "u1")
-    before, after = (comm.rank - 1) % comm.size, (comm.rank + 1) % comm.size
+    before, after = (few.rank - 1) % few.size, (few.rank + 1) % few.size
 
     def once() -> None:
-        if comm.rank == 0:
-            comm.send(data, after)
-        comm.recv(data, before)
-        if comm.rank != 0:
-            comm.send(data, after)
+        if few.size != _CIRCLE:
+            return
+        if few.rank == 0:
+            few.send(data, after)
+        few.recv(data, before)
+        if few.rank != 0:
+            few.send(data, after)
 
     return once
 
 
-def _stream(comm: Any, size: int, count: int) -> Callable[[], None]:
+def _stream(pair: Any, size: int, count: int) -> Callable[[], None]:
     """`count` messages from rank 0 to rank 1."""
     data: list[Any] = [np.zeros(size, "u1") for _ in range(_AHEAD)]
 
     def once() -> None:
         requests: list[Any] = []
-        if comm.rank > 1:
+        if pair.size != 2:
             return
-        start = comm.isend if comm.rank == 0 else comm.irecv
+        start = pair.isend if pair.rank == 0 else pair.irecv
         for number in range(count):
             if len(requests) == _AHEAD:
                 requests.pop(0).wait()
-            requests.append(start(data[number % _AHEAD], 1 - comm.rank))
+            requests.append(start(data[number % _AHEAD], 1 - pair.rank))
         for request in requests:
             request.wait()
 
     return once
 
 
-def _messages(comm: Any, seconds: float) -> dict[str, float]:
-    """What a message costs between ranks 0 and 1, of different hosts, in seconds."""
-    pair = comm.split(0 if comm.rank < 2 else 1)
-    barrier = _least(pair, pair.barrier, seconds)[0] if comm.rank < 2 else 0.0
+def _messages(comm: Any, each: int, seconds: float) -> dict[str, float]:
+    """What a message costs between two ranks of different hosts, in seconds.
+
+    All hosts do the same in pairs, or in threes, at once: hosts that are made of one machine slow
+    each other down. Of each host the first rank takes part.
+    """
+    host, first = comm.rank // each, comm.rank % each == 0
+    alone = comm.size + comm.rank
+    pair = comm.split(host // 2 if first else alone)
+    few = comm.split(host // _CIRCLE if first else alone)
+    hosts = comm.size // each
     return {
-        "barrier": barrier,
-        "round_trip": _least(comm, _round_trip(comm, _SMALL), seconds)[0],
-        "hop": _least(comm, _circle(comm), seconds)[0] / comm.size,
-        "small": _least(comm, _stream(comm, _SMALL, 200), seconds)[0] / 200,
-        "large": _least(comm, _stream(comm, _LARGE, 16), seconds)[0] / 16,
+        "barrier": _least(comm, pair.barrier, seconds)[0],
+        "round_trip": _least(comm, _round_trip(pair, _SMALL), seconds)[0],
+        "hop": _least(comm, _circle(few), seconds)[0] / _CIRCLE if hosts >= _CIRCLE else 0.0,
+        "small": _least(comm, _stream(pair, _SMALL, 200), seconds)[0] / 200,
+        "large": _least(comm, _stream(pair, _LARGE, 16), seconds)[0] / 16,
         "large_bytes": _LARGE,
+        "cores": os.cpu_count() or 1,
     }
 
 
@@ -116,9 +129,9 @@ def _case(comm: Any, op: str, size: int) -> Callable[[], Any]:
 def main() -> int:
     import weft
 
-    cases, seconds = json.loads(sys.argv[1]), float(sys.argv[2])
+    cases, seconds, each = json.loads(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3])
     comm = weft.init().comm
-    found: dict[str, Any] = {"messages": _messages(comm, seconds), "cases": []}
+    found: dict[str, Any] = {"messages": _messages(comm, each, seconds), "cases": []}
     for op, size in cases:
         spent, calls = _least(comm, _case(comm, op, size), seconds)
         found["cases"].append({"op": op, "bytes": size, "seconds": spent, "calls": calls})
