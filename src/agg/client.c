@@ -365,7 +365,7 @@ static uint32_t receive(wf_agg_client *c, uint64_t now)
 
     for (uint32_t i = 0; i < c->links; i++) {
         arrival a = {c, &c->link[i], now};
-        int came = wf_udp_recv(c->link[i].fd, false, c->inbox, take_packet, &a);
+        int came = wf_udp_recv(c->link[i].fd, c->inbox, take_packet, &a);
 
         if (came > 0) {
             c->moved += (uint64_t)came;

@@ -167,8 +167,7 @@ static int cut(const unsigned char *bytes, size_t n, size_t segment,
     return count;
 }
 
-int wf_udp_recv(int fd, bool waits, wf_udp_inbox *inbox, wf_udp_fn *take,
-                void *ctx)
+int wf_udp_recv(int fd, wf_udp_inbox *inbox, wf_udp_fn *take, void *ctx)
 {
     struct mmsghdr msg[WF_UDP_READS];
     struct iovec iov[WF_UDP_READS];
@@ -184,8 +183,7 @@ int wf_udp_recv(int fd, bool waits, wf_udp_inbox *inbox, wf_udp_fn *take,
         msg[i].msg_hdr.msg_control = control[i].bytes;
         msg[i].msg_hdr.msg_controllen = sizeof(control[i].bytes);
     }
-    n = recvmmsg(fd, msg, WF_UDP_READS, waits ? MSG_WAITFORONE : MSG_DONTWAIT,
-                 NULL);
+    n = recvmmsg(fd, msg, WF_UDP_READS, MSG_WAITFORONE, NULL);
     for (int i = 0; i < n; i++) {
         count += cut(inbox->bytes[i], msg[i].msg_len,
                      segment_of(&msg[i].msg_hdr), take, ctx);

@@ -62,9 +62,8 @@ static inline void wf_udp_clear(wf_udp_batch *batch)
 
 typedef void wf_udp_fn(void *ctx, const void *packet, size_t bytes);
 
-/* Read what there is, and call `take` for each packet; `waits`: on a blocking
- * socket wait for it. Returns how many there were, or -1: errno tells. */
-int wf_udp_recv(int fd, bool waits, wf_udp_inbox *inbox, wf_udp_fn *take,
-                void *ctx);
+/* Read what there is, or wait for it on a blocking socket, and call `take` for
+ * each packet. Returns how many there were, or -1: errno tells. */
+int wf_udp_recv(int fd, wf_udp_inbox *inbox, wf_udp_fn *take, void *ctx);
 
 #endif

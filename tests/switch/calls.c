@@ -176,8 +176,8 @@ void calls_late(weft_world *world)
     while (wt_rank() == 1 && wf_now_ns() - since < 700 * WF_MS) {
         usleep(10000);
     }
-    WT_OK(weft_allreduce(weft_world_comm(world), x, x, 5000, WEFT_I32,
-                         WEFT_SUM));
+    WT_OK(
+        weft_allreduce(weft_world_comm(world), x, x, 5000, WEFT_I32, WEFT_SUM));
     wt_meet(); /* who has left answers nobody */
 }
 

@@ -33,8 +33,6 @@ static const char help[] =
     "  --memory BYTES      of all jobs (default: 1G)\n"
     "  --job-memory BYTES  of one job (default: 256M)\n"
     "  --patience TIME     for all ranks of a job to come (default: 30s)\n"
-    "  --poll TIME         look for packets so long before sleeping (default: "
-    "50us)\n"
     "  --inject FAULTS     for tests: "
     "loss=0.01,repeat=0.01,reorder=0.01,seed=1\n"
     "  --verbose           log jobs as they begin and end\n"
@@ -56,7 +54,6 @@ static const struct option long_options[] = {
     {"memory", required_argument, NULL, 'm'},
     {"job-memory", required_argument, NULL, 'M'},
     {"patience", required_argument, NULL, 't'},
-    {"poll", required_argument, NULL, 'l'},
     {"inject", required_argument, NULL, 'i'},
     {"verbose", no_argument, NULL, 'v'},
     {"version", no_argument, NULL, 'V'},
@@ -118,8 +115,6 @@ static bool parse_sizes(int letter, char *text, sw_options *o)
         return wf_parse_bytes(text, &o->job_memory) == WEFT_OK;
     case 't':
         return wf_parse_duration(text, &o->patience_ns) == WEFT_OK;
-    case 'l':
-        return wf_parse_duration(text, &o->poll_ns) == WEFT_OK;
     default:
         return false;
     }
@@ -204,8 +199,7 @@ int main(int argc, char **argv)
                     .slots = 1024,
                     .memory = 1ull << 30,
                     .job_memory = 256ull << 20,
-                    .patience_ns = 30 * WF_SEC,
-                    .poll_ns = 50000};
+                    .patience_ns = 30 * WF_SEC};
     int rc;
 
     if (argc > 1 && strcmp(argv[1], "key") == 0) {

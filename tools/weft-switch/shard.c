@@ -249,22 +249,6 @@ static void take_read(void *ctx, const void *packet, size_t bytes)
     }
 }
 
-/* Jobs whose calls follow each other have more packets on the way: a shard that
- * sleeps costs each of them the time to wake it. */
-static void shard_read(sw_shard *shard, sw_read *l)
-{
-    uint64_t end = shard->polls ? wf_now_ns() + shard->poll_ns : 0;
-    int n = -1;
-
-    while (n < 0 && wf_now_ns() < end) {
-        n = wf_udp_recv(shard->fd, false, shard->inbox, take_read, l);
-    }
-    if (n < 0) {
-        n = wf_udp_recv(shard->fd, true, shard->inbox, take_read, l);
-    }
-    shard->polls = n > 0;
-}
-
 /* The lock is not held while it waits for packets: the first one takes it. */
 static void shard_turn(sw_shard *shard)
 {
@@ -273,7 +257,7 @@ static void shard_turn(sw_shard *shard)
     l.shard = shard;
     l.locked = false;
     l.count = 0;
-    shard_read(shard, &l);
+    (void)wf_udp_recv(shard->fd, shard->inbox, take_read, &l);
     if (!l.locked) {
         return;
     }
@@ -301,8 +285,7 @@ weft_status sw_shard_start(sw_shard *shard, uint32_t number,
     const struct timeval look = {.tv_usec = LOOK_US};
     weft_status st;
 
-    *shard = (sw_shard){
-        .number = number, .stop = stop, .poll_ns = options->poll_ns};
+    *shard = (sw_shard){.number = number, .stop = stop};
     pthread_mutex_init(&shard->lock, NULL);
     sw_inject_init(&shard->inject, &options->inject, number);
     shard->inbox = wf_zalloc_aligned(64, sizeof(*shard->inbox));

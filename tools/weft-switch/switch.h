@@ -32,7 +32,6 @@ typedef struct sw_options {
     uint64_t memory;      /* of all jobs */
     uint64_t job_memory;  /* of one */
     uint64_t patience_ns; /* for the ranks of a job to come */
-    uint64_t poll_ns;     /* a shard looks so long before it sleeps */
     sw_inject_options inject;
 } sw_options;
 
@@ -98,8 +97,6 @@ typedef struct sw_shard {
     sw_lane *lane[SW_JOBS];
     sw_lane *dirty;
     uint64_t now_ns; /* of this read */
-    uint64_t poll_ns;
-    bool polls; /* something came: more may follow at once */
     wf_udp_inbox *inbox;
     sw_inject inject;
     uint64_t packets;

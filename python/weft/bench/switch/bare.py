@@ -15,7 +15,7 @@ BARE = Family("bare", Driver("reflect", ("reflect.c",)), find_compiler, ranks=Fa
 _HEAD = 64  # bytes of a packet's head
 _WINDOW = 512 << 10  # bytes under way, or
 _SLOTS = 256  # packets, as in src/agg/switch_client.c
-_POLL = 50  # us that a shard looks before it sleeps
+_POLL = 50  # us that whoever has a core of its own looks before it sleeps
 _SECONDS = 0.5
 _PATIENCE = 20.0
 
