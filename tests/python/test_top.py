@@ -344,6 +344,7 @@ def row(rank, **more):
         "rank": rank, "pid": 10000 + rank, "host": "somewhere", "node": 0, "here": True,
         "age_s": 0.0, "doing": "allreduce of 1000 f32, sum, number 7 on communicator 2",
         "waits_for": None, "waits_s": None, "operations": 5, "bytes": 6, "state": "running",
+        "arena": {"room": 1 << 40, "in_use": 5, "kept": 7, "blocks": 1} if rank % 3 else None,
         "operations_per_s": 12345.6, "bytes_per_s": 7.8e9, "wait_share": 0.5, "late_share": 0.0,
         "cpu": 1.0, "rss_bytes": 1, "keys_per_s": 0.0, "local_share": None, **more,
     }  # fmt: skip
