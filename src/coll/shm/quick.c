@@ -105,6 +105,26 @@ static weft_status quick_large(wf_coll_op *op)
     return st;
 }
 
+/* Tell the others, and then show the call on the board: whoever waits for our
+ * line does not wait for that, too. */
+static inline void quick_post(wf_coll_op *op, shm_cell *own)
+{
+    weft_comm *comm = op->op.comm;
+
+    own->finished = op->op.sequence;
+    own->call = op->op.call;
+    if (wf_call_is(op->op.call.kind, WF_REDUCES) ||
+        op->op.call.root == comm->rank) {
+        copy_small(own->payload, op->src, op->bytes);
+    }
+    /* Publishes call and data; pairs with the acquire in shm_has. */
+    atomic_store_explicit(&own->sequence, op->op.sequence + 1,
+                          memory_order_release);
+    wf_comm_ring(comm);
+    wf_comm_show(comm, &op->op);
+    wf_comm_count(comm, op->bytes);
+}
+
 weft_status shm_quick(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
@@ -121,18 +141,7 @@ weft_status shm_quick(wf_coll_op *op)
         wf_coll_show(op);
         return give_up(op, false, 0, sequence);
     }
-    own->finished = sequence;
-    own->call = op->op.call;
-    if (wf_call_is(op->op.call.kind, WF_REDUCES) ||
-        op->op.call.root == comm->rank) {
-        copy_small(own->payload, op->src, op->bytes);
-    }
-    /* Publishes call and data; pairs with the acquire in shm_has. */
-    atomic_store_explicit(&own->sequence, sequence + 1, memory_order_release);
-    wf_comm_ring(comm);
-    /* Only now: whoever waits for our line does not wait for this, too. */
-    wf_comm_show(comm, &op->op);
-    wf_comm_count(comm, op->bytes);
+    quick_post(op, own);
     for (uint32_t r = 0; r < comm->size; r++) {
         const shm_cell *cell = shm_cell_of(s, r, sequence);
 
