@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions and stores of a shelf as JSON. */
+/* Arena, regions and stores of a shelf as JSON. */
 #include <weft/region.h>
 #include <weft/types.h>
 
@@ -121,10 +121,24 @@ static void add_store(const wf_shown_store *s, uint64_t id, wf_text *t)
     wf_text_add(t, "}");
 }
 
+static void add_arena(const wf_shown_arena *a, wf_text *t)
+{
+    if (a == NULL || load(&a->room) == 0) {
+        wf_text_add(t, ",\"arena\":null");
+        return;
+    }
+    wf_text_add(t,
+                ",\"arena\":{\"room\":%llu,\"in_use\":%llu,\"kept\":%llu"
+                ",\"blocks\":%llu}",
+                load(&a->room), load(&a->in_use), load(&a->kept),
+                load(&a->blocks));
+}
+
 void wf_view_things(const wf_shelf *shelf, wf_text *t)
 {
     const char *before = "";
 
+    add_arena(shelf != NULL ? &shelf->arena : NULL, t);
     wf_text_add(t, ",\"regions\":[");
     for (uint32_t i = 0; shelf != NULL && i < WF_SHELF_REGIONS; i++) {
         const wf_shown_region *r = &shelf->region[i];

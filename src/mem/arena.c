@@ -144,6 +144,32 @@ static void arena_end(wf_arena *a)
     arena_free(a);
 }
 
+/* With its lock, after a change. */
+static void show(const wf_arena *a)
+{
+    size_t page = wf_segment_page();
+
+    if (a->shown == NULL || a->child) {
+        return;
+    }
+    atomic_store_explicit(&a->shown->in_use, a->spans.used * page,
+                          memory_order_relaxed);
+    atomic_store_explicit(&a->shown->kept,
+                          ((uint64_t)a->spans.kept + a->spans.held) * page,
+                          memory_order_relaxed);
+    atomic_store_explicit(&a->shown->blocks, a->spans.blocks,
+                          memory_order_relaxed);
+}
+
+void wf_arena_show(wf_arena *a, wf_shown_arena *shown)
+{
+    pthread_mutex_lock(&a->lock);
+    a->shown = shown;
+    atomic_store(&shown->room, a->range);
+    show(a);
+    pthread_mutex_unlock(&a->lock);
+}
+
 void wf_arena_close(wf_arena *a)
 {
     bool over;
@@ -153,6 +179,7 @@ void wf_arena_close(wf_arena *a)
     }
     pthread_mutex_lock(&a->lock);
     a->open = false;
+    a->shown = NULL; /* the board goes with the world */
     if (!a->child) {
         /* Other ranks map it still, so it would not go with our mapping. */
         wf_spans_trim(&a->spans, 0);
@@ -258,6 +285,7 @@ weft_status wf_arena_reserve(wf_arena *a, size_t bytes, wf_arena_block *out)
         } else {
             st = no_room(a, bytes);
         }
+        show(a);
     }
     pthread_mutex_unlock(&a->lock);
     if (st == WEFT_OK) {
@@ -271,6 +299,7 @@ void wf_arena_cancel(wf_arena *a, const wf_arena_block *block)
     pthread_mutex_lock(&a->lock);
     wf_spans_give(&a->spans, block->first,
                   block->fresh > 0 ? WF_SPAN_CLEAN : WF_SPAN_KEPT);
+    show(a);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -369,6 +398,7 @@ weft_status wf_arena_fill(wf_arena *a, const wf_arena_block *block, bool zero,
         pthread_mutex_lock(&a->lock);
         wf_spans_give(&a->spans, block->first, WF_SPAN_KEPT);
         wf_spans_trim(&a->spans, 0);
+        show(a);
         pthread_mutex_unlock(&a->lock);
         return st;
     }
@@ -438,6 +468,7 @@ void weft_arena_free(void *block)
     if (a != NULL) {
         pthread_mutex_lock(&a->lock);
         known = a->child || give(a, block);
+        show(a);
         over = known && is_over(a);
         pthread_mutex_unlock(&a->lock);
         if (over) {

@@ -27,6 +27,7 @@
 
 #include "base/num.h"
 #include "base/settings.h"
+#include "mem/shelf.h"
 #include "mem/spans.h"
 
 /* A fork whose child lives, as far as is known. */
@@ -45,12 +46,13 @@ typedef struct wf_arena {
     int fd;             /* -1 in a child */
     pthread_mutex_t lock;
     wf_spans spans;
-    uint64_t keep_bytes; /* the setting */
-    uint32_t sharers;    /* ranks that share the host's memory */
-    bool limited;        /* spans.keep is known */
-    uint64_t credit;     /* bytes that were found to be free, */
-    uint64_t credit_ns;  /* and when */
-    bool open;           /* its world is there */
+    wf_shown_arena *shown; /* of its rank's shelf; NULL: it is not shown */
+    uint64_t keep_bytes;   /* the setting */
+    uint32_t sharers;      /* ranks that share the host's memory */
+    bool limited;          /* spans.keep is known */
+    uint64_t credit;       /* bytes that were found to be free, */
+    uint64_t credit_ns;    /* and when */
+    bool open;             /* its world is there */
     bool child;
     uint32_t forks;   /* how many there were while there were blocks */
     uint32_t endless; /* up to this one they count as alive for good */
@@ -71,6 +73,9 @@ weft_status wf_arena_make_fd(uint64_t range, uint32_t ranks, int *out);
 weft_status wf_arena_open(const wf_settings *settings, int fd, uint64_t range,
                           uint32_t ranges, uint32_t self, uint32_t ranks,
                           wf_arena *a);
+
+/* Show there how much of it is used, until it is closed. */
+void wf_arena_show(wf_arena *a, wf_shown_arena *shown);
 
 /* The world is gone. Takes NULL. */
 void wf_arena_close(wf_arena *a);

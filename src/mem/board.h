@@ -55,7 +55,7 @@
 #include "mem/shelf.h"
 
 #define WF_BOARD_MAGIC 0x54464557u /* "WEFT" */
-#define WF_BOARD_VERSION 4u
+#define WF_BOARD_VERSION 5u
 #define WF_BOARD_STAND_IN 0x10000
 /* How the segment is called in /proc/PID/fd. */
 #define WF_BOARD_NAME "the weft board"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank shows of its regions and stores to those who look from outside
- * (comm/view.h): a shelf on the board (mem/board.h) for each rank of the node,
- * with a few places for regions and for stores.
+/* What a rank shows of its memory to those who look from outside (comm/view.h):
+ * a shelf on the board (mem/board.h) for each rank of the node, with a few
+ * places for regions and for stores, and one for its arena.
  *
  * The counters themselves lie there, so that showing them costs nothing: a
  * region or a store that got a place counts in it, one that got none counts in
@@ -125,7 +125,17 @@ typedef struct wf_shown_store {
 _Static_assert(sizeof(wf_shown_store) == 256 + 64 * WF_SHELF_WORKERS + 320,
                "layout");
 
+/* The arena of the rank, in bytes; all 0: it has none. */
+typedef struct wf_shown_arena {
+    alignas(64) _Atomic uint64_t room;
+    _Atomic uint64_t in_use;
+    _Atomic uint64_t kept; /* free, with memory */
+    _Atomic uint64_t blocks;
+} wf_shown_arena;
+_Static_assert(sizeof(wf_shown_arena) == 64, "layout");
+
 typedef struct wf_shelf {
+    wf_shown_arena arena;
     wf_shown_region region[WF_SHELF_REGIONS];
     wf_shown_store store[WF_SHELF_STORES];
 } wf_shelf;

@@ -443,6 +443,7 @@ def test_a_tiny_run_of_the_benchmark_has_every_case_and_counts_the_bytes(transpo
     measured = {(block.case.op, block.system) for block in outcome.blocks}
     pulls = {(op, "weft") for op in cases.NET} | {(cases.NET_ONE, "tcp"), (cases.NET_BATCH, "tcp")}
     others = {(op, "transport") for op in (cases.NET_ONE, cases.NET_DEPTH)}
+    others |= {(cases.NET_DEPTH, "gathered")}
     assert measured == pulls | others | {(cases.NET_STREAM, "one-host")}
     sent = {row["case"]: row["value"] for row in outcome.ready if "value" in row}
     assert sent["bytes for each byte of rows of 64 B, 1000 keys a call"] > 1, "not on the cable"

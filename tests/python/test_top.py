@@ -81,7 +81,8 @@ def with_things():
     keys = np.arange(100)
     keys[::2] = 7
     weft.gather(region, np.arange(10))
-    print("ready", comm.rank)
+    shared = comm.empty(100_000, "f4", like="numpy")
+    print("ready", comm.rank, shared.nbytes)
     while True:
         time.sleep(0.001)
         values = store.pull(keys)
@@ -175,7 +176,11 @@ def test_regions_and_stores_are_shown():
         view = until(job, lambda v: v["stores"][0]["hot"][0]["share"] > 0.3, "hot")
         assert view["stores"][0]["hot"][0]["key"] == 7
         assert view["ranks"][1]["keys_per_s"] > 0
+        arena = view["ranks"][1]["arena"]
+        assert arena["in_use"] >= 400_000 and arena["blocks"] >= 1
+        assert arena["room"] >= arena["in_use"] + arena["kept"]
         text = "\n".join(page.lines(view))
+        assert " arena " in text
         assert "hot keys" in text and "100 x 16 f32" in text
 
 
@@ -339,6 +344,7 @@ def row(rank, **more):
         "rank": rank, "pid": 10000 + rank, "host": "somewhere", "node": 0, "here": True,
         "age_s": 0.0, "doing": "allreduce of 1000 f32, sum, number 7 on communicator 2",
         "waits_for": None, "waits_s": None, "operations": 5, "bytes": 6, "state": "running",
+        "arena": {"room": 1 << 40, "in_use": 5, "kept": 7, "blocks": 1} if rank % 3 else None,
         "operations_per_s": 12345.6, "bytes_per_s": 7.8e9, "wait_share": 0.5, "late_share": 0.0,
         "cpu": 1.0, "rss_bytes": 1, "keys_per_s": 0.0, "local_share": None, **more,
     }  # fmt: skip

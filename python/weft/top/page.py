@@ -109,9 +109,23 @@ def _columns(head: Sequence[str], rows: list[list[str]], left: set[str]) -> list
     return lines
 
 
+def _arena(row: dict[str, Any]) -> str:
+    """What is in use, and what is kept for later."""
+    arena = row["arena"]
+    if arena is None:
+        return "-"
+    kept = f"+{short(arena['kept'])}" if arena["kept"] else ""
+    return f"{short(arena['in_use'])}{kept}"
+
+
 def _rank_lines(view: dict[str, Any], sort: str) -> list[str]:
     rows = sorted(view["ranks"], key=SORTS[sort])
     head, cells = list(HEAD), [_rank_cells(row) for row in rows]
+    if any(row["arena"] and row["arena"]["in_use"] + row["arena"]["kept"] for row in rows):
+        at = head.index("wait")
+        head.insert(at, "arena")
+        for row, cell in zip(rows, cells, strict=True):
+            cell.insert(at, _arena(row))
     if view["job"]["hosts"] > 1:
         head.insert(2, "host")
         for row, cell in zip(rows, cells, strict=True):

@@ -22,7 +22,7 @@ Shown = dict[str, Any]
 # Of a rank, as the board says it.
 KEPT = (
     *("rank", "pid", "host", "node", "here", "age_s", "doing"),
-    *("waits_for", "waits_s", "operations", "bytes"),
+    *("waits_for", "waits_s", "operations", "bytes", "arena"),
 )
 
 

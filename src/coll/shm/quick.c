@@ -97,6 +97,22 @@ static weft_status quick_large(wf_coll_op *op)
     return st;
 }
 
+/* Tell the others, and then show the call on the board: whoever waits for our
+ * line does not wait for that, too. */
+static inline void quick_post(wf_coll_op *op, shm_cell *own)
+{
+    weft_comm *comm = op->op.comm;
+
+    if (wf_call_is(op->op.call.kind, WF_REDUCES) ||
+        op->op.call.root == comm->rank) {
+        copy_small(own->payload, op->src, op->bytes);
+    }
+    shm_cell_publish(op, own, op->op.sequence);
+    wf_comm_ring(comm);
+    wf_comm_show(comm, &op->op);
+    wf_comm_count(comm, op->bytes);
+}
+
 weft_status shm_quick(wf_coll_op *op)
 {
     weft_comm *comm = op->op.comm;
@@ -113,15 +129,7 @@ weft_status shm_quick(wf_coll_op *op)
         wf_coll_show(op);
         return give_up(op, false, 0, sequence);
     }
-    if (wf_call_is(op->op.call.kind, WF_REDUCES) ||
-        op->op.call.root == comm->rank) {
-        copy_small(own->payload, op->src, op->bytes);
-    }
-    shm_cell_publish(op, own, sequence);
-    wf_comm_ring(comm);
-    /* Only now: whoever waits for our line does not wait for this, too. */
-    wf_comm_show(comm, &op->op);
-    wf_comm_count(comm, op->bytes);
+    quick_post(op, own);
     for (uint32_t r = 0; r < comm->size; r++) {
         const shm_cell *cell = shm_cell_of(s, r, sequence);
 

@@ -106,12 +106,14 @@ double bench_stream(bench_store *b, const int64_t *keys, uint64_t steps,
 /* --- store_net.c: the network itself -------------------------------------- */
 
 /* The median round trip of messages, or over TCP, in ns; the time of a message
- * of a stream; the time of a pull of `n` keys. `depth` are under way, at most
+ * of a stream, or of one whose sender copies `n` rows together for each; the
+ * time of a pull of `n` keys. `depth` are under way, at most
  * 16, and their bytes fit into BENCH_BATCH rows. Negative: it failed. */
 double bench_ping(bench_store *b, uint64_t there, uint64_t back,
                   uint64_t times);
 double bench_flow(bench_store *b, uint64_t bytes, uint64_t times,
                   uint64_t depth);
+double bench_cold(bench_store *b, uint64_t n, uint64_t times, uint64_t depth);
 double bench_outstanding(bench_store *b, uint64_t n, uint64_t times,
                          uint64_t depth);
 /* `address`: of rank 1. */

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOST_TIMES = 4096, DEPTH_MAX = 16, TAG = 7 };
+enum { MOST_TIMES = 4096, DEPTH_MAX = 16, TAG = 7, ROWS_AHEAD = 8 };
 
 static bool is_asking(const bench_store *b)
 {
@@ -97,6 +97,64 @@ double bench_flow(bench_store *b, uint64_t bytes, uint64_t times,
     for (uint64_t i = 0; i < depth; i++) {
         ok = let_go(&under_way[i]) && ok;
     }
+    return ok ? (double)(bench_now() - begin) / (double)times : -1;
+}
+
+/* Rows from anywhere in as much memory as the rows of the store take. */
+static void copy_rows(const bench_store *b, const float *table, float *to,
+                      uint64_t n)
+{
+    static uint64_t x = 88172645463325252ull;
+    const size_t row = b->length * sizeof(float);
+    const float *next[ROWS_AHEAD];
+
+    for (uint64_t i = 0; i < n + ROWS_AHEAD; i++) {
+        if (i >= ROWS_AHEAD) {
+            memcpy(to, next[i % ROWS_AHEAD], row);
+            to += b->length;
+        }
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        next[i % ROWS_AHEAD] = table + x % b->keys * b->length;
+        for (size_t at = 0; at < row; at += 64) {
+            __builtin_prefetch((const char *)next[i % ROWS_AHEAD] + at);
+        }
+    }
+}
+
+/* Like bench_flow, of n rows a message that are copied together first. */
+double bench_cold(bench_store *b, uint64_t n, uint64_t times, uint64_t depth)
+{
+    weft_request *under_way[DEPTH_MAX] = {NULL};
+    weft_comm *comm = weft_world_comm(b->world);
+    uint64_t bytes = n * b->length * sizeof(float);
+    float *table = is_asking(b) ? NULL : calloc(b->keys, bytes / n);
+    bool ok = is_asking(b) || table != NULL;
+    uint64_t begin;
+
+    if (table != NULL) {
+        memset(table, 1, b->keys * (bytes / n));
+    }
+    ok = ok && bench_done(weft_barrier(comm), "barrier");
+    begin = bench_now();
+    for (uint64_t i = 0; ok && i < times; i++) {
+        weft_request **r = &under_way[i % depth];
+        float *at = b->values + i % depth * n * b->length;
+
+        ok = let_go(r);
+        if (ok && table != NULL) {
+            copy_rows(b, table, at, n);
+        }
+        ok = ok && bench_done(is_asking(b)
+                                  ? weft_irecv(comm, at, bytes, 1, TAG, NULL, r)
+                                  : weft_isend(comm, at, bytes, 0, TAG, r),
+                              "cold");
+    }
+    for (uint64_t i = 0; i < depth; i++) {
+        ok = let_go(&under_way[i]) && ok;
+    }
+    free(table);
     return ok ? (double)(bench_now() - begin) / (double)times : -1;
 }
 

@@ -125,7 +125,9 @@ NET = {
     NET_DEPTH: f"pull of {BATCH} keys, 8 outstanding",
     NET_STREAM: f"step: pull {BATCH} keys, compute 1 ms, push; intent {AHEAD} steps ahead",
 }
-NET_SYSTEMS = ("weft", "transport", "tcp", "one-host")
+# "gathered": messages of the transport whose rows are copied together first, out of memory that is
+# in no cache, as the store's are.
+NET_SYSTEMS = ("weft", "transport", "gathered", "tcp", "one-host")
 NET_ROWS = (64, 512)
 ZIPF, ZIPF_KEYS, ZIPF_ROW, COMPUTE_US = 1.1, MILLION, 256, 1000.0
 

@@ -27,7 +27,7 @@ class Library:
         self._lib.bench_flat.restype = ctypes.c_void_p
         self._lib.bench_time.restype = ctypes.c_double
         self._lib.bench_until_local.restype = ctypes.c_double
-        for name in ("stream", "ping", "flow", "outstanding", "tcp"):
+        for name in ("stream", "ping", "flow", "cold", "outstanding", "tcp"):
             getattr(self._lib, f"bench_{name}").restype = ctypes.c_double
         self._lib.bench_copies.restype = ctypes.c_uint64
         for name in ("make", "fill", "check", "where", "intent", "wait_sync", "tcp_open"):
@@ -100,7 +100,7 @@ class Library:
         return us / steps, local.value / (steps * batch)
 
     def network(self, what: str, *words: int) -> float:
-        """The time of bench_ping, _flow, _outstanding or _tcp, in us."""
+        """The time of bench_ping, _flow, _cold, _outstanding or _tcp, in us."""
         function = getattr(self._lib, f"bench_{what}")
         return _us(function(self._at, *(ctypes.c_uint64(word) for word in words)))
 

@@ -111,6 +111,7 @@ def _pulls(bed: Bed, both: Pair, plan: Plan, row: int, found: Found) -> None:
         block(NET_BATCH, "tcp", network("tcp", BATCH * _KEY, many, few))
         block(NET_BATCH, "weft", _pull(both, plan, BATCH))
         block(NET_DEPTH, "transport", network("flow", many, few, 8))
+        block(NET_DEPTH, "gathered", network("cold", BATCH, few, 8))
         before = bed.bytes(1)[0]
         words = (BATCH, few, 8)
         block(NET_DEPTH, "weft", both.one("network", what="outstanding", words=words)["us"])
