@@ -283,6 +283,29 @@ weft_status weft_comm_dup(weft_comm *comm, weft_comm **out)
                : st;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const uint32_t *x = a;
+    const uint32_t *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* Is no rank named twice? `sorted` is memory for as many. */
+static weft_status check_distinct(const uint32_t *ranks, size_t n,
+                                  uint32_t *sorted)
+{
+    memcpy(sorted, ranks, n * sizeof(*ranks));
+    qsort(sorted, n, sizeof(*sorted), by_value);
+    for (size_t i = 1; i < n; i++) {
+        if (sorted[i] == sorted[i - 1]) {
+            return wf_fail(WEFT_ERR_INVALID, "rank %u is named twice",
+                           sorted[i]);
+        }
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
                                 size_t n)
 {
@@ -300,12 +323,6 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
 
         if (st != WEFT_OK) {
             return st;
-        }
-        for (size_t j = 0; j < i; j++) {
-            if (ranks[j] == ranks[i]) {
-                return wf_fail(WEFT_ERR_INVALID, "rank %u is named twice",
-                               ranks[i]);
-            }
         }
         here = here || ranks[i] == comm->rank;
     }
@@ -383,10 +400,13 @@ weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
     if (members == NULL) {
         return fail_subset(comm, n);
     }
+    st = check_distinct(ranks, n, members);
     for (size_t i = 0; i < n; i++) {
         members[i] = comm->member[ranks[i]];
     }
-    st = build_subset(comm, parent, members, n, out);
+    if (st == WEFT_OK) {
+        st = build_subset(comm, parent, members, n, out);
+    }
     list_free(few, members);
     return st;
 }
