@@ -85,7 +85,7 @@ static void tell(sim *s, uint32_t rank, guard *g)
     uint32_t neighbour[WF_GOSSIP_NEIGHBOURS];
     uint32_t count = wf_gossip_neighbours(&g->gossip, neighbour);
 
-    wf_vigil_alarm(&g->vigil, clock_ns(s));
+    wf_vigil_alert(&g->vigil, clock_ns(s));
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t k = 0; k < LISTENERS; k++) {
             mail(s, rank, neighbour[i], k, NEWS, g);
@@ -126,7 +126,7 @@ static void hear(sim *s, uint32_t rank, guard *g, const guard *from)
 
     if (speaks(s, rank)) {
         wf_vigil_hear(&g->vigil, from->gossip.node, now);
-        wf_vigil_hear_alarm(&g->vigil, wf_vigil_alarm_left(&from->vigil, now),
+        wf_vigil_hear_alert(&g->vigil, wf_vigil_alert_left(&from->vigil, now),
                             now);
     } else {
         sim_wake(s, rank - rank % s->model.per_host, s->now);

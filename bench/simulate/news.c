@@ -199,7 +199,7 @@ static bool idle_arrived(sim *s, uint32_t rank, sim_message *m)
     return true;
 }
 
-/* As comm/vigil.h has it while nobody is alarmed. */
+/* As comm/vigil.h has it while nobody is alert. */
 static void beat(sim *s, uint32_t rank)
 {
     const wf_gossip *g = gossip_of(s, rank);

@@ -147,9 +147,9 @@ static void node_died(wf_plane *p, uint32_t node, const char *why)
     wf_host_alarm(p->world->host);
 }
 
-/* --- alarm ---------------------------------------------------------------- */
+/* --- alert ---------------------------------------------------------------- */
 
-/* The alarm is passed on by heartbeats, at once. */
+/* The alert is passed on by heartbeats, at once. */
 static void hasten(wf_plane *p)
 {
     if (p->vigil.hastens) {
@@ -157,15 +157,15 @@ static void hasten(wf_plane *p)
     }
 }
 
-static void be_alarmed(wf_plane *p)
+static void be_alert(wf_plane *p)
 {
-    wf_vigil_alarm(&p->vigil, wf_now_ns());
+    wf_vigil_alert(&p->vigil, wf_now_ns());
     hasten(p);
 }
 
-static void hear_alarm(wf_plane *p, uint32_t alarm_ms, uint64_t now)
+static void hear_alert(wf_plane *p, uint32_t alert_ms, uint64_t now)
 {
-    wf_vigil_hear_alarm(&p->vigil, alarm_ms * WF_MS, now);
+    wf_vigil_hear_alert(&p->vigil, alert_ms * WF_MS, now);
     hasten(p);
 }
 
@@ -182,10 +182,10 @@ static bool opens(const wf_plane *p, uint32_t to)
 
 static wf_plane_head head_of(const wf_plane *p, uint32_t kind)
 {
-    uint64_t alarm = wf_vigil_alarm_left(&p->vigil, wf_now_ns()) / WF_MS;
+    uint64_t alert = wf_vigil_alert_left(&p->vigil, wf_now_ns()) / WF_MS;
     wf_plane_head head = {.kind = kind, .digest = wf_gossip_digest(&p->gossip)};
 
-    head.digest.alarm_ms = (uint32_t)wf_least(alarm, UINT32_MAX);
+    head.digest.alert_ms = (uint32_t)wf_least(alert, UINT32_MAX);
     return head;
 }
 
@@ -247,7 +247,7 @@ static void tell(wf_plane *p)
     bool all = !p->leaving && wf_gossip_deaths(&p->gossip);
 
     if (all) {
-        be_alarmed(p);
+        be_alert(p);
     }
     if (tell_neighbours(p, all) == 0 && p->leaves) {
         tell_neighbours(p, true);
@@ -422,7 +422,7 @@ void wf_beat_came(void *ctx, uint32_t from, const void *header,
     read_board(p);
     if (p->gossip.state[from] == WF_BOARD_HERE) {
         wf_vigil_hear(&p->vigil, p->gossip.node_of[from], now);
-        hear_alarm(p, head->digest.alarm_ms, now);
+        hear_alert(p, head->digest.alert_ms, now);
     }
     hear_list(p, from, payload, n / sizeof(wf_gone));
     if (p->gossip.state[from] != WF_BOARD_HERE) {
@@ -519,7 +519,7 @@ void wf_plane_lost(weft_world *world, uint32_t rank, weft_status why)
     read_board(p);
     p->lost_ns[rank] = wf_now_ns();
     p->unsettled++;
-    be_alarmed(p);
+    be_alert(p);
     if (settle(p, rank)) {
         p->lost_ns[rank] = 0;
         p->unsettled--;

@@ -60,7 +60,7 @@ uint32_t wf_gossip_living(const wf_gossip *g, uint32_t node, uint32_t number);
 typedef struct wf_digest {
     uint64_t hash;
     uint32_t gone;
-    uint32_t alarm_ms; /* for how long the sender is alarmed still (vigil.h) */
+    uint32_t alert_ms; /* for how long the sender is alert still (vigil.h) */
 } wf_digest;
 
 wf_digest wf_gossip_digest(const wf_gossip *g);

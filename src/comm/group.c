@@ -287,6 +287,29 @@ weft_status weft_comm_dup(weft_comm *comm, weft_comm **out)
                : st;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    const uint32_t *x = a;
+    const uint32_t *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* Is no rank named twice? `sorted` is memory for as many. */
+static weft_status check_distinct(const uint32_t *ranks, size_t n,
+                                  uint32_t *sorted)
+{
+    memcpy(sorted, ranks, n * sizeof(*ranks));
+    qsort(sorted, n, sizeof(*sorted), by_value);
+    for (size_t i = 1; i < n; i++) {
+        if (sorted[i] == sorted[i - 1]) {
+            return wf_fail(WEFT_ERR_INVALID, "rank %u is named twice",
+                           sorted[i]);
+        }
+    }
+    return WEFT_OK;
+}
+
 static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
                                 size_t n)
 {
@@ -304,12 +327,6 @@ static weft_status check_subset(const weft_comm *comm, const uint32_t *ranks,
 
         if (st != WEFT_OK) {
             return st;
-        }
-        for (size_t j = 0; j < i; j++) {
-            if (ranks[j] == ranks[i]) {
-                return wf_fail(WEFT_ERR_INVALID, "rank %u is named twice",
-                               ranks[i]);
-            }
         }
         here = here || ranks[i] == comm->rank;
     }
@@ -365,16 +382,16 @@ static weft_status build_subset(weft_comm *comm, weft_comm *parent,
                          comm->timeout_ns, out);
 }
 
-/* The members of a subset by their ranks in the job, or NULL; for list_free. */
-static uint32_t *list_members(const weft_comm *comm, const uint32_t *ranks,
-                              size_t n, uint32_t few[static FEW_MEMBERS])
+/* Fill `members` with those of a subset, by their ranks in the job. */
+static weft_status list_members(const weft_comm *comm, const uint32_t *ranks,
+                                size_t n, uint32_t *members)
 {
-    uint32_t *members = list_alloc(few, n);
+    weft_status st = check_distinct(ranks, n, members);
 
-    for (size_t i = 0; i < n && members != NULL; i++) {
+    for (size_t i = 0; i < n && st == WEFT_OK; i++) {
         members[i] = comm->member[ranks[i]];
     }
-    return members;
+    return st;
 }
 
 weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
@@ -395,11 +412,14 @@ weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks, size_t n,
     if (st != WEFT_OK) {
         return st;
     }
-    members = list_members(comm, ranks, n, few);
+    members = list_alloc(few, n);
     if (members == NULL) {
         return fail_subset(comm, n);
     }
-    st = build_subset(comm, parent, members, n, out);
+    st = list_members(comm, ranks, n, members);
+    if (st == WEFT_OK) {
+        st = build_subset(comm, parent, members, n, out);
+    }
     list_free(few, members);
     return st;
 }
@@ -430,13 +450,16 @@ weft_status weft_comm_create_group(weft_comm *comm, const uint32_t *ranks,
     if (st != WEFT_OK) {
         return st;
     }
-    members = list_members(comm, ranks, n, few);
+    members = list_alloc(few, n);
     if (members == NULL) {
         return wf_fail_nomem("a list of %zu ranks", n);
     }
-    st = wf_comm_build(
-        comm->world, NULL, members, (uint32_t)n, salt_of_tag(comm, tag),
-        wf_timeout_ns(timeout, comm->world->settings.timeout_ns), out);
+    st = list_members(comm, ranks, n, members);
+    if (st == WEFT_OK) {
+        st = wf_comm_build(
+            comm->world, NULL, members, (uint32_t)n, salt_of_tag(comm, tag),
+            wf_timeout_ns(timeout, comm->world->settings.timeout_ns), out);
+    }
     list_free(few, members);
     return st;
 }

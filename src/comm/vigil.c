@@ -48,36 +48,36 @@ void wf_vigil_hear(wf_vigil *v, uint32_t node, uint64_t now)
     }
 }
 
-/* --- alarm ---------------------------------------------------------------- */
+/* --- alert ---------------------------------------------------------------- */
 
 static uint64_t silent_after(const wf_vigil *v)
 {
     return wf_most(v->timeout_ns / 8, 3 * v->every_ns);
 }
 
-static uint64_t alarm_lasts(const wf_vigil *v)
+static uint64_t alert_lasts(const wf_vigil *v)
 {
     return wf_most(v->timeout_ns / 2, 2 * silent_after(v));
 }
 
-uint64_t wf_vigil_alarm_left(const wf_vigil *v, uint64_t now)
+uint64_t wf_vigil_alert_left(const wf_vigil *v, uint64_t now)
 {
-    return v->alarmed_ns > now ? v->alarmed_ns - now : 0;
+    return v->alert_ns > now ? v->alert_ns - now : 0;
 }
 
-void wf_vigil_hear_alarm(wf_vigil *v, uint64_t left_ns, uint64_t now)
+void wf_vigil_hear_alert(wf_vigil *v, uint64_t left_ns, uint64_t now)
 {
-    uint64_t left = wf_least(left_ns, alarm_lasts(v));
+    uint64_t left = wf_least(left_ns, alert_lasts(v));
 
-    if (left > wf_vigil_alarm_left(v, now)) {
-        v->hastens = v->hastens || v->alarmed_ns <= now;
-        v->alarmed_ns = now + left;
+    if (left > wf_vigil_alert_left(v, now)) {
+        v->hastens = v->hastens || v->alert_ns <= now;
+        v->alert_ns = now + left;
     }
 }
 
-void wf_vigil_alarm(wf_vigil *v, uint64_t now)
+void wf_vigil_alert(wf_vigil *v, uint64_t now)
 {
-    wf_vigil_hear_alarm(v, alarm_lasts(v), now);
+    wf_vigil_hear_alert(v, alert_lasts(v), now);
 }
 
 /* --- looking -------------------------------------------------------------- */
@@ -102,7 +102,7 @@ static void forgive_gap(wf_vigil *v, uint64_t now)
 static uint32_t choose(const wf_vigil *v, const wf_gossip *g, uint64_t now,
                        uint32_t *out)
 {
-    return wf_vigil_alarm_left(v, now) > 0 ? wf_gossip_neighbours(g, out)
+    return wf_vigil_alert_left(v, now) > 0 ? wf_gossip_neighbours(g, out)
                                            : wf_gossip_beside(g, out);
 }
 
@@ -150,10 +150,10 @@ static void watch(wf_vigil *v, const wf_gossip *g, uint64_t now)
     }
 }
 
-/* True if there is a reason for an alarm. */
+/* True if there is a reason for an alert. */
 static bool look_at_watched(wf_vigil *v, uint64_t now, uint32_t *count)
 {
-    bool alarming = false;
+    bool alerting = false;
 
     *count = 0;
     for (uint32_t n = 0; n < v->nodes; n++) {
@@ -161,23 +161,23 @@ static bool look_at_watched(wf_vigil *v, uint64_t now, uint32_t *count)
             wf_vigil_state state = judge(v, n, now);
 
             v->seen[(*count)++] = (wf_vigil_node){n, state};
-            alarming = alarming || state != WF_VIGIL_WELL;
+            alerting = alerting || state != WF_VIGIL_WELL;
         }
     }
-    return alarming;
+    return alerting;
 }
 
 uint32_t wf_vigil_look(wf_vigil *v, const wf_gossip *g, uint64_t now)
 {
-    bool calm = wf_vigil_alarm_left(v, now) == 0;
+    bool calm = wf_vigil_alert_left(v, now) == 0;
     uint32_t count;
 
     forgive_gap(v, now);
     watch(v, g, now);
     if (look_at_watched(v, now, &count)) {
-        wf_vigil_alarm(v, now);
+        wf_vigil_alert(v, now);
     }
-    if (calm && wf_vigil_alarm_left(v, now) > 0) {
+    if (calm && wf_vigil_alert_left(v, now) > 0) {
         watch(v, g, now);
         look_at_watched(v, now, &count);
     }

@@ -8,10 +8,10 @@
  *   2. A node of which nothing came for an eighth of the timeout (three
  *      heartbeats at least) is silent: the other ranks there are asked, too.
  *   3. Whoever finds a node silent, loses a connection or hears of a death is
- *      alarmed, for half a timeout. Heartbeats say for how long still; whoever
- *      hears that is alarmed as long. So an alarm is over half a timeout after
+ *      alert, for half a timeout. Heartbeats say for how long still; whoever
+ *      hears that is alert as long. So an alert is over half a timeout after
  *      the last reason for it.
- *   4. Who is alarmed watches all neighbours of gossip.h, up to 2 log2(nodes):
+ *   4. Who is alert watches all neighbours of gossip.h, up to 2 log2(nodes):
  *      of nodes that are cut off together, most are beside others of them only.
  *      Neighbours change with every death, but a node of which nothing came
  *      yet, or that is silent, is watched until something comes or it is dead.
@@ -40,8 +40,8 @@ typedef struct wf_vigil {
     uint64_t timeout_ns; /* WEFT_HOST_TIMEOUT */
     uint64_t every_ns;   /* WEFT_HEARTBEAT */
     uint64_t looked_ns;  /* when it last looked, and sent heartbeats */
-    uint64_t alarmed_ns; /* it is alarmed until then */
-    bool hastens;        /* it was alarmed since: it looks at once */
+    uint64_t alert_ns;   /* it is alert until then */
+    bool hastens;        /* it became alert since: it looks at once */
     uint64_t *heard_ns;  /* by node: when something last came from it */
     uint8_t *watched;    /* by node: whether it is, and was heard since */
     wf_vigil_node *seen; /* at the last look, with room for all nodes */
@@ -56,13 +56,13 @@ void wf_vigil_begin(wf_vigil *v, uint64_t now);
 /* Something came from a node. */
 void wf_vigil_hear(wf_vigil *v, uint32_t node, uint64_t now);
 
-/* There is a reason for an alarm here. */
-void wf_vigil_alarm(wf_vigil *v, uint64_t now);
-/* Another node is alarmed for so long still; nobody is for longer than rule 3
+/* There is a reason for an alert here. */
+void wf_vigil_alert(wf_vigil *v, uint64_t now);
+/* Another node is alert for so long still; nobody is for longer than rule 3
  * has it. */
-void wf_vigil_hear_alarm(wf_vigil *v, uint64_t left_ns, uint64_t now);
-/* For how long it is alarmed still; 0: it is calm. */
-uint64_t wf_vigil_alarm_left(const wf_vigil *v, uint64_t now);
+void wf_vigil_hear_alert(wf_vigil *v, uint64_t left_ns, uint64_t now);
+/* For how long it is alert still; 0: it is calm. */
+uint64_t wf_vigil_alert_left(const wf_vigil *v, uint64_t now);
 
 /* Is it time to look, and to send heartbeats? */
 bool wf_vigil_is_due(const wf_vigil *v, uint64_t now);

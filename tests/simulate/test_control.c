@@ -93,7 +93,7 @@ static void heartbeats_go_to_the_two_hosts_beside_only(void **state)
 }
 
 /* Those inside a block are watched by hosts that were cut off with them, until
- * the others are alarmed an eighth of the timeout later. What is said of time
+ * the others are alert an eighth of the timeout later. What is said of time
  * is that of the model. */
 static void check_cut(uint32_t hosts, sim_cut_off which)
 {

@@ -334,9 +334,23 @@ static void small_data_goes_along_and_other_calls_go_plainly(void **state)
     wf_layout_fini(&l);
 }
 
+/* With more than 16384 ranks those with a block for each rank go plainly. */
+static void slots_have_room_for_blocks_only_where_blocks_need_them(void **state)
+{
+    const uint64_t chosen = UINT64_MAX;
+
+    (void)state;
+    assert_int_equal(wf_shape_slot(16384, 256, chosen), 1 << 20);
+    assert_int_equal(wf_shape_slot(16448, 257, chosen), 256 << 10);
+    assert_int_equal(wf_shape_slot(100000, 1563, chosen), 256 << 10);
+    assert_int_equal(wf_shape_slot(100000, 1563, 1), 4 << 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(
+            slots_have_room_for_blocks_only_where_blocks_need_them),
         cmocka_unit_test(members_are_listed_by_node_in_the_order_of_ranks),
         cmocka_unit_test(every_rank_has_one_place_in_its_nodes_run),
         cmocka_unit_test(each_rail_has_one_driver_a_node_and_nobody_two),

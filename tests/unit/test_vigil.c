@@ -77,7 +77,7 @@ static bool watches(const guard *g, uint32_t node, wf_vigil_state state)
 
 static bool is_calm(const guard *g)
 {
-    return wf_vigil_alarm_left(&g->vigil, g->now) == 0;
+    return wf_vigil_alert_left(&g->vigil, g->now) == 0;
 }
 
 static void in_calm_the_two_beside_it_are_watched(void **state)
@@ -99,7 +99,7 @@ static void in_calm_the_two_beside_it_are_watched(void **state)
     guard_close(&g);
 }
 
-static void silence_alarms_and_all_neighbours_are_watched(void **state)
+static void silence_alerts_and_all_neighbours_are_watched(void **state)
 {
     guard g;
 
@@ -133,7 +133,7 @@ static void a_node_is_dead_when_it_was_silent_for_the_timeout(void **state)
     guard_close(&g);
 }
 
-/* It was watched after an alarm; then others die, and it is no neighbour any
+/* It was watched after an alert; then others die, and it is no neighbour any
  * more: if nobody watched it on, its silence would begin again elsewhere. */
 static void a_silent_node_is_watched_until_it_is_dead(void **state)
 {
@@ -141,7 +141,7 @@ static void a_silent_node_is_watched_until_it_is_dead(void **state)
 
     (void)state;
     guard_open(&g);
-    wf_vigil_alarm(&g.vigil, g.now);
+    wf_vigil_alert(&g.vigil, g.now);
     pass(&g, EVERY, OWN + 4);
     assert_true(watches(&g, OWN + 4, WF_VIGIL_WELL));
     wf_gossip_note(&g.gossip, OWN + 1, WF_BOARD_DEAD);
@@ -156,24 +156,24 @@ static void a_silent_node_is_watched_until_it_is_dead(void **state)
     guard_close(&g);
 }
 
-static void an_alarm_that_is_heard_lasts_as_long_as_the_others(void **state)
+static void an_alert_that_is_heard_lasts_as_long_as_the_others(void **state)
 {
     guard g;
 
     (void)state;
     guard_open(&g);
-    wf_vigil_hear_alarm(&g.vigil, 0, g.now);
+    wf_vigil_hear_alert(&g.vigil, 0, g.now);
     assert_true(is_calm(&g));
-    wf_vigil_hear_alarm(&g.vigil, WF_SEC, g.now);
+    wf_vigil_hear_alert(&g.vigil, WF_SEC, g.now);
     assert_true(wf_vigil_is_due(&g.vigil, g.now)); /* it is passed on */
     look(&g);
     assert_false(wf_vigil_is_due(&g.vigil, g.now));
     assert_true(g.count == 7);
-    wf_vigil_hear_alarm(&g.vigil, WF_MS, g.now);
-    assert_true(wf_vigil_alarm_left(&g.vigil, g.now) == WF_SEC);
+    wf_vigil_hear_alert(&g.vigil, WF_MS, g.now);
+    assert_true(wf_vigil_alert_left(&g.vigil, g.now) == WF_SEC);
     assert_false(wf_vigil_is_due(&g.vigil, g.now));
-    wf_vigil_hear_alarm(&g.vigil, UINT64_MAX, g.now);
-    assert_true(wf_vigil_alarm_left(&g.vigil, g.now) == TIMEOUT / 2);
+    wf_vigil_hear_alert(&g.vigil, UINT64_MAX, g.now);
+    assert_true(wf_vigil_alert_left(&g.vigil, g.now) == TIMEOUT / 2);
     guard_close(&g);
 }
 
@@ -194,10 +194,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_calm_the_two_beside_it_are_watched),
-        cmocka_unit_test(silence_alarms_and_all_neighbours_are_watched),
+        cmocka_unit_test(silence_alerts_and_all_neighbours_are_watched),
         cmocka_unit_test(a_node_is_dead_when_it_was_silent_for_the_timeout),
         cmocka_unit_test(a_silent_node_is_watched_until_it_is_dead),
-        cmocka_unit_test(an_alarm_that_is_heard_lasts_as_long_as_the_others),
+        cmocka_unit_test(an_alert_that_is_heard_lasts_as_long_as_the_others),
         cmocka_unit_test(time_in_which_it_did_not_look_is_nobodys_silence),
     };
 

@@ -95,10 +95,22 @@ static size_t at_least(size_t n, size_t least)
     return n > least ? n : least;
 }
 
-/* Every rank's block has a line of it. */
-static size_t slot_floor(uint32_t size)
+/* A slot in which every rank's block has a line. */
+static size_t slot_of_blocks(uint32_t size)
 {
     return wf_round_up((size_t)size * LINE, 4 * KIB);
+}
+
+/* Are there so many ranks that operations with a block for each of them do
+ * without slots? */
+static bool blocks_go_plain(uint32_t size)
+{
+    return slot_of_blocks(size) > SLOT_MOST;
+}
+
+static size_t slot_floor(uint32_t size)
+{
+    return blocks_go_plain(size) ? 4 * KIB : slot_of_blocks(size);
 }
 
 size_t wf_shape_slot(uint32_t size, uint32_t nodes, uint64_t wanted)
@@ -211,7 +223,7 @@ void wf_shape_init(wf_shape *shape, const wf_layout *l, const wf_call *call,
         (call->count == 0 && !wf_call_is(call->kind, WF_OWN_LENGTHS))) {
         return;
     }
-    if (row == NULL || (blocks && slot_floor(l->size) > SLOT_MOST)) {
+    if (row == NULL || (blocks && blocks_go_plain(l->size))) {
         shape->way = WF_SHAPE_PLAIN;
         return;
     }
