@@ -257,7 +257,8 @@ static const setting table[] = {
      "Read large messages and blocks of collectives straight from the sender's "
      "memory, where the kernel allows it: 1, 0, or auto: messages when ranks "
      "outnumber cores, scatters among three ranks and more, alltoalls among "
-     "eight and more with a core each; the same on all ranks"},
+     "eight and more with a core each; the same on all ranks. With 1 also all "
+     "large messages that lie in the arena, else read where that is faster"},
     {"UCX_EAGER", "64K", FIELD(parse_bytes, ucx_eager_bytes),
      "Messages up to this size are sent over UCX before there is a receive"},
     {"MESH_RANKS", "64", FIELD(parse_u32, mesh_ranks),

@@ -79,6 +79,7 @@ static void each_source_is_read_where_it_lies_on_every_communicator(void **s)
     (void)s;
     wt_run_both(1, settings, mixed_body);
     wt_run_both(2, settings, mixed_body);
+    wt_run_both(2, "TIMEOUT=60s FLAT_BYTES=64", mixed_body); /* one chunk */
     wt_run_threads(3, settings, mixed_body);
     wt_run_both(5, settings, mixed_body);
     if (wt_full()) {
