@@ -85,7 +85,7 @@ static void tell(sim *s, uint32_t rank, guard *g)
     uint32_t neighbour[WF_GOSSIP_NEIGHBOURS];
     uint32_t count = wf_gossip_neighbours(&g->gossip, neighbour);
 
-    wf_vigil_alert(&g->vigil, clock_ns(s));
+    wf_vigil_death(&g->vigil, clock_ns(s));
     for (uint32_t i = 0; i < count; i++) {
         for (uint32_t k = 0; k < LISTENERS; k++) {
             mail(s, rank, neighbour[i], k, NEWS, g);

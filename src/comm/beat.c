@@ -44,6 +44,22 @@ enum { BEAT = 0, ASK = 1, LIST = 2, LIST_END = 3, FIGURES = 4 };
 /* Parts of a list in one message. */
 #define PARTS (WF_AM_PAYLOAD_MAX / sizeof(wf_gone))
 
+/* Would a message to it open a connection? */
+static bool opens(const wf_plane *p, uint32_t to)
+{
+    const wf_route *r = wf_world_route(p->world, to);
+
+    return p->world->ports.count > 0 && r->transport->connected != NULL &&
+           !r->transport->connected(r->port, to);
+}
+
+static bool is_connected(void *ctx, uint32_t node)
+{
+    const wf_plane *p = ctx;
+
+    return !opens(p, wf_gossip_living(&p->gossip, node, 0));
+}
+
 weft_status wf_beat_init(wf_plane *p)
 {
     const wf_host *host = p->world->host;
@@ -74,6 +90,8 @@ weft_status wf_beat_init(wf_plane *p)
         wf_free(p->lost_ns);
         return st;
     }
+    p->vigil.connected = is_connected;
+    p->vigil.ctx = p;
     p->neighbours = wf_gossip_neighbours(&p->gossip, p->neighbour);
     atomic_store(&p->nap_ns, p->world->settings.heartbeat_ns);
     /* Connections with those beside it are opened while all are sure to be
@@ -171,15 +189,6 @@ static void hear_alert(wf_plane *p, uint32_t alert_ms, uint64_t now)
 
 /* --- telling -------------------------------------------------------------- */
 
-/* Would a message to it open a connection? */
-static bool opens(const wf_plane *p, uint32_t to)
-{
-    const wf_route *r = wf_world_route(p->world, to);
-
-    return p->world->ports.count > 0 && r->transport->connected != NULL &&
-           !r->transport->connected(r->port, to);
-}
-
 static wf_plane_head head_of(const wf_plane *p, uint32_t kind)
 {
     uint64_t alert = wf_vigil_alert_left(&p->vigil, wf_now_ns()) / WF_MS;
@@ -247,7 +256,8 @@ static void tell(wf_plane *p)
     bool all = !p->leaving && wf_gossip_deaths(&p->gossip);
 
     if (all) {
-        be_alert(p);
+        wf_vigil_death(&p->vigil, wf_now_ns());
+        hasten(p);
     }
     if (tell_neighbours(p, all) == 0 && p->leaves) {
         tell_neighbours(p, true);
@@ -495,7 +505,7 @@ static bool settle(wf_plane *p, uint32_t rank)
     if (state_of(p, rank) != WF_BOARD_HERE) {
         return true;
     }
-    if (p->vigil.heard_ns[node] > p->lost_ns[rank]) {
+    if (wf_vigil_heard_since(&p->vigil, node, p->lost_ns[rank])) {
         /* The others there tell if it died; else only a connection ended. */
         return lost_for >= TELL_OF_MATES_NS;
     }

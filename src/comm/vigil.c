@@ -48,16 +48,22 @@ void wf_vigil_hear(wf_vigil *v, uint32_t node, uint64_t now)
     }
 }
 
+bool wf_vigil_heard_since(const wf_vigil *v, uint32_t node, uint64_t then)
+{
+    /* Where it is watched and unheard, that is when watching began. */
+    return v->watched[node] != UNHEARD && v->heard_ns[node] > then;
+}
+
 /* --- alert ---------------------------------------------------------------- */
 
-static uint64_t silent_after(const wf_vigil *v)
+static uint64_t late_after(const wf_vigil *v)
 {
     return wf_most(v->timeout_ns / 8, 3 * v->every_ns);
 }
 
 static uint64_t alert_lasts(const wf_vigil *v)
 {
-    return wf_most(v->timeout_ns / 2, 2 * silent_after(v));
+    return wf_most(v->timeout_ns / 2, 2 * late_after(v));
 }
 
 uint64_t wf_vigil_alert_left(const wf_vigil *v, uint64_t now)
@@ -80,6 +86,12 @@ void wf_vigil_alert(wf_vigil *v, uint64_t now)
     wf_vigil_hear_alert(v, alert_lasts(v), now);
 }
 
+void wf_vigil_death(wf_vigil *v, uint64_t now)
+{
+    wf_vigil_alert(v, now);
+    v->open_ns = v->alert_ns;
+}
+
 /* --- looking -------------------------------------------------------------- */
 
 bool wf_vigil_is_due(const wf_vigil *v, uint64_t now)
@@ -98,12 +110,30 @@ static void forgive_gap(wf_vigil *v, uint64_t now)
     }
 }
 
-/* Rules 1 and 4. */
+/* The second half of rule 4. */
+static bool may_be_watched(const wf_vigil *v, uint32_t node, uint64_t now)
+{
+    return now < v->open_ns || v->connected == NULL ||
+           v->connected(v->ctx, node);
+}
+
+/* Rules 1 and 4. Those beside are the first of the neighbours. */
 static uint32_t choose(const wf_vigil *v, const wf_gossip *g, uint64_t now,
                        uint32_t *out)
 {
-    return wf_vigil_alert_left(v, now) > 0 ? wf_gossip_neighbours(g, out)
-                                           : wf_gossip_beside(g, out);
+    uint32_t neighbour[WF_GOSSIP_NEIGHBOURS];
+    uint32_t count = wf_gossip_beside(g, out);
+    uint32_t all = count;
+
+    if (wf_vigil_alert_left(v, now) > 0) {
+        all = wf_gossip_neighbours(g, neighbour);
+    }
+    for (uint32_t i = count; i < all; i++) {
+        if (may_be_watched(v, neighbour[i], now)) {
+            out[count++] = neighbour[i];
+        }
+    }
+    return count;
 }
 
 /* Rules 2 and 5. */
@@ -115,10 +145,17 @@ static wf_vigil_state judge(const wf_vigil *v, uint32_t node, uint64_t now)
     if (silent > v->timeout_ns) {
         return WF_VIGIL_DEAD;
     }
-    return silent > silent_after(v) ? WF_VIGIL_SILENT : WF_VIGIL_WELL;
+    return silent > wf_most(v->timeout_ns / 4, late_after(v)) ? WF_VIGIL_SILENT
+                                                              : WF_VIGIL_WELL;
 }
 
-/* The second half of rule 4. */
+/* Rule 3. */
+static bool is_late(const wf_vigil *v, uint32_t node, uint64_t now)
+{
+    return now > v->heard_ns[node] && now - v->heard_ns[node] > late_after(v);
+}
+
+/* The last part of rule 4. */
 static bool is_doubtful(const wf_vigil *v, const wf_gossip *g, uint32_t node,
                         uint64_t now)
 {
@@ -161,7 +198,7 @@ static bool look_at_watched(wf_vigil *v, uint64_t now, uint32_t *count)
             wf_vigil_state state = judge(v, n, now);
 
             v->seen[(*count)++] = (wf_vigil_node){n, state};
-            alerting = alerting || state != WF_VIGIL_WELL;
+            alerting = alerting || is_late(v, n, now);
         }
     }
     return alerting;

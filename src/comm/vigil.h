@@ -5,20 +5,26 @@
  *   1. In calm a node watches the living ones beside it on the circle of nodes
  *      (gossip.h), and they watch it. So heartbeats take two connections,
  *      however many nodes there are.
- *   2. A node of which nothing came for an eighth of the timeout (three
- *      heartbeats at least) is silent: the other ranks there are asked, too.
- *   3. Whoever finds a node silent, loses a connection or hears of a death is
- *      alert, for half a timeout. Heartbeats say for how long still; whoever
- *      hears that is alert as long. So an alert is over half a timeout after
- *      the last reason for it.
- *   4. Who is alert watches all neighbours of gossip.h, up to 2 log2(nodes):
- *      of nodes that are cut off together, most are beside others of them only.
- *      Neighbours change with every death, but a node of which nothing came
- *      yet, or that is silent, is watched until something comes or it is dead.
+ *   2. A node of which nothing came for a quarter of the timeout is silent: the
+ *      other ranks there are asked, too.
+ *   3. Whoever hears nothing of a node for an eighth of the timeout (three
+ *      heartbeats at least), loses a connection or hears of a death is alert,
+ *      for half a timeout. Heartbeats say for how long still; whoever hears
+ *      that is alert as long. So it is over half a timeout after the last
+ *      reason for it.
+ *   4. Who is alert watches all neighbours of gossip.h, up to 2 log2(nodes),
+ * with whom it is connected: of nodes that are cut off together, most are
+ * beside others of them only. With the others it connects only after a death. A
+ *      host that is cut off for a while may be among them, a connection that
+ *      cannot be made is lost for good, and what lasts less than the timeout is
+ *      to lose nothing. Neighbours change with every death, but a node of which
+ *      nothing came yet, or nothing for an eighth of the timeout, is watched
+ *      until something comes or it is dead.
  *   5. A watched node of which nothing came for the whole timeout is dead. What
  *      it did before it was watched is not known, so a node that is watched by
- *      rule 4 alone is found dead an eighth of the timeout later than one that
- *      is beside a living one. */
+ *      rule 4 alone is found dead later than one that is beside a living one:
+ * an eighth of the timeout where there is a connection, else up to a timeout.
+ */
 #ifndef WF_COMM_VIGIL_H
 #define WF_COMM_VIGIL_H
 
@@ -41,10 +47,14 @@ typedef struct wf_vigil {
     uint64_t every_ns;   /* WEFT_HEARTBEAT */
     uint64_t looked_ns;  /* when it last looked, and sent heartbeats */
     uint64_t alert_ns;   /* it is alert until then */
+    uint64_t open_ns;    /* it may connect with others until then */
     bool hastens;        /* it became alert since: it looks at once */
     uint64_t *heard_ns;  /* by node: when something last came from it */
     uint8_t *watched;    /* by node: whether it is, and was heard since */
     wf_vigil_node *seen; /* at the last look, with room for all nodes */
+    /* Is this rank connected with the speaker of a node? NULL: with all. */
+    bool (*connected)(void *ctx, uint32_t node);
+    void *ctx;
 } wf_vigil;
 
 weft_status wf_vigil_init(wf_vigil *v, uint32_t nodes, uint64_t timeout_ns,
@@ -55,9 +65,12 @@ void wf_vigil_fini(wf_vigil *v);
 void wf_vigil_begin(wf_vigil *v, uint64_t now);
 /* Something came from a node. */
 void wf_vigil_hear(wf_vigil *v, uint32_t node, uint64_t now);
+/* Has something come from it since then? */
+bool wf_vigil_heard_since(const wf_vigil *v, uint32_t node, uint64_t then);
 
-/* There is a reason for an alert here. */
+/* There is a reason for an alert here; or even a death. */
 void wf_vigil_alert(wf_vigil *v, uint64_t now);
+void wf_vigil_death(wf_vigil *v, uint64_t now);
 /* Another node is alert for so long still; nobody is for longer than rule 3
  * has it. */
 void wf_vigil_hear_alert(wf_vigil *v, uint64_t left_ns, uint64_t now);

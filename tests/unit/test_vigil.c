@@ -109,9 +109,11 @@ static void silence_alerts_and_all_neighbours_are_watched(void **state)
     assert_true(is_calm(&g));
     pass(&g, 2 * EVERY, OWN + 1);
     assert_false(is_calm(&g));
-    assert_true(watches(&g, OWN + 1, WF_VIGIL_SILENT));
+    assert_true(watches(&g, OWN + 1, WF_VIGIL_WELL));
     /* Distances 1, 2 and 4 on either side, and 8. */
     assert_int_equal(g.count, 7);
+    pass(&g, TIMEOUT / 8, OWN + 1);
+    assert_true(watches(&g, OWN + 1, WF_VIGIL_SILENT));
     pass(&g, EVERY, NODES); /* it is heard again */
     assert_true(watches(&g, OWN + 1, WF_VIGIL_WELL));
     pass(&g, TIMEOUT / 2 + EVERY, NODES);
@@ -177,6 +179,33 @@ static void an_alert_that_is_heard_lasts_as_long_as_the_others(void **state)
     guard_close(&g);
 }
 
+static bool never(void *ctx, uint32_t node)
+{
+    (void)ctx;
+    (void)node;
+    return false;
+}
+
+static void connections_are_opened_after_a_death_only(void **state)
+{
+    guard g;
+
+    (void)state;
+    guard_open(&g);
+    g.vigil.connected = never;
+    wf_vigil_alert(&g.vigil, g.now);
+    look(&g);
+    assert_int_equal(g.count, 2);
+    wf_vigil_death(&g.vigil, g.now);
+    look(&g);
+    assert_int_equal(g.count, 7);
+    /* That they are watched is no sign of life. */
+    assert_false(wf_vigil_heard_since(&g.vigil, OWN + 4, START - 1));
+    wf_vigil_hear(&g.vigil, OWN + 4, g.now);
+    assert_true(wf_vigil_heard_since(&g.vigil, OWN + 4, START - 1));
+    guard_close(&g);
+}
+
 static void time_in_which_it_did_not_look_is_nobodys_silence(void **state)
 {
     guard g;
@@ -198,6 +227,7 @@ int main(void)
         cmocka_unit_test(a_node_is_dead_when_it_was_silent_for_the_timeout),
         cmocka_unit_test(a_silent_node_is_watched_until_it_is_dead),
         cmocka_unit_test(an_alert_that_is_heard_lasts_as_long_as_the_others),
+        cmocka_unit_test(connections_are_opened_after_a_death_only),
         cmocka_unit_test(time_in_which_it_did_not_look_is_nobodys_silence),
     };
 
