@@ -20,7 +20,9 @@ from weft.bench.dense.systems import DRIVER as PEAK_DRIVER
 from weft.bench.marks import MIN_PAIRS
 from weft.bench.results import Block, Case, block_from, changes, paired_ratios, rows_of
 from weft.bench.runner import QUICK_SECONDS, Options, fits_memory, quick_end, run_setups
+from weft.bench.store.cable import DRIVER as CABLE_DRIVER
 from weft.bench.store.run import DRIVER as STORE_DRIVER
+from weft.bench.switch.bare import BARE
 from weft.bench.systems import launch_command
 from weft.bench.units import format_size, format_time, parse_size
 from weft.cli import bench as command
@@ -476,7 +478,8 @@ def test_every_folder_of_a_benchmark_has_its_row():
 
 def test_every_file_of_a_driver_exists():
     named = {unit for family in FAMILIES.values() for unit in family.driver.units}
-    named |= {*STORE_DRIVER.units, *PEAK_DRIVER.units}
+    for driver in (STORE_DRIVER, PEAK_DRIVER, CABLE_DRIVER, BARE.driver):
+        named |= {*driver.units}
     assert {path.name for path in SOURCES.glob("*.c")} == named
 
 

@@ -11,7 +11,7 @@ from ..bed import Bed, Unavailable
 from ..build import Driver, build, cache_folder
 from ..systems import find_compiler
 
-_CABLE = Driver("cable", ("cable.c",), ("-O2", "-pthread"))
+DRIVER = Driver("cable", ("cable.c",), ("-O2", "-pthread"))
 # Enough for a connection over it not to be what bounds the rate.
 _BUFFERS = "4096 1000000 67108864"
 
@@ -27,7 +27,7 @@ def long_cable(bed: Bed, delay_ms: float, megabytes: float) -> Iterator[None]:
     tools = find_compiler()
     if tools.compiler is None:
         raise Unavailable(tools.missing)
-    program = build(_CABLE, tools.compiler)
+    program = build(DRIVER, tools.compiler)
     for host in (0, 1):
         bed.from_switch(lambda host=host: _unplug(host))
         for name in ("tcp_rmem", "tcp_wmem"):
