@@ -256,7 +256,8 @@ static const setting table[] = {
     {"SHM_CMA", "auto", FIELD(parse_cma, cma),
      "Read large messages and blocks of collectives straight from the sender's "
      "memory, where the kernel allows it: 1, 0, or auto: messages when ranks "
-     "outnumber cores, scatters among three ranks and more, alltoalls among "
+     "outnumber cores, large scatters among three ranks and more, alltoalls "
+     "among "
      "eight and more with a core each; the same on all ranks. With 1 also all "
      "large messages that lie in the arena, else read where that is faster"},
     {"UCX_EAGER", "64K", FIELD(parse_bytes, ucx_eager_bytes),
