@@ -25,8 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/time.h"
 #include "base/stream.h"
+#include "base/time.h"
 #include "coll/shm/area.h"
 
 #define ROUNDS 7u

@@ -19,8 +19,8 @@ typedef struct sim_control {
     double every;     /* idle, cut: seconds between heartbeats */
     double timeout;   /* cut: WEFT_HOST_TIMEOUT, in seconds */
     sim_cut_off cut;
-    double address;   /* join: bytes of a rank's addresses */
-    double table; /* join: seconds that the table's server needs for a key */
+    double address; /* join: bytes of a rank's addresses */
+    double table;   /* join: seconds that the table's server needs for a key */
 } sim_control;
 
 /* comm/build.c: ticket, reply and verdict. */

@@ -144,8 +144,8 @@ static int open_socket(const char *name)
 
     if (fd < 0 ||
         setsockopt(fd, SOL_PACKET, PACKET_VNET_HDR, &yes, sizeof(yes)) != 0 ||
-        setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes,
-                   sizeof(yes)) != 0 ||
+        setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &yes, sizeof(yes)) !=
+            0 ||
         bind(fd, (void *)&at, sizeof(at)) != 0) {
         perror(name);
         exit(1);
