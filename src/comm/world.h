@@ -52,7 +52,7 @@ typedef struct wf_ids {
 #define WF_WORLD_BUCKETS 64u
 
 /* Why a communicator that this rank has closed was broken; status 0: unused. */
-#define WF_CLOSED_KEPT 4
+#define WF_CLOSED_KEPT 16
 typedef struct wf_closed {
     uint32_t id;
     weft_status status;

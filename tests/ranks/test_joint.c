@@ -106,6 +106,7 @@ static void the_bytes_are_right_wherever_the_buffers_lie(void **state)
 {
     (void)state;
     wt_run_both(3, NULL, places_body);
+    wt_run(3, "CHUNK_BYTES=16M", places_body); /* one chunk is all of it */
 }
 
 /* The root starts its call and comes back to it when the other has ended. */

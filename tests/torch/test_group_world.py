@@ -68,6 +68,16 @@ def test_so_do_those_of_a_device_mesh():
     assert groups.run(4, mesh) == [2, 4, 2, 4]
 
 
+def on_meta():
+    with torch.device("meta"):
+        group = dist.new_group()
+    return total(group, dist.get_rank())
+
+
+def test_a_group_is_made_whatever_the_default_device_is():
+    assert groups.run(2, on_meta) == [1, 1]
+
+
 def breaks():
     rank, world = dist.get_rank(), dist.get_world_size()
     first, second = dist.new_group(), dist.new_group()

@@ -13,8 +13,6 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from weft import Comm, World, _boot, _core
 from weft._core import InvalidError, MismatchError
 
@@ -78,10 +76,10 @@ def meet(store: Any, rank: int, size: int, settings: str, seconds: float) -> Gro
 
 def all_have(comm: Comm, has: bool) -> bool:
     """Do all members say so, or none? Some of them is an error on all."""
-    said = torch.empty(comm.size, dtype=torch.uint8)
-    comm.allgather(torch.tensor([has], dtype=torch.uint8), said)
-    if said.unique().numel() > 1:
-        yes, no = (said == 1).nonzero()[0].item(), (said == 0).nonzero()[0].item()
+    said = bytearray(comm.size)  # a tensor would follow torch's default device and modes
+    comm.allgather(bytearray([has]), said)
+    if 0 in said and 1 in said:
+        yes, no = said.index(1), said.index(0)
         raise MismatchError(
             f"rank {no} of the new group gives it settings other than those of the default group, "
             f"rank {yes} does not"

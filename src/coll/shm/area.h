@@ -289,8 +289,9 @@ void shm_fold_ranks(const wf_coll_op *op, const shm_state *s, size_t bytes);
 void shm_locate(wf_coll_op *op);
 /* Publish our call and where the buffers lie; false if the cell is in use. */
 bool shm_post_where(wf_coll_op *op);
-/* Where those of `rank` lie, once all calls are checked, as it says now, which
- * is not to be trusted: use it once. */
+/* Where those of `rank` lie, once all calls are checked or, of a root that
+ * sends, once it agrees; as it says now, which is not to be trusted: use it
+ * once. */
 shm_where shm_where_of(const wf_coll_op *op, uint32_t rank);
 /* The place of our block of the source of `from`, likewise; 0: it comes through
  * slots. */

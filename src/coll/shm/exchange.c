@@ -541,8 +541,12 @@ weft_status shm_exchange_step(wf_op *base)
         return WF_PENDING;
     }
     if (!p->checked) {
+        /* In this order: between two members the check succeeds if the root
+         * agrees, so that joint.c never follows data that was taken early. */
+        bool agrees = shm_root_agrees(op);
+
         st = shm_check(op);
-        if (st != WEFT_OK && !(st == WF_PENDING && shm_root_agrees(op))) {
+        if (st != WEFT_OK && !(st == WF_PENDING && agrees)) {
             return st;
         }
         if (p->checked && shm_is_joint(op)) {

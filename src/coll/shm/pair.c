@@ -32,6 +32,8 @@ static weft_status go_on(wf_coll_op *op, shm_state *s, bool reduced)
     p->chunks = 1;
     p->base = s->chunks - 1;
     p->in = 1;
+    atomic_store_explicit(&shm_head_of(s, op->op.comm->rank)->in.value,
+                          s->chunks, memory_order_release); /* C3 */
     p->red = reduced ? 1 : 0;
     return WF_PENDING;
 }

@@ -232,6 +232,8 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
         wf_bulk_drop(h, r);
         if (wf_token_take(h, r) == WEFT_OK) {
             send_all(h, r);
+            /* What was under way to the dead one made room for others. */
+            wf_bulk_go_on(h);
         } else {
             fail(r, WEFT_ERR_NOMEM, weft_error_detail());
         }
