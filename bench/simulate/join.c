@@ -2,13 +2,16 @@
 /* Forming a job, through a table of keys that one process serves, on a host of
  * its own. Every rank sets a key with a table of itself. The first of a group
  * of ranks collects those of its group, merges them and sets the result; rank 0
- * collects from these, and sets the job's table in parts; all get these. */
+ * collects from these, and sets the job's table in parts. All get these; in a
+ * large job all get the table of their group, find their mates there, and one
+ * of a host gets the parts, for all of its mates in the group. */
 #include <stdlib.h>
 
 #include "control.h"
 #include "mem/join.h"
+#include "mem/join_share.h"
 
-enum { SET, GET, VALUE };
+enum { SET, GET, VALUE, SHARED };
 
 /* Longer tables are set and got in parts. */
 #define PART_BYTES ((uint64_t)WEFT_BOOT_VALUE_MAX)
@@ -17,12 +20,13 @@ enum { SET, GET, VALUE };
 enum { REQUEST_BYTES = 64 };
 
 /* Where a rank stands. */
-enum { OWN, COLLECT, MERGED, COLLECT_ALL, PUBLISH, READ, JOINED };
+enum { OWN, COLLECT, MERGED, COLLECT_ALL, PUBLISH, FIND, READ, TAKE, JOINED };
 
 typedef struct place {
     uint32_t phase;
     uint32_t next; /* in this phase */
     bool asked;    /* an answer is awaited */
+    bool shared;   /* a mate has handed the table over */
 } place;
 
 /* Keys: 0 to n - 1 of ranks, then of groups, then of parts. */
@@ -33,6 +37,7 @@ typedef struct forming {
     uint32_t groups;
     uint32_t parts;
     uint32_t server;
+    bool shares;
     place *place;
     bool *set;             /* by key */
     sim_message **waiting; /* by key: gets that came too early */
@@ -119,10 +124,36 @@ static void request(sim *s, uint32_t rank, uint32_t kind, uint32_t key)
     sim_post(s, m);
 }
 
-/* How many requests a phase has for this rank. */
-static uint32_t requests_of(const forming *f, uint32_t rank, uint32_t phase)
+/* The rank that reads the table of the job for this one. */
+static uint32_t reader_of(const sim *s, uint32_t rank)
 {
+    const forming *f = s->state;
+    uint32_t host = rank / s->model.per_host * s->model.per_host;
+    uint32_t group = rank / f->group * f->group;
+
+    return !f->shares ? rank : host > group ? host : group;
+}
+
+static void hand_over(sim *s, uint32_t reader)
+{
+    const forming *f = s->state;
+
+    for (uint32_t r = reader + 1; r < f->ranks && reader_of(s, r) == reader;
+         r++) {
+        sim_message *m = sim_message_new(s, reader, r);
+
+        m->kind = SHARED;
+        m->bytes = REQUEST_BYTES;
+        sim_post(s, m);
+    }
+}
+
+/* How many requests a phase has for this rank. */
+static uint32_t requests_of(const sim *s, uint32_t rank, uint32_t phase)
+{
+    const forming *f = s->state;
     bool leads = rank % f->group == 0;
+    bool reads = reader_of(s, rank) == rank;
     uint32_t left = f->ranks - rank;
 
     switch (phase) {
@@ -131,13 +162,17 @@ static uint32_t requests_of(const forming *f, uint32_t rank, uint32_t phase)
     case COLLECT:
         return !leads ? 0 : (left < f->group ? left : f->group) - 1;
     case MERGED:
-        return leads && rank != 0 ? 1 : 0;
+        return leads && (rank != 0 || f->shares) ? 1 : 0;
     case COLLECT_ALL:
         return rank == 0 ? f->groups - 1 : 0;
     case PUBLISH:
         return rank == 0 ? f->parts : 0;
-    default:
-        return rank == 0 ? 0 : f->parts;
+    case FIND:
+        return f->shares && !leads ? 1 : 0;
+    case READ:
+        return rank == 0 || !reads ? 0 : f->parts;
+    default: /* nothing is asked for */
+        return reads || f->place[rank].shared ? 0 : 1;
     }
 }
 
@@ -163,8 +198,14 @@ static void request_next(sim *s, uint32_t rank, const place *p)
     case PUBLISH:
         request(s, rank, SET, parts + p->next);
         break;
-    default:
+    case FIND:
+        request(s, rank, GET, groups + rank / f->group);
+        break;
+    case READ:
         request(s, rank, GET, parts + p->next);
+        break;
+    default:
+        break;
     }
 }
 
@@ -176,13 +217,14 @@ static void join_step(sim *s, uint32_t rank)
     if (rank >= f->ranks || p->asked) {
         return;
     }
-    while (p->phase < JOINED && p->next == requests_of(f, rank, p->phase)) {
+    while (p->phase < JOINED && p->next == requests_of(s, rank, p->phase)) {
         p->phase++;
         p->next = 0;
     }
     if (p->phase < JOINED) {
         request_next(s, rank, p);
     } else if (s->count[rank].ended == 0) {
+        hand_over(s, rank);
         s->count[rank].ended = s->now;
     }
 }
@@ -193,6 +235,10 @@ static bool join_arrived(sim *s, uint32_t rank, sim_message *m)
 
     if (rank == f->server) {
         return serve(s, m);
+    }
+    if (m->kind == SHARED) {
+        f->place[rank].shared = true;
+        return true;
     }
     f->place[rank].asked = false;
     f->place[rank].next++;
@@ -208,6 +254,7 @@ static void init(forming *f, const sim_model *model)
 
     f->ranks = model->ranks;
     f->group = wf_join_group(model->ranks);
+    f->shares = f->ranks >= WF_JOIN_SHARED_FROM;
     f->groups = (f->ranks + f->group - 1) / f->group;
     all = table_bytes(f, f->ranks, model->per_host);
     f->parts = (uint32_t)((all + PART_BYTES - 1) / PART_BYTES);
@@ -230,7 +277,9 @@ void sim_join(const sim_model *model, const sim_control *control,
     sim_init(&s, &with_server, &join_actor, &f);
     sim_control_run(&s, "groups", model->ranks, out);
     for (uint32_t r = 0; r < model->ranks; r++) {
-        s.count[r].memory = table_bytes(&f, f.ranks, model->per_host);
+        s.count[r].memory = reader_of(&s, r) == r
+                                ? table_bytes(&f, f.ranks, model->per_host)
+                                : 0;
         out->stuck += s.count[r].ended == 0;
     }
     out->summary = sim_summarize(s.count, model->ranks);

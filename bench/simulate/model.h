@@ -28,6 +28,10 @@
     X(ack, 0,                                                                  \
       "processor time to acknowledge a message to whom nothing is sent "       \
       "since the one before")                                                  \
+    X(segment, 1400, "bytes of a message that go in one packet")               \
+    X(longer, 0,                                                               \
+      "processor time that a longer message takes beyond: it is "              \
+      "acknowledged at once")                                                  \
     X(touch, 0,                                                                \
       "bytes a second that a processor moves to or from a link; "              \
       "0: the network moves them by itself")                                   \
@@ -40,6 +44,7 @@
     X(step, 0, "processor time of each look of a rank at its operation")       \
     X(cores, 0, "of a host; 0: one for each rank")                             \
     X(one_machine, 0, "1: all hosts share the cores of one, as namespaces do") \
+    X(pinned, 0, "1: each rank stays on one core; they are dealt out in turn") \
     X(wake, 0, "to wake a rank that has waited for longer than `spin`")        \
     X(spin, 5e-5, "see `wake`")
 

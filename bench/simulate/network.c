@@ -97,8 +97,8 @@ void sim_count_received(sim *s, uint32_t rank, uint64_t bytes)
 
 /* --- processors ----------------------------------------------------------- */
 
-/* The first core to be free of those that the rank may run on; NULL: it has
- * one of its own. */
+/* The first core to be free of those that the rank may run on; or its own, if
+ * it is pinned. NULL: there are enough. */
 static sim_time *core_for(const sim *s, uint32_t rank)
 {
     uint32_t host =
@@ -106,6 +106,9 @@ static sim_time *core_for(const sim *s, uint32_t rank)
     sim_time *cpu = &s->cpu[(size_t)host * s->cores];
     sim_time *best = s->cores > 0 ? cpu : NULL;
 
+    if (s->cores > 0 && s->model.pinned > 0) {
+        return &cpu[rank % s->cores];
+    }
     for (uint32_t i = 1; i < s->cores; i++) {
         best = cpu[i] < *best ? &cpu[i] : best;
     }
@@ -134,6 +137,9 @@ static void pay_to_receive(sim *s, const sim_message *m)
         sim_work(s, s->model.receive);
         if (s->model.ack > 0 && !sim_pairs_heard(&s->pairs, m->to, m->from)) {
             sim_work(s, s->model.ack);
+        }
+        if ((double)m->bytes > s->model.segment) {
+            sim_work(s, s->model.longer);
         }
         move(s, m->bytes);
     }

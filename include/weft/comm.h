@@ -56,11 +56,12 @@ WEFT_API weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks,
  * `comm` says who the ranks are and nothing else: it may be broken or in use
  * by other threads, and stays as it is, also when this fails. Groups of
  * different tags may be made at once, by several threads and in any order; all
- * members give the same tag. After a failure give another one: a member that
- * came late may have answered under the old one. `timeout` is how long to wait
- * for the members here, and then that of the new communicator; 0 or less means
- * WEFT_TIMEOUT. A member that is interrupted here is waited for that long by
- * the others.
+ * members give the same tag. After a failure the same tag may be given again:
+ * a call succeeds only with calls of the others that are under way, and one
+ * that came too late fails with WEFT_ERR_TIMEOUT at once, unless those who gave
+ * up are there again. `timeout` is how long to wait for the members here, and
+ * then that of the new communicator; 0 or less means WEFT_TIMEOUT. A member
+ * that is interrupted here is waited for that long by the others.
  */
 WEFT_API weft_status weft_comm_create_group(weft_comm *comm,
                                             const uint32_t *ranks, size_t n,

@@ -71,22 +71,6 @@ static void dir_file_name(const char *prefix, const char *text,
 
 /* --- writing ------------------------------------------------------------- */
 
-static bool write_all(int fd, const char *p, size_t n)
-{
-    while (n > 0) {
-        ssize_t put = write(fd, p, n);
-
-        if (put < 0 && errno != EINTR) {
-            return false;
-        }
-        if (put > 0) {
-            p += put;
-            n -= (size_t)put;
-        }
-    }
-    return true;
-}
-
 /* Errors of a full disk or quota may show up only in close(). */
 static weft_status dir_write_file(const dir *d, const char *name,
                                   const void *value, size_t n)
@@ -99,7 +83,7 @@ static weft_status dir_write_file(const dir *d, const char *name,
     if (fd < 0) {
         return wf_fail_errno("create %s/%s/%s", d->path, d->name, name);
     }
-    if (!write_all(fd, value, n)) {
+    if (!wf_write_all(fd, value, n)) {
         st = wf_fail_errno("write %s/%s/%s", d->path, d->name, name);
     }
     if (close(fd) != 0 && st == WEFT_OK) {

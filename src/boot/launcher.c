@@ -152,6 +152,14 @@ static bool proc_read(pid_t pid, char name[16], pid_t *parent)
     return true;
 }
 
+pid_t wf_boot_parent_of(pid_t pid)
+{
+    pid_t parent = 0;
+    char name[16];
+
+    return proc_read(pid, name, &parent) ? parent : 0;
+}
+
 /* MPICH gives its ranks no job id that we could read without taking part in
  * their protocol, but on one host they all descend from one proxy, which has no
  * others. A shell or profiler may stand between it and us. 0: there is none;

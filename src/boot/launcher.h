@@ -4,6 +4,7 @@
 #define WF_BOOT_LAUNCHER_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include <weft/status.h>
 
 typedef struct wf_boot_launch {
@@ -41,6 +42,9 @@ const char *wf_boot_env(const char *name);
 /* What people call this job: WEFT_JOB, or what its launcher was given; NULL: it
  * has no name. */
 const char *wf_boot_job_name(void);
+
+/* The parent of a process; 0: it cannot be found. */
+pid_t wf_boot_parent_of(pid_t pid);
 
 /* The command line of MPICH's process on this host that has started us, with a
  * zero after each word; its length, 0 if there is no such process. */

@@ -54,8 +54,10 @@ static void seats_watch(void)
 }
 
 /* A job that has no name but its directory is identified by the directory's
- * device and inode, wherever that is mounted. */
-static void seat_set_name(const wf_boot_launch *launch, wf_boot_name *out)
+ * device and inode, wherever that is mounted. `keeper`: the process that keeps
+ * the rank; 0: the one that has taken it. */
+static void seat_set_name(const wf_boot_launch *launch, pid_t keeper,
+                          wf_boot_name *out)
 {
     const char *path = wf_boot_env("WEFT_BOOT_DIR");
     struct stat dir = {0};
@@ -65,9 +67,9 @@ static void seat_set_name(const wf_boot_launch *launch, wf_boot_name *out)
     if (path != NULL) {
         (void)stat(path, &dir); /* opening it will tell what is wrong */
     }
-    n = snprintf(text, sizeof(text), "%s:%s/%u/%llu:%llu", launch->launcher,
+    n = snprintf(text, sizeof(text), "%s:%s/%u/%llu:%llu/%d", launch->launcher,
                  launch->job, launch->rank, (unsigned long long)dir.st_dev,
-                 (unsigned long long)dir.st_ino);
+                 (unsigned long long)dir.st_ino, (int)keeper);
     wf_boot_name_of("seat", text, (size_t)n, out);
 }
 
@@ -117,14 +119,15 @@ static wf_boot_seat *seat_find(const wf_boot_name *name)
 }
 
 /* With the lock held. */
-static weft_status seat_take(const wf_boot_launch *launch, wf_boot_seat **out)
+static weft_status seat_take(const wf_boot_launch *launch, pid_t keeper,
+                             wf_boot_seat **out)
 {
     wf_boot_name name;
     wf_boot_seat *seat;
     int fd = -1;
     weft_status st;
 
-    seat_set_name(launch, &name);
+    seat_set_name(launch, keeper, &name);
     seat = seat_find(&name);
     if (seat != NULL) {
         seat->worlds++;
@@ -146,6 +149,39 @@ static weft_status seat_take(const wf_boot_launch *launch, wf_boot_seat **out)
     return WEFT_OK;
 }
 
+static weft_status seat_claim(const wf_boot_launch *launch, pid_t keeper,
+                              wf_boot_seat **out)
+{
+    weft_status st;
+
+    pthread_once(&seats_watched, seats_watch);
+    pthread_mutex_lock(&seats_lock);
+    st = seat_take(launch, keeper, out);
+    pthread_mutex_unlock(&seats_lock);
+    return st;
+}
+
+/* Does an ancestor of this process keep the rank? */
+static weft_status check_ancestors(const wf_boot_launch *launch)
+{
+    weft_status st = WEFT_OK;
+
+    for (pid_t pid = getppid(); pid > 1 && st == WEFT_OK;
+         pid = wf_boot_parent_of(pid)) {
+        wf_boot_holder holder = {0};
+        wf_boot_name name;
+        int fd = -1;
+
+        seat_set_name(launch, pid, &name);
+        if (wf_boot_name_connect(&name, false, &fd, &holder) == WEFT_OK &&
+            fd >= 0) {
+            close(fd);
+            st = holder.pid == pid ? seat_fail(launch, pid) : WEFT_OK;
+        }
+    }
+    return st;
+}
+
 weft_status wf_boot_seat_take(wf_boot_seat **out)
 {
     wf_boot_launch launch;
@@ -155,11 +191,19 @@ weft_status wf_boot_seat_take(wf_boot_seat **out)
     if (st != WEFT_OK || launch.ranks == 1) {
         return st;
     }
-    pthread_once(&seats_watched, seats_watch);
-    pthread_mutex_lock(&seats_lock);
-    st = seat_take(&launch, out);
-    pthread_mutex_unlock(&seats_lock);
-    return st;
+    st = check_ancestors(&launch);
+    return st == WEFT_OK ? seat_claim(&launch, 0, out) : st;
+}
+
+void wf_boot_seat_keep(uint32_t rank, uint32_t ranks, wf_boot_seat **out)
+{
+    wf_boot_launch launch;
+
+    *out = NULL;
+    if (ranks > 1 && wf_boot_read_launch(&launch) == WEFT_OK &&
+        launch.rank == rank && launch.ranks == ranks) {
+        (void)seat_claim(&launch, getpid(), out);
+    }
 }
 
 void wf_boot_seat_leave(wf_boot_seat *seat)

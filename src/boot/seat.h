@@ -21,8 +21,15 @@ typedef struct wf_boot_seat wf_boot_seat;
 
 /* Claim the rank that the environment describes. All worlds of a process share
  * the seat. `*out` is NULL where there is nothing to claim: a job of one rank,
- * or no sockets. WEFT_ERR_CLOSED names the process that holds the rank. */
+ * or no sockets. WEFT_ERR_CLOSED names the process that holds the rank, or an
+ * ancestor that keeps it. */
 weft_status wf_boot_seat_take(wf_boot_seat **out);
+
+/* Keep it for a process that is `rank` of `ranks` in a job whose ranks met in a
+ * table of their own: its descendants cannot take it. All others can, since it
+ * may itself be a child of the rank that the environment describes. Does
+ * nothing, and `*out` is NULL, where the environment describes another rank. */
+void wf_boot_seat_keep(uint32_t rank, uint32_t ranks, wf_boot_seat **out);
 
 /* Release it. A forked child of the process that took it only frees memory. */
 void wf_boot_seat_leave(wf_boot_seat *seat);

@@ -33,7 +33,7 @@ static const weft_part *keep_parts(const weft_part *part, uint32_t size,
 
 static void hand_to(wf_coll_op *op, const wf_coll_seat *seat)
 {
-    wf_op_init(&op->op);
+    wf_op_hand_on(&op->op);
     op->state = seat->state;
     seat->engine->begin(op);
 }
@@ -80,6 +80,7 @@ static void begin_on(wf_coll_op *op, const wf_coll_seat *seat)
 
 static void begin(wf_coll_op *op)
 {
+    op->op.far = false;
     begin_on(op, wf_coll_choose(wf_coll_of(op->op.comm), &op->op.call));
 }
 

@@ -44,8 +44,7 @@ enum { BEAT = 0, ASK = 1, LIST = 2, LIST_END = 3, FIGURES = 4 };
 /* Parts of a list in one message. */
 #define PARTS (WF_AM_PAYLOAD_MAX / sizeof(wf_gone))
 
-/* Would a message to it open a connection? */
-static bool opens(const wf_plane *p, uint32_t to)
+bool wf_beat_opens(const wf_plane *p, uint32_t to)
 {
     const wf_route *r = wf_world_route(p->world, to);
 
@@ -57,7 +56,7 @@ static bool is_connected(void *ctx, uint32_t node)
 {
     const wf_plane *p = ctx;
 
-    return !opens(p, wf_gossip_living(&p->gossip, node, 0));
+    return !wf_beat_opens(p, wf_gossip_living(&p->gossip, node, 0));
 }
 
 weft_status wf_beat_init(wf_plane *p)
@@ -202,7 +201,7 @@ static void send_beat(wf_plane *p, uint32_t to, uint32_t kind)
 {
     wf_plane_head head = head_of(p, kind);
 
-    if (!(p->leaving && opens(p, to))) {
+    if (!(p->leaving && wf_beat_opens(p, to))) {
         (void)wf_plane_send(p, to, WF_PLANE_BEAT, &head, NULL, 0);
     }
 }
@@ -240,7 +239,7 @@ static uint32_t tell_neighbours(wf_plane *p, bool all)
         for (uint32_t k = 0; k < LISTENERS; k++) {
             uint32_t to = wf_gossip_living(&p->gossip, p->neighbour[i], k);
 
-            if (to != WF_GOSSIP_NOBODY && (all || !opens(p, to))) {
+            if (to != WF_GOSSIP_NOBODY && (all || !wf_beat_opens(p, to))) {
                 send_list(p, to, true);
                 told++;
             }
@@ -328,7 +327,7 @@ static void say_goodbye(wf_plane *p)
 
         if (!wf_host_same_node(host, r) &&
             wf_world_route(p->world, r)->transport->connected != NULL &&
-            !opens(p, r)) {
+            !wf_beat_opens(p, r)) {
             (void)wf_plane_send(p, r, WF_PLANE_BEAT, &head, &own, sizeof(own));
         }
     }
@@ -588,7 +587,7 @@ static void send_figures(wf_plane *p)
         wf_plane_head head = head_of(p, FIGURES);
         uint32_t to = wf_gossip_living(&p->gossip, p->neighbour[i], 0);
 
-        if (to != WF_GOSSIP_NOBODY && !opens(p, to)) {
+        if (to != WF_GOSSIP_NOBODY && !wf_beat_opens(p, to)) {
             (void)wf_plane_send(p, to, WF_PLANE_BEAT, &head, some,
                                 n * sizeof(*some));
         }
@@ -616,6 +615,21 @@ bool wf_plane_is_due(weft_world *world)
     return false;
 }
 
+/* Whoever speaks for a node has the heartbeats of others, and tells its mates
+ * what follows from them. */
+static void show_wariness(const wf_plane *p, uint64_t now)
+{
+    atomic_store_explicit(&p->world->host->board->wary_ns,
+                          wf_vigil_wary_until(&p->vigil, now),
+                          memory_order_relaxed);
+}
+
+bool wf_beat_is_wary(const wf_plane *p)
+{
+    return wf_now_ns() < atomic_load_explicit(&p->world->host->board->wary_ns,
+                                              memory_order_relaxed);
+}
+
 static void do_what_is_due(wf_plane *p)
 {
     uint64_t now = wf_now_ns();
@@ -635,6 +649,9 @@ static void do_what_is_due(wf_plane *p)
         read_board(p);
     }
     untold = tell_if_due(p);
+    if (p->speaks) {
+        show_wariness(p, now);
+    }
     plan_nap(p, untold);
 }
 

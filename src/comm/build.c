@@ -13,7 +13,13 @@
  * that those above and below get the reason. Whoever is nearest to one that
  * does not answer gives up first: waits end later with every step from it. A
  * ticket also tells the settings that all members must share, and each compares
- * its own. */
+ * its own.
+ *
+ * The same members may try again after a failure, some of them earlier or more
+ * often than others, and then mail of former attempts lies about. So replies
+ * and verdicts name the id of the ticket that they are about, and others are
+ * thrown away: a communicator is made by members who all are in the same
+ * attempt, or not at all. Of several tickets the newest counts. */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -41,6 +47,7 @@ typedef struct build {
     wf_mail_group group;
     wf_node_tree tree;
     uint64_t salt;
+    uint32_t id;          /* that the ticket gives */
     uint64_t deadline_ns; /* without time for explanations */
     wf_failure why;       /* the first failure of this member or one below */
     bool heads_wait;      /* those below have a good ticket */
@@ -229,22 +236,50 @@ static weft_status check_ticket(const build *b, uint32_t from, const ticket *t,
     return WEFT_OK;
 }
 
-/* Take the ticket; `*fd` is the caller's to close. WEFT_OK, or why there is
- * none or it cannot be used; false if it did not come at all. */
-static bool take_ticket(build *b, ticket *t, int *fd, weft_status *out)
+/* Take the oldest ticket. `*fd` is the caller's to close. WEFT_OK, or why there
+ * is none or it cannot be used; false if it did not come at all. */
+static bool take_oldest(build *b, ticket *t, int *fd, weft_status *out)
 {
     size_t n = sizeof(*t);
+    weft_status form;
 
-    wait_for(b, b->tree.steps);
     *out = wf_mail_take(&b->group, b->tree.parent, build_key(b, WF_MAIL_TICKET),
                         t, &n, fd);
     if (!wf_await_spent(*out)) {
         return false;
     }
-    if (*out == WEFT_OK) {
-        *out = check_ticket(b, b->tree.parent, t, n);
+    if (*out != WEFT_ERR_PROTOCOL) { /* a descriptor alone may be lost */
+        form = check_ticket(b, b->tree.parent, t, n);
+        *out = form != WEFT_OK ? form : *out;
+        b->id = form == WEFT_OK ? t->id : 0;
     }
     return true;
+}
+
+/* The one above makes another ticket only after it has given up waiting for the
+ * reply to this one. It tells each caller once of all other failures. */
+static bool is_given_up(const build *b, const ticket *t)
+{
+    return (t->status == (int32_t)WEFT_OK ||
+            t->status == (int32_t)WEFT_ERR_TIMEOUT) &&
+           wf_host_has_mail(b->group.world->host,
+                            b->group.member[b->tree.parent],
+                            build_key(b, WF_MAIL_TICKET));
+}
+
+/* Take the ticket that counts, like take_oldest. */
+static bool take_ticket(build *b, ticket *t, int *fd, weft_status *out)
+{
+    bool came;
+
+    wait_for(b, b->tree.steps);
+    came = take_oldest(b, t, fd, out);
+    while (came && *out == WEFT_OK && is_given_up(b, t)) {
+        wf_close(*fd);
+        *fd = -1;
+        came = take_oldest(b, t, fd, out);
+    }
+    return came;
 }
 
 static weft_status attach_segment(weft_comm *comm, uint32_t from,
@@ -338,7 +373,7 @@ static void collect_replies(build *b)
 
         if (waits(b, member)) {
             st = wf_mail_take_status(&b->group, member,
-                                     build_key(b, WF_MAIL_REPLY), &one);
+                                     build_key(b, WF_MAIL_REPLY), b->id, &one);
         }
         wf_failure_note(&b->why, st == WEFT_OK ? one : st);
     }
@@ -356,7 +391,7 @@ static weft_status tell_verdict(build *b, const wf_failure *verdict)
             wf_failure_note(&first,
                             wf_mail_post_status(&b->group, member,
                                                 build_key(b, WF_MAIL_VERDICT),
-                                                verdict->status, text));
+                                                b->id, verdict->status, text));
         }
     }
     return first.status == WEFT_OK ? WEFT_OK : wf_failure_again(&first);
@@ -368,13 +403,13 @@ static bool hear_verdict(build *b, weft_status *out)
 {
     weft_status theirs = WEFT_OK;
     weft_status st = wf_mail_post_status(&b->group, b->tree.parent,
-                                         build_key(b, WF_MAIL_REPLY),
+                                         build_key(b, WF_MAIL_REPLY), b->id,
                                          b->why.status, b->why.text);
 
     if (st == WEFT_OK) {
         wait_for(b, wf_node_tree_levels(b->tree.nodes) - 1 + b->tree.steps);
         st = wf_mail_take_status(&b->group, b->tree.parent,
-                                 build_key(b, WF_MAIL_VERDICT), &theirs);
+                                 build_key(b, WF_MAIL_VERDICT), b->id, &theirs);
     }
     *out = st == WEFT_OK ? theirs : st;
     return st == WEFT_OK;
@@ -420,6 +455,7 @@ static weft_status lead(build *b, weft_status own)
         return wf_failure_again(&why);
     }
     t.id = b->comm->id;
+    b->id = t.id;
     wf_settings_shared(&b->group.world->settings, t.text,
                        WF_SETTINGS_SHARED_MAX);
     tell_heads(b, &t);

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "comm/mail.h"
 #include "mem/mailbox.h"
 
 /* Letters of any length that are there before they are needed: whoever has no
@@ -151,6 +152,16 @@ static void append(wf_plane *p, wf_letter *l)
     pthread_mutex_unlock(&p->outbox);
 }
 
+/* A question can wait until the node is not wary any more, if it would open a
+ * connection: whoever asks asks again. */
+static bool is_better_dropped(const wf_plane *p, const wf_letter *l)
+{
+    const uint64_t question = WF_MAIL_CALL | WF_MAIL_ASK;
+
+    return (l->key & question) == question && wf_beat_is_wary(p) &&
+           wf_beat_opens(p, l->to);
+}
+
 /* Under world->drive, so that nobody else takes from the front. */
 static void flush(wf_plane *p)
 {
@@ -166,7 +177,9 @@ static void flush(wf_plane *p)
             return;
         }
         head.key = l->key;
-        st = wf_plane_send(p, l->to, WF_PLANE_MAIL, &head, l->data, l->bytes);
+        st = is_better_dropped(p, l) ? WEFT_OK
+                                     : wf_plane_send(p, l->to, WF_PLANE_MAIL,
+                                                     &head, l->data, l->bytes);
         if (st == WEFT_ERR_NOMEM) {
             return; /* later */
         }

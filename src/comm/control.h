@@ -121,6 +121,10 @@ wf_am_fn wf_plane_mail_came;
 weft_status wf_beat_init(wf_plane *p);
 void wf_beat_fini(wf_plane *p);
 void wf_beat_do(wf_plane *p);
+/* Would a message to it open a connection? Under world->drive. */
+bool wf_beat_opens(const wf_plane *p, uint32_t to);
+/* Is its node wary (vigil.h, rule 4)? */
+bool wf_beat_is_wary(const wf_plane *p);
 wf_am_fn wf_beat_came;
 
 #endif

@@ -33,7 +33,7 @@ void wf_flow_sent(wf_flow *flow, uint64_t bytes, uint64_t now)
     uint64_t before = flow->sent - flow->answered;
 
     flow->sent += bytes;
-    if (flow->goal == 0 &&
+    if (bytes > 0 && flow->goal == 0 &&
         (flow->draining == 0 || before <= open_window(flow))) {
         flow->goal = flow->sent;
         flow->begun_ns = now;

@@ -11,6 +11,7 @@
 
 typedef struct note {
     int32_t status;
+    uint32_t id; /* of the communicator that it is about */
     char text[WF_DETAIL_MAX];
 } note;
 
@@ -111,19 +112,21 @@ weft_status wf_mail_tell(const wf_mail_group *g, const wf_node_tree *tree,
 
 /* --- a status ------------------------------------------------------------- */
 
-static size_t note_make(weft_status status, const char *text, note *out)
+static size_t note_make(uint32_t id, weft_status status, const char *text,
+                        note *out)
 {
     out->status = (int32_t)status;
+    out->id = id;
     snprintf(out->text, sizeof(out->text), "%s", text);
     return offsetof(note, text) + strlen(out->text) + 1;
 }
 
 weft_status wf_mail_post_status(const wf_mail_group *g, uint32_t to,
-                                uint64_t key, weft_status status,
+                                uint64_t key, uint32_t id, weft_status status,
                                 const char *text)
 {
     note n;
-    size_t bytes = note_make(status, text, &n);
+    size_t bytes = note_make(id, status, text, &n);
 
     return wf_mail_post(g, to, key, &n, bytes, -1);
 }
@@ -140,19 +143,23 @@ static weft_status note_read(const void *data, size_t n, note *out)
 }
 
 weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
-                                uint64_t key, weft_status *theirs)
+                                uint64_t key, uint32_t id, weft_status *theirs)
 {
     unsigned char data[WF_MAIL_MAX];
-    size_t n = sizeof(data);
     note got;
-    weft_status st = wf_mail_take(g, from, key, data, &n, NULL);
+    weft_status st;
 
-    if (!wf_await_spent(st)) {
-        return st;
-    }
-    if (st == WEFT_OK) {
-        st = note_read(data, n, &got);
-    }
+    do {
+        size_t n = sizeof(data);
+
+        st = wf_mail_take(g, from, key, data, &n, NULL);
+        if (!wf_await_spent(st)) {
+            return st;
+        }
+        if (st == WEFT_OK) {
+            st = note_read(data, n, &got);
+        }
+    } while (st == WEFT_OK && got.id != id);
     *theirs = st != WEFT_OK ? st
               : got.status != (int)WEFT_OK
                   ? wf_fail((weft_status)got.status, "%s", got.text)
@@ -168,7 +175,7 @@ void wf_mail_break(weft_comm *comm)
     uint32_t count =
         wf_node_tree_neighbours(comm->world, comm->member, comm->size, far);
     note n;
-    size_t bytes = note_make(comm->status, comm->text, &n);
+    size_t bytes = note_make(comm->id, comm->status, comm->text, &n);
 
     for (uint32_t i = 0; i < count; i++) {
         (void)wf_mail_send(comm->world, comm->member[far[i]],
@@ -261,9 +268,9 @@ static void answer(weft_world *world, uint32_t by, uint32_t id)
     exists = comm != NULL;
     why = find_closed(world, id);
     if (exists && is_broken(comm)) {
-        bytes = note_make(comm->status, comm->text, &n);
+        bytes = note_make(id, comm->status, comm->text, &n);
     } else if (!exists && why != NULL) {
-        bytes = note_make(why->status, why->text, &n);
+        bytes = note_make(id, why->status, why->text, &n);
     }
     pthread_mutex_unlock(&world->comms_lock);
     if (!exists || bytes > 0) {

@@ -88,12 +88,14 @@ weft_status wf_mail_tell(const wf_mail_group *g, const wf_node_tree *tree,
  * reason that the group's communicator was broken with. */
 weft_status wf_mail_give_up(const wf_mail_group *g, weft_status st);
 
-/* A status and its detail, as mail. `*theirs` is the other's status, with the
- * detail of that; WEFT_ERR_PROTOCOL if it cannot be understood. */
+/* A status and its detail, as mail about the communicator that is to have `id`;
+ * what was sent about others, in calls that were given up, is thrown away.
+ * `*theirs` is the other's status, with the detail of that; WEFT_ERR_PROTOCOL
+ * if it cannot be understood. */
 weft_status wf_mail_post_status(const wf_mail_group *g, uint32_t to,
-                                uint64_t key, weft_status status,
+                                uint64_t key, uint32_t id, weft_status status,
                                 const char *text);
 weft_status wf_mail_take_status(const wf_mail_group *g, uint32_t from,
-                                uint64_t key, weft_status *theirs);
+                                uint64_t key, uint32_t id, weft_status *theirs);
 
 #endif

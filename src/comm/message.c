@@ -28,6 +28,7 @@ typedef struct message_op {
     wf_receive in;
     weft_message_info got;
     weft_message_info *info;
+    size_t moved; /* bytes of both parts, at the last look */
 } message_op;
 
 /* --- the two parts ------------------------------------------------------- */
@@ -122,6 +123,15 @@ static weft_status receive_step(message_op *m)
 
 /* --- the operation ------------------------------------------------------- */
 
+/* Has a piece of either message moved since the last look? */
+static bool pieces_moved(message_op *m)
+{
+    size_t before = m->moved;
+
+    m->moved = m->out.msg.moved + m->in.msg.moved;
+    return m->moved != before;
+}
+
 /* The receive is there before the message that this rank may send itself. */
 static weft_status message_begin(message_op *m)
 {
@@ -158,6 +168,7 @@ static weft_status message_step(wf_op *op)
     } else if (st != WEFT_OK && st != WF_PENDING) {
         op->private_failure = wf_loss_is_private(op->comm, st);
     }
+    op->moved += st == WF_PENDING && pieces_moved(m);
     return st;
 }
 

@@ -10,8 +10,10 @@
 #include "comm/mail.h"
 #include "comm/wait.h"
 
-/* How long nothing may move after a member has closed the communicator. */
+/* How long nothing may come in after a member has closed the communicator; and
+ * nothing move after one has died. */
 #define CLOSED_NS (100 * WF_MS)
+#define DIED_NS (500 * WF_MS)
 /* Members that are asked at a time. */
 #define ASKED 16u
 
@@ -67,44 +69,84 @@ static weft_status fail_closed(const weft_comm *comm, uint32_t member)
 }
 
 /* An operation that uses the ports is changed by whoever drives. */
+static void op_lock(const wf_goal *g)
+{
+    const wf_op *op = g->ctx;
+
+    if (op->driven && !g->locked) {
+        pthread_mutex_lock(&g->world->drive);
+    }
+}
+
+static void op_unlock(const wf_goal *g)
+{
+    const wf_op *op = g->ctx;
+
+    if (op->driven && !g->locked) {
+        pthread_mutex_unlock(&g->world->drive);
+    }
+}
+
 static bool op_awaits(const wf_goal *g, uint32_t member)
 {
     const wf_op *op = g->ctx;
-    bool locks = op->driven && !g->locked;
     bool awaits;
 
     if (op->awaits == NULL) {
         return false;
     }
-    if (locks) {
-        pthread_mutex_lock(&g->world->drive);
-    }
+    op_lock(g);
     awaits = op->awaits(op, member);
-    if (locks) {
-        pthread_mutex_unlock(&g->world->drive);
-    }
+    op_unlock(g);
     return awaits;
 }
 
+/* Counts up with all that comes in on a port, too: what is meant for an
+ * operation may be behind what is meant for others. */
+static uint64_t op_heard(const wf_goal *g)
+{
+    const wf_op *op = g->ctx;
+    uint64_t heard;
+
+    op_lock(g);
+    heard = op->moved + g->world->news;
+    op_unlock(g);
+    return heard;
+}
+
+static bool is_quiet(wf_quiet *q, uint64_t count, uint64_t for_ns)
+{
+    uint64_t now = wf_now_ns();
+
+    if (q->since_ns == 0 || q->count != count) {
+        *q = (wf_quiet){.since_ns = now, .count = count};
+    }
+    return now - q->since_ns >= for_ns;
+}
+
 /* Between nodes, one that has closed it may have done its part before, and that
- * may still be on its way: so only if nothing moves any more. */
-static weft_status far_closed(const wf_goal *g, uint32_t member)
+ * may still be on its way: so only if nothing comes in any more. So may one
+ * that has died, of which the transport tells those who have a message under
+ * way with it; but others may wait for a member that was told so, and has given
+ * up. */
+static weft_status far_gone(const wf_goal *g, uint32_t member)
 {
     wf_op *op = g->ctx;
     weft_comm *comm = op->comm;
-    uint64_t now;
+    const wf_host *host = comm->world->host;
+    uint32_t rank = comm->member[member];
 
-    if (atomic_load(&comm->closed_by) != comm->member[member] + 1 ||
-        !op_awaits(g, member)) {
-        return WEFT_OK;
+    if (atomic_load(&comm->closed_by) == rank + 1 && op_awaits(g, member)) {
+        return is_quiet(&op->closed, op_heard(g), CLOSED_NS)
+                   ? fail_closed(comm, member)
+                   : WF_PENDING;
     }
-    now = wf_now_ns();
-    if (op->closed_ns == 0 || op->closed_moved != op->moved) {
-        op->closed_ns = now;
-        op->closed_moved = op->moved;
+    if (wf_host_died(host, rank)) {
+        return is_quiet(&op->died, op->moved, DIED_NS)
+                   ? wf_host_check(host, rank)
+                   : WF_PENDING;
     }
-    return now - op->closed_ns < CLOSED_NS ? WF_PENDING
-                                           : fail_closed(comm, member);
+    return WEFT_OK;
 }
 
 /* Does it wait for one member only? */
@@ -168,7 +210,7 @@ static weft_status op_gone(const wf_goal *g, uint32_t member)
         return WEFT_OK; /* the transport tells of those who went */
     }
     if (done == NULL) {
-        return far_closed(g, member);
+        return far_gone(g, member);
     }
     if (atomic_load(&done->closed) != 0) {
         st = fail_closed(comm, member);
@@ -205,7 +247,8 @@ wf_goal wf_op_goal(wf_op *op)
                      .ranks = comm->size,
                      .member = comm->member,
                      .timeout_ns = &comm->timeout_ns,
-                     .interrupt = &comm->world->host->interrupt};
+                     .interrupt = &comm->world->host->interrupt,
+                     .far = op->far || !comm->one_node};
 }
 
 /* --- on the caller's thread ----------------------------------------------- */
@@ -229,8 +272,8 @@ static weft_status op_look(wf_wait *w)
 {
     wf_op *op = w->goal.ctx;
 
-    if (op->driven && wf_wait_drive(w)) {
-        op->moved++; /* bytes of ours may have moved */
+    if (op->driven) {
+        wf_wait_drive(w);
     }
     return op_step(op);
 }

@@ -19,6 +19,12 @@ typedef struct wf_op wf_op;
  * unless `op->private_failure` is set. */
 typedef weft_status wf_step_fn(wf_op *op);
 
+/* Since when a count has stood still; zero: it was not looked at yet. */
+typedef struct wf_quiet {
+    uint64_t since_ns;
+    uint64_t count;
+} wf_quiet;
+
 struct wf_op {
     weft_comm *comm;
     wf_step_fn *step;
@@ -31,7 +37,9 @@ struct wf_op {
     /* It failed before it was over: let go of buffers and messages. Optional;
      * runs under the same lock as step(). */
     void (*drop)(wf_op *op);
-    uint64_t moved;    /* counts up whenever something happened */
+    /* Counts up whenever something happened for it, a piece of a long message
+     * included: the deadline counts from the last time (comm/wait.h). */
+    uint64_t moved;
     uint32_t sequence; /* its number on the communicator; a message's tag */
     bool private_failure;
     bool driven; /* step() uses the ports: it runs under world->drive only */
@@ -41,16 +49,18 @@ struct wf_op {
     /* All that is left is up to the peers: nobody needs to step it before
      * somebody waits for it. */
     bool lazy;
-    /* Between nodes, see op.c: members that were asked; since when one is known
-     * to have closed the communicator, or 0, and what had moved then. */
+    bool far; /* it waits for other nodes, though its communicator has one */
+    /* Between nodes, see op.c: members that were asked; and how long nothing
+     * has happened since a member is known to have closed the communicator, or
+     * to have died. */
     uint32_t asked;
-    uint64_t closed_ns;
-    uint64_t closed_moved;
+    wf_quiet closed;
+    wf_quiet died;
     wf_call call;
 };
 
-/* All but communicator, call and number: an operation that can be begun. */
-static inline void wf_op_init(wf_op *op)
+/* For another engine to begin with: `far` stays, which those who wait read. */
+static inline void wf_op_hand_on(wf_op *op)
 {
     op->step = NULL;
     op->early = NULL;
@@ -62,7 +72,15 @@ static inline void wf_op_init(wf_op *op)
     op->shares = false;
     op->lazy = false;
     op->asked = 0;
-    op->closed_ns = 0;
+    op->closed = (wf_quiet){0};
+    op->died = (wf_quiet){0};
+}
+
+/* All but communicator, call and number: an operation that can be begun. */
+static inline void wf_op_init(wf_op *op)
+{
+    wf_op_hand_on(op);
+    op->far = false;
 }
 
 /* Step an operation until it is over. A failure breaks the communicator. */

@@ -311,15 +311,18 @@ static weft_status flush_look(wf_wait *w)
 }
 
 /* A send may be over before its message has left this process. A peer that does
- * not read keeps this rank for a moment only. */
+ * not read keeps this rank for a moment only, and what is said after that, to
+ * others, for a shorter one. */
 void wf_ports_flush(weft_world *world)
 {
     static const wf_goal_kind kind = {.moved = flush_moved};
     static const _Atomic uint64_t moment_ns = WF_SEC;
+    static const _Atomic uint64_t shorter_ns = 100 * WF_MS;
+    bool hurries = world->ports.hurries;
     wf_goal goal = {.kind = &kind,
                     .what = "the last messages before leaving the job",
                     .world = world,
-                    .timeout_ns = &moment_ns};
+                    .timeout_ns = hurries ? &shorter_ns : &moment_ns};
     wf_wait w;
 
     /* Without these nothing was sent, and routes may be missing. */
@@ -327,6 +330,7 @@ void wf_ports_flush(weft_world *world)
         atomic_load(&world->host->orphan)) {
         return;
     }
+    goal.rank = world->host->rank;
     pthread_mutex_lock(&world->drive);
     for (uint32_t i = 0; i < world->ports.count; i++) {
         const wf_route *r = &world->ports.route[i];
@@ -337,7 +341,8 @@ void wf_ports_flush(weft_world *world)
     }
     pthread_mutex_unlock(&world->drive);
     wf_wait_begin(&w, &goal, true);
-    if (wf_wait_run(&w, flush_look) != WEFT_OK) {
+    world->ports.hurries = wf_wait_run(&w, flush_look) != WEFT_OK;
+    if (world->ports.hurries && !hurries) {
         wf_log(WEFT_LOG_WARN, "rank %u left before all that it had sent: %s",
                world->host->rank, weft_error_detail());
     }
@@ -524,6 +529,18 @@ bool wf_ports_busy(const weft_world *world)
         busy = p->route[i].transport->busy(p->route[i].port);
     }
     return busy;
+}
+
+bool wf_ports_stuck(const weft_world *world)
+{
+    const wf_ports *p = &world->ports;
+    bool stuck = false;
+
+    for (uint32_t i = 0; i < p->count && !stuck; i++) {
+        stuck = p->route[i].descriptor < 0 &&
+                p->route[i].transport->busy(p->route[i].port);
+    }
+    return stuck;
 }
 
 bool wf_ports_arm(weft_world *world)

@@ -38,6 +38,7 @@ typedef struct wf_ports {
     /* By rank in the job: why nothing more comes from it; WEFT_OK: it does. */
     weft_status *lost;
     uint32_t gone; /* of the board, at the last report to the ports */
+    bool hurries;  /* this rank leaves, and has waited for a peer in vain */
     /* By rank in the job: what may be under way with it. NULL until a layer
      * asks for it. */
     wf_flow *flow;
@@ -94,12 +95,15 @@ bool wf_ports_progress(weft_world *world);
 
 /* Is there something on a port that leaves only by further progress? */
 bool wf_ports_busy(const weft_world *world);
+/* Is there on one without a descriptor? A peer that makes room rings the first
+ * bell, then. */
+bool wf_ports_stuck(const weft_world *world);
 
-/* Have this rank's bells ring when there is something to do on a port that has
- * a descriptor; they ring by themselves for the others. To be called between
- * wf_board_drowse (or wf_board_listen) and the sleep, after a look at the ports
- * that found nothing. False: there is something to do, look again. Takes
- * world->drive by itself. */
+/* Have whoever sleeps for it woken when there is something to do on a port that
+ * has a descriptor; bells ring by themselves for the others. To be called
+ * between wf_board_drowse (or wf_board_listen) and the sleep, after a look at
+ * the ports that found nothing. False: there is something to do, look again.
+ * Takes world->drive by itself. */
 bool wf_ports_arm(weft_world *world);
 
 /* Whoever sleeps for the ports is to be woken when this descriptor polls

@@ -8,20 +8,30 @@
 #include "comm/control.h"
 #include "comm/drive.h"
 #include "comm/wait.h"
+#include "mem/watch.h"
 
-/* How long the server leaves the ports to callers before it looks whether they
+/* How long the ports are left to callers before somebody looks whether they
  * still see to them. */
 #define STAND_BY_NS (300000u)
 
+/* There are two things that the server may have to wake up for, and the kernel
+ * has no sleep for both: so each has a thread, which then drives by itself. If
+ * one woke the other, each message would cost two wake-ups. */
 struct wf_server {
     weft_world *world;
     wf_pace pace;
-    uint64_t turns;     /* of the world, as it was last seen */
-    uint64_t driven_ns; /* when another thread was last seen to drive */
-    uint32_t bell;      /* the second one, as it was last seen */
+    uint32_t bell; /* the second one, as it was last seen */
     pthread_t thread;
     _Atomic bool stop;
+    /* The other thread, where ports have descriptors. */
+    bool minds_ports;
+    pthread_t ports_thread;
+    pthread_mutex_t begin; /* it waits for this one first */
+    uint64_t turns;        /* of the world, as it was last seen */
+    uint64_t driven_ns;    /* when another thread was last seen to drive */
 };
+
+/* --- what peers of this node ring for ------------------------------------- */
 
 /* Its bell is the second one, unless answers wait for room: the peer that makes
  * room rings the first. */
@@ -30,30 +40,9 @@ static bool listens(weft_world *world)
     bool stuck;
 
     pthread_mutex_lock(&world->drive);
-    stuck = wf_ports_busy(world);
+    stuck = wf_ports_stuck(world);
     pthread_mutex_unlock(&world->drive);
     return !stuck;
-}
-
-/* While other threads drive the server stands by: a port with a descriptor
- * would wake it for each message that a caller waits for and takes itself. It
- * arms the ports when nobody has driven for a while. */
-static void consider_others(wf_server *s, wf_wait *w)
-{
-    weft_world *world = s->world;
-    uint64_t turns = atomic_load_explicit(&world->turns, memory_order_relaxed);
-    uint64_t now = wf_now_ns();
-
-    if (turns != s->turns) {
-        s->turns = turns;
-        s->driven_ns = now;
-    }
-    s->pace.nap_ns =
-        world->plane != NULL ? atomic_load(&world->plane->nap_ns) : WF_SEC;
-    w->arms = world->ports.watched == 0 || now - s->driven_ns >= STAND_BY_NS;
-    if (!w->arms) {
-        s->pace.nap_ns = wf_least(s->pace.nap_ns, STAND_BY_NS);
-    }
 }
 
 /* Has the second bell rung since this was last asked? */
@@ -67,25 +56,22 @@ static bool was_rung(wf_server *s)
     return rung;
 }
 
-/* A caller that waits for answers itself stands in for the server. Who arms the
- * ports is decided before the wait announces that it will sleep. */
+/* A caller that waits for answers itself stands in for the server. */
 static weft_status look(wf_wait *w)
 {
     wf_server *s = w->goal.ctx;
-    const wf_board_rank *own = wf_host_own(s->world->host);
-    bool stood_in =
-        atomic_load_explicit(&own->listening, memory_order_relaxed) < 0;
-    bool drives = wf_plane_is_due(s->world) || was_rung(s);
+    weft_world *world = s->world;
+    bool stood_in = atomic_load_explicit(&wf_host_own(world->host)->listening,
+                                         memory_order_relaxed) < 0;
+    bool drives = wf_plane_is_due(world) || was_rung(s);
 
     if (atomic_load(&s->stop)) {
         return WEFT_OK;
     }
-    if (!w->drowsy) {
-        consider_others(s, w);
-    }
-    if (drives || (w->arms && (w->drowsy || !stood_in))) {
+    s->pace.nap_ns =
+        world->plane != NULL ? atomic_load(&world->plane->nap_ns) : WF_SEC;
+    if (drives || w->drowsy || !stood_in) {
         wf_wait_drive(w);
-        s->turns = atomic_load_explicit(&s->world->turns, memory_order_relaxed);
     } else {
         wf_wait_tire(w);
     }
@@ -101,9 +87,115 @@ static void *server_main(void *arg)
     wf_wait_begin(&w, &goal, true);
     wf_wait_pace(&w, &s->pace);
     w.listens = listens;
+    w.arms = false;
     wf_wait_run(&w, look);
     return NULL;
 }
+
+/* --- ports with descriptors ----------------------------------------------- */
+
+/* While other threads drive this one stands by: it would wake up for each
+ * message that a caller waits for and takes itself. */
+static bool others_drive(wf_server *s, uint64_t now)
+{
+    uint64_t turns =
+        atomic_load_explicit(&s->world->turns, memory_order_relaxed);
+
+    if (turns != s->turns) {
+        s->turns = turns;
+        s->driven_ns = now;
+    }
+    return now - s->driven_ns < STAND_BY_NS;
+}
+
+/* Drive, unless another thread does. Did something happen? */
+static bool drive(wf_server *s, uint64_t now)
+{
+    bool moved = wf_world_drive(s->world);
+    uint64_t turns =
+        atomic_load_explicit(&s->world->turns, memory_order_relaxed);
+
+    if (turns == s->turns) {
+        s->driven_ns = now; /* the lock was held */
+    }
+    s->turns = turns;
+    return moved;
+}
+
+/* Until a port has something to do, somebody else asks for a look, or it is
+ * time to look whether others still drive. True: a port may have something to
+ * do, and nobody else is known to see to it; that somebody has driven meanwhile
+ * may be long ago. */
+static bool sleep_for_ports(wf_server *s, uint64_t now, bool stands_by)
+{
+    weft_world *world = s->world;
+    uint64_t until = now + (stands_by ? STAND_BY_NS : WF_SEC);
+    uint64_t due = stands_by ? 0 : wf_ports_next_due(world, now);
+
+    if (due != 0 && due < until) {
+        until = due;
+    }
+    if ((!stands_by && !wf_ports_arm(world)) || atomic_load(&s->stop)) {
+        return true;
+    }
+    if (wf_watch_sleep(world->host->watch, until)) {
+        s->driven_ns = wf_now_ns();
+        return false;
+    }
+    return !stands_by;
+}
+
+static void *ports_main(void *arg)
+{
+    wf_server *s = arg;
+    uint64_t moved_ns = 0;
+    bool woken = false;
+
+    pthread_mutex_lock(&s->begin);
+    pthread_mutex_unlock(&s->begin);
+    while (!atomic_load(&s->stop)) {
+        uint64_t now = wf_now_ns();
+        bool stands_by = others_drive(s, now);
+
+        if ((woken || !stands_by) && drive(s, now)) {
+            moved_ns = now;
+            woken = false;
+        } else if (now - moved_ns >= s->pace.spin_ns || stands_by) {
+            woken = sleep_for_ports(s, now, stands_by || s->driven_ns == now);
+        } else {
+            wf_cpu_relax();
+        }
+    }
+    return NULL;
+}
+
+static weft_status mind_ports(wf_server *s)
+{
+    weft_status st;
+
+    if (s->world->ports.watched == 0) {
+        return WEFT_OK;
+    }
+    wf_watch_take(s->world->host->watch);
+    st = wf_thread_start("the thread that sees to ports", ports_main, s,
+                         &s->ports_thread);
+    s->minds_ports = st == WEFT_OK;
+    if (st != WEFT_OK) {
+        wf_watch_give(s->world->host->watch);
+    }
+    return st;
+}
+
+static void leave_ports(wf_server *s)
+{
+    if (s->minds_ports) {
+        wf_watch_rouse(s->world->host->watch);
+        pthread_join(s->ports_thread, NULL);
+        wf_watch_give(s->world->host->watch);
+    }
+}
+
+/* --- begin and end -------------------------------------------------------- */
 
 weft_status wf_serve(weft_world *world)
 {
@@ -121,9 +213,18 @@ weft_status wf_serve(weft_world *world)
     /* One question is often followed by the next. The bell rings for whatever
      * concerns it; the nap is for what nobody thought of. */
     s->pace = (wf_pace){.spin_ns = world->pace.spin_ns, .nap_ns = WF_SEC};
-    st = wf_thread_start("the thread that answers other ranks", server_main, s,
-                         &s->thread);
+    pthread_mutex_init(&s->begin, NULL);
+    pthread_mutex_lock(&s->begin);
+    st = mind_ports(s);
+    if (st == WEFT_OK) {
+        st = wf_thread_start("the thread that answers other ranks", server_main,
+                             s, &s->thread);
+        atomic_store(&s->stop, st != WEFT_OK);
+    }
+    pthread_mutex_unlock(&s->begin);
     if (st != WEFT_OK) {
+        leave_ports(s);
+        pthread_mutex_destroy(&s->begin);
         wf_free(s);
         return st;
     }
@@ -143,6 +244,8 @@ void wf_server_destroy(wf_server *s)
         wf_board_wake_listener(own);
         wf_board_wake(own);
         pthread_join(s->thread, NULL);
+        leave_ports(s);
+        pthread_mutex_destroy(&s->begin);
     }
     wf_free(s);
 }

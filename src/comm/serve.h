@@ -5,7 +5,8 @@
  * It is there in jobs on several nodes, and where a transport has a descriptor;
  * else a layer above that other ranks ask by active messages starts it. It
  * sleeps on the second bell of the board (mem/board.h), which only active
- * messages ring, and then drives the world, until the world is left. */
+ * messages ring, and then drives the world, until the world is left. Where a
+ * transport has a descriptor a second thread of it sleeps for that. */
 #ifndef WF_COMM_SERVE_H
 #define WF_COMM_SERVE_H
 

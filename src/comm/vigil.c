@@ -66,30 +66,48 @@ static uint64_t alert_lasts(const wf_vigil *v)
     return wf_most(v->timeout_ns / 2, 2 * late_after(v));
 }
 
+/* The most time that a heartbeat is thought to be under way, in which what it
+ * says about an alert becomes too much: nodes that believed each other without
+ * this would never be calm again. */
+static uint64_t under_way(const wf_vigil *v)
+{
+    return alert_lasts(v) / 32;
+}
+
 uint64_t wf_vigil_alert_left(const wf_vigil *v, uint64_t now)
 {
     return v->alert_ns > now ? v->alert_ns - now : 0;
+}
+
+static void alert_for(wf_vigil *v, uint64_t left, uint64_t now)
+{
+    v->hastens = v->hastens || v->alert_ns <= now;
+    v->alert_ns = now + left;
 }
 
 void wf_vigil_hear_alert(wf_vigil *v, uint64_t left_ns, uint64_t now)
 {
     uint64_t left = wf_least(left_ns, alert_lasts(v));
 
-    if (left > wf_vigil_alert_left(v, now)) {
-        v->hastens = v->hastens || v->alert_ns <= now;
-        v->alert_ns = now + left;
+    if (left > wf_vigil_alert_left(v, now) + under_way(v)) {
+        alert_for(v, left, now);
     }
 }
 
 void wf_vigil_alert(wf_vigil *v, uint64_t now)
 {
-    wf_vigil_hear_alert(v, alert_lasts(v), now);
+    alert_for(v, alert_lasts(v), now);
 }
 
 void wf_vigil_death(wf_vigil *v, uint64_t now)
 {
     wf_vigil_alert(v, now);
     v->open_ns = v->alert_ns;
+}
+
+uint64_t wf_vigil_wary_until(const wf_vigil *v, uint64_t now)
+{
+    return now < v->open_ns ? 0 : v->alert_ns;
 }
 
 /* --- looking -------------------------------------------------------------- */
@@ -113,7 +131,7 @@ static void forgive_gap(wf_vigil *v, uint64_t now)
 /* The second half of rule 4. */
 static bool may_be_watched(const wf_vigil *v, uint32_t node, uint64_t now)
 {
-    return now < v->open_ns || v->connected == NULL ||
+    return wf_vigil_wary_until(v, now) <= now || v->connected == NULL ||
            v->connected(v->ctx, node);
 }
 

@@ -3,6 +3,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <sys/resource.h>
 
 #include "comm/comm.h"
 #include "comm/drive.h"
@@ -232,19 +233,6 @@ static bool is_roused(const wf_wait *w)
            (w->listening && !w->listens(g->world));
 }
 
-/* Count it among those who are to be woken when there is something to do on a
- * port, or not any more. Announced before the ports are armed. */
-static void port_sleeper(wf_wait *w, int32_t by)
-{
-    wf_host *host = w->goal.world->host;
-
-    if (w->listening) {
-        atomic_store(&host->server_asleep, by > 0);
-    } else {
-        atomic_fetch_add(&host->drivers_asleep, (uint32_t)by);
-    }
-}
-
 static void wait_sleep(wf_wait *w)
 {
     const wf_goal *g = &w->goal;
@@ -260,7 +248,8 @@ static void wait_sleep(wf_wait *w)
         uint64_t due = wf_ports_next_due(g->world, wf_now_ns());
 
         until = due != 0 && due < until ? due : until;
-        port_sleeper(w, 1);
+        /* Announced before the ports are armed. */
+        atomic_fetch_add(&host->drivers_asleep, 1);
     }
     if (is_roused(w) || (w->arms && !wf_ports_arm(g->world))) {
         w->stirred = true;
@@ -270,7 +259,7 @@ static void wait_sleep(wf_wait *w)
         wf_board_sleep(host->board, wf_host_own(host), w->bell, until);
     }
     if (w->arms) {
-        port_sleeper(w, -1);
+        atomic_fetch_sub(&host->drivers_asleep, 1);
     }
     wait_rouse(w);
 }
@@ -344,19 +333,49 @@ static weft_status wait_ask(wf_wait *w, uint64_t now)
                                 g->rank, name));
 }
 
+/* How often another thread has got the core while this one could have gone on,
+ * having yielded or not. */
+static long times_preempted(void)
+{
+    struct rusage used = {0};
+
+    (void)getrusage(RUSAGE_THREAD, &used);
+    return used.ru_nivcsw;
+}
+
+/* Stay awake for what comes from other nodes, unless somebody else wants the
+ * core: ranks of other nodes may share it (namespaces, containers), and so may
+ * programs that weft does not know of. `again`: it did so the last time, too.
+ * False: it is time to sleep. */
+static bool wait_linger(wf_wait *w, bool again)
+{
+    long before = w->preempted;
+
+    w->preempted = times_preempted();
+    if (again && w->preempted != before) {
+        return false;
+    }
+    w->lingers = true;
+    sched_yield();
+    return true;
+}
+
 /* Leave the core to others the more, the longer nothing has happened. */
 static void wait_rest(wf_wait *w, uint64_t quiet_ns)
 {
     const wf_pace *pace = w->pace;
-    bool far = atomic_load_explicit(&w->goal.world->ports.awaited,
-                                    memory_order_relaxed) != 0;
-    uint64_t yield_ns = far ? pace->yield_far_ns : pace->yield_ns;
+    bool also = atomic_load_explicit(&w->goal.world->ports.awaited,
+                                     memory_order_relaxed) != 0;
+    uint64_t yield_ns = also ? pace->yield_also_ns : pace->yield_ns;
+    bool lingered = w->lingers;
 
+    w->lingers = false;
     if (quiet_ns < pace->spin_ns) {
         wf_cpu_relax();
     } else if (quiet_ns < pace->spin_ns + yield_ns) {
         sched_yield();
-    } else {
+    } else if (!w->goal.far || quiet_ns >= pace->far_ns ||
+               !wait_linger(w, lingered)) {
         wait_drowse(w);
     }
 }
@@ -364,13 +383,13 @@ static void wait_rest(wf_wait *w, uint64_t quiet_ns)
 weft_status wf_wait_slow(wf_wait *w)
 {
     weft_world *world = w->goal.world;
-    bool slept = w->drowsy;
     uint64_t since;
     uint64_t now;
     weft_status st;
 
-    if (slept) {
+    if (w->drowsy) {
         wait_sleep(w);
+        return WEFT_OK; /* rule 3 */
     }
     if (!w->drives &&
         atomic_load_explicit(&world->pending, memory_order_relaxed) != 0) {
@@ -392,7 +411,7 @@ weft_status wf_wait_slow(wf_wait *w)
         wait_show(w, now);
     }
     since = w->awake_ns > w->stall.since_ns ? w->awake_ns : w->stall.since_ns;
-    if (st == WEFT_OK && !slept) {
+    if (st == WEFT_OK) {
         wait_rest(w, now - since);
     }
     return st;

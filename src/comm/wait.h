@@ -17,7 +17,9 @@
  *      sleeps on the bell only.
  *   2. The deadline counts from the last time that the goal moved. Whatever
  *      else happened keeps the wait from sleeping, but not from failing.
- *   3. After each alarm of the board it checks whether a peer is gone.
+ *   3. After each alarm of the board it checks whether a peer is gone, and
+ *      after each sleep it looks first: what was done while it slept is done,
+ *      whoever has died or given up since.
  *   4. About ten times a second it asks whether the caller was interrupted. */
 #ifndef WF_COMM_WAIT_H
 #define WF_COMM_WAIT_H
@@ -63,6 +65,7 @@ struct wf_goal {
     const _Atomic uint64_t *timeout_ns; /* NULL: there is no deadline */
     const wf_interrupt *interrupt;      /* NULL: nobody is asked */
     bool locked;                        /* who checks it holds world->drive */
+    bool far;                           /* it needs ranks of other nodes */
 };
 
 /* The goal of a thread that only drives: it never fails. */
@@ -93,7 +96,8 @@ typedef struct wf_wait {
     wf_stall stall;
     const wf_pace *pace;
     /* Which bell to sleep on: the second one, for active messages, while this
-     * says so; NULL: always the first. */
+     * says so; NULL: always the first. Who sleeps on the second arms no ports:
+     * their descriptors wake another thread (comm/serve.c). */
     bool (*listens)(weft_world *world);
     uint32_t polls;
     uint32_t mask;
@@ -103,6 +107,8 @@ typedef struct wf_wait {
     bool stirred;      /* it did something */
     bool drowsy;       /* it has announced that it will sleep */
     bool listening;    /* on the second bell */
+    bool lingers;      /* it is awake for a far goal alone, see wait_linger */
+    long preempted;    /* of its thread, how often, when that was last asked */
     uint64_t awake_ns; /* when it last did something */
     uint64_t asked_ns; /* when the caller was last asked */
     /* What is shown of it, see wait_show: until when it has waited by what the

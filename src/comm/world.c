@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/options.h"
 #include "base/time.h"
 #include "comm/comm.h"
@@ -21,11 +22,29 @@
  * ranks outnumber cores polling only keeps the others from running: hand the
  * core over at once, and for longer before sleeping, since a turn of all the
  * others takes a while; but if yielding does not reach the others, sleep. What
- * a rank waits for beyond the ranks is never one of those to whom it yields. */
+ * a rank waits for beyond the ranks is never one of those to whom it yields.
+ * For what comes from another host two threads wake up one after the other, and
+ * a large collective waits for hundreds of such messages: who has a core of its
+ * own stays awake for longer. */
 #define SPIN_NS 20000u
 #define YIELD_NS 50000u
+#define FAR_NS 500000u
 #define CROWDED_YIELD_NS (2 * WF_MS)
 #define POLL_MASK 63u
+
+static void tell_waiting(const weft_world *world)
+{
+    const wf_pace *pace = &world->pace;
+    uint64_t near_ns = pace->spin_ns + pace->yield_ns;
+
+    wf_log(WEFT_LOG_INFO,
+           "%u ranks here on %u cores: polling for %llu us, yielding for %llu "
+           "us, then sleeping; after %llu us in waits for other hosts",
+           world->host->count, world->host->cpus,
+           (unsigned long long)(pace->spin_ns / 1000),
+           (unsigned long long)(pace->yield_ns / 1000),
+           (unsigned long long)(wf_most(pace->far_ns, near_ns) / 1000));
+}
 
 static void choose_waiting(weft_world *world)
 {
@@ -40,17 +59,13 @@ static void choose_waiting(weft_world *world)
                      : crowded && world->host->yields ? CROWDED_YIELD_NS
                      : crowded                        ? 0
                                                       : YIELD_NS;
-    pace->yield_far_ns =
+    pace->yield_also_ns =
         crowded && s->yield_ns == UINT64_MAX ? 0 : pace->yield_ns;
+    pace->far_ns = crowded || s->yield_ns != UINT64_MAX ? 0 : FAR_NS;
     pace->nap_ns = WF_SLICE_NS;
     pace->poll_mask = pace->spin_ns == 0 ? 0 : POLL_MASK;
     if (world->host->rank == 0) {
-        wf_log(WEFT_LOG_INFO,
-               "%u ranks here on %u cores: polling for %llu us, "
-               "yielding for %llu us, then sleeping",
-               world->host->count, world->host->cpus,
-               (unsigned long long)(pace->spin_ns / 1000),
-               (unsigned long long)(pace->yield_ns / 1000));
+        tell_waiting(world);
     }
 }
 
@@ -217,6 +232,9 @@ weft_status wf_world_create(const weft_world_options *options,
     }
     if (st == WEFT_OK) {
         st = wf_options_read(boot, "weft_boot", &table, sizeof(table));
+    }
+    if (st == WEFT_OK && own_boot == NULL) {
+        wf_boot_seat_keep(table.rank, table.ranks, &world->seat);
     }
     if (st == WEFT_OK) {
         st = world_join(world, &table, (wf_interrupt){o.interrupted, o.ctx});

@@ -35,7 +35,10 @@ typedef struct wf_parts {
 typedef struct wf_pace {
     uint64_t spin_ns;
     uint64_t yield_ns;
-    uint64_t yield_far_ns; /* while ports.awaited says so */
+    uint64_t yield_also_ns; /* in its place while ports.awaited says so */
+    /* How long a wait for other nodes stays awake, as long as no other thread
+     * wants its core. Less than spin_ns and yield_ns: as long as these. */
+    uint64_t far_ns;
     uint64_t nap_ns;
     uint32_t poll_mask; /* look at the clock once in so many polls, less 1 */
 } wf_pace;

@@ -55,7 +55,7 @@
 #include "mem/shelf.h"
 
 #define WF_BOARD_MAGIC 0x54464557u /* "WEFT" */
-#define WF_BOARD_VERSION 5u
+#define WF_BOARD_VERSION 6u
 #define WF_BOARD_STAND_IN 0x10000
 /* How the segment is called in /proc/PID/fd. */
 #define WF_BOARD_NAME "the weft board"
@@ -129,6 +129,7 @@ typedef struct wf_board {
     uint32_t zero;
     uint64_t job;              /* random, the same on all ranks */
     uint64_t began_ns;         /* since the epoch */
+    _Atomic uint64_t wary_ns;  /* wf_vigil_wary_until, of who speaks for it */
     alignas(64) char name[64]; /* what the launcher calls the job, or "" */
     alignas(64) wf_board_rank rank[];
 } wf_board;

@@ -129,7 +129,7 @@ static void host_free(wf_host *h)
     wf_free(h->peer);
     wf_free(h->rank_of);
     wf_free(h->link);
-    wf_free(h->table);
+    wf_join_free(h->table);
     wf_free(h);
 }
 
@@ -602,6 +602,12 @@ void wf_host_leave(wf_host *h)
         wf_host_goodbye(h);
         host_free(h);
     }
+}
+
+bool wf_host_died(const wf_host *h, uint32_t rank)
+{
+    return atomic_load_explicit(&wf_host_entry(h, rank)->state,
+                                memory_order_acquire) == WF_BOARD_DEAD;
 }
 
 weft_status wf_host_check(const wf_host *h, uint32_t rank)

@@ -75,10 +75,9 @@ typedef struct wf_host {
     wf_arena *arena_room;    /* memory for it, until it is there */
     _Atomic uint32_t parted; /* how many of the peers have */
     _Atomic bool found;      /* this rank was first to see that one had died */
-    /* Who sleeps until there is something to do on a port with a descriptor:
-     * threads that will drive when the first bell rings, and the server. */
+    /* Threads that sleep until there is something to do on a port with a
+     * descriptor, and will drive when the first bell rings. */
     _Atomic uint32_t drivers_asleep;
-    _Atomic bool server_asleep;
     uint64_t job;           /* random, the same on all ranks */
     _Atomic bool orphan;    /* this process is a forked child, see mem/fork.h */
     wf_interrupt interrupt; /* asked by waits for other ranks */
@@ -144,6 +143,9 @@ static inline wf_shelf *wf_host_shelf(const wf_host *host)
  * was stored where they look. */
 void wf_host_alarm(wf_host *host);
 
+/* Is it known that this rank died? */
+bool wf_host_died(const wf_host *host, uint32_t rank);
+
 /* WEFT_OK, or WEFT_ERR_PEER with rank, pid, host and how it went. */
 weft_status wf_host_check(const wf_host *host, uint32_t rank);
 
@@ -160,9 +162,13 @@ weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
  * buffer `data` on entry, the length of the mail on return. `fd`, if not NULL,
  * becomes the caller's descriptor, or -1. WEFT_ERR_TIMEOUT at `deadline_ns`
  * (monotonic; 0 means: do not wait), WEFT_ERR_PEER if `from` dies or leaves
- * before sending it. Only `from` is checked: see mem/await.h. */
+ * before sending it. Only `from` is checked: see mem/await.h. With
+ * WEFT_ERR_SYSTEM the descriptor was lost, and the data is there. */
 weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
                          size_t *n, int *fd, uint64_t deadline_ns);
+
+/* Is there such mail? */
+bool wf_host_has_mail(wf_host *host, uint32_t from, uint64_t key);
 
 /* The time since which mail cannot be received for lack of memory, or 0. */
 uint64_t wf_host_starved_ns(wf_host *host);

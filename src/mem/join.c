@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The exchange of tables over the bootstrap table. Keys:
- *
- *   weft/rank/R    the table of rank R alone
- *   weft/group/R   the tables of a group, merged by its first rank R
- *   weft/table     the table of the job
- *
- * A table longer than WEFT_BOOT_VALUE_MAX continues under KEY.1, KEY.2, ...
- * Who sets a key can be told from it (wf_boot_key_owner). */
+/* The exchange of tables: who collects, who publishes, who reads. */
 #include "mem/join.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "base/time.h"
-
-#define TABLE_KEY "weft/table"
+#include "mem/join_share.h"
+#include "mem/join_value.h"
 
 /* How long a rank that cannot join waits for rank 0, to tell it. */
 #define DECLINE_MS 1000
@@ -26,154 +20,24 @@
  * explanation gets here. */
 #define EXPLAIN_NS (WF_SEC / 2)
 
-/* More than a rank needs for its addresses, so that a length that makes no
- * sense is not taken for the size of a table. */
-#define RANK_BYTES_MAX (16u << 20)
-
-/* Below this many ranks, rank 0 collects from all by itself. */
-#define GROUP_MIN 32u
-
-typedef char join_key[40];
-
-typedef struct exchange {
-    const weft_boot *boot;
-    const wf_patience *patience;
-    uint32_t group;
-    uint32_t operations;
-    unsigned char *buffer; /* WEFT_BOOT_VALUE_MAX bytes */
-} exchange;
-
-uint32_t wf_join_group(uint32_t ranks)
-{
-    uint32_t group = GROUP_MIN;
-
-    while ((uint64_t)group * group < ranks) {
-        group *= 2;
-    }
-    return group;
-}
-
-/* Where `rank` publishes what it has collected. */
-static void key_of(uint32_t rank, uint32_t group, char *key)
-{
-    if (rank == 0) {
-        snprintf(key, sizeof(join_key), TABLE_KEY);
-    } else {
-        snprintf(key, sizeof(join_key), "weft/%s/%u",
-                 rank % group == 0 ? "group" : "rank", rank);
-    }
-}
-
-/* The key under which a table goes on, after `part` values. */
-static const char *part_key(const char *key, size_t part, char *out)
-{
-    if (part == 0) {
-        return key;
-    }
-    snprintf(out, sizeof(join_key), "%s.%zu", key, part);
-    return out;
-}
-
-/* A table has no way to interrupt a get, so it is asked again and again. One
- * that gives up before its time means it. */
-static weft_status patient_get(exchange *x, const char *key,
-                               const wf_patience *patience, void *value,
-                               size_t *n)
-{
-    const weft_boot *boot = x->boot;
-    size_t room = *n;
-    uint64_t until;
-    weft_status st;
-
-    x->operations++;
-    do {
-        until = wf_patience_slice(patience);
-        *n = room;
-        st = boot->get(boot->ctx, key, value, n, (uint32_t)wf_ms_until(until));
-    } while (wf_now_ns() + WF_SLICE_NS / 2 >= until &&
-             wf_patience_lasts(patience, &st));
-    return st;
-}
-
-static weft_status publish(exchange *x, const char *key, const wf_join_table *t)
-{
-    size_t left = t->head->bytes;
-    weft_status st = WEFT_OK;
-    join_key part;
-
-    for (size_t i = 0; left > 0 && st == WEFT_OK; i++) {
-        size_t n = left < WEFT_BOOT_VALUE_MAX ? left : WEFT_BOOT_VALUE_MAX;
-
-        st = x->boot->set(x->boot->ctx, part_key(key, i, part),
-                          t->bytes + i * WEFT_BOOT_VALUE_MAX, n);
-        x->operations++;
-        left -= n;
-    }
-    return st;
-}
-
-/* The length of the table whose first `n` bytes are in the buffer, as far as
- * that is known before it is checked. */
-static size_t whole_bytes(const exchange *x, size_t n)
-{
-    wf_join_head head;
-
-    if (n < WEFT_BOOT_VALUE_MAX) {
-        return n;
-    }
-    memcpy(&head, x->buffer, sizeof(head));
-    return head.magic == WF_JOIN_MAGIC && head.version == WF_JOIN_VERSION &&
-                   head.bytes > n &&
-                   head.bytes / RANK_BYTES_MAX < x->boot->ranks
-               ? head.bytes
-               : n;
-}
-
-static weft_status fetch(exchange *x, const char *key,
-                         const wf_patience *patience, wf_join_table **out,
-                         size_t *bytes)
-{
-    size_t n = WEFT_BOOT_VALUE_MAX;
-    wf_join_table *t;
-    join_key part;
-    weft_status st = patient_get(x, key, patience, x->buffer, &n);
-
-    if (st != WEFT_OK) {
-        return st;
-    }
-    *bytes = whole_bytes(x, n);
-    /* Room for a head, so that looking at one is safe. */
-    t = wf_join_room(*bytes > sizeof(*t->head) ? *bytes : sizeof(*t->head));
-    if (t == NULL) {
-        return wf_fail_nomem("a table of %zu bytes", *bytes);
-    }
-    memcpy(t->bytes, x->buffer, n);
-    for (size_t i = 1; n < *bytes && st == WEFT_OK; i++) {
-        size_t more = *bytes - n;
-
-        st = patient_get(x, part_key(key, i, part), patience, t->bytes + n,
-                         &more);
-        n += more;
-    }
-    if (st != WEFT_OK) {
-        wf_free(t);
-        return st;
-    }
-    *bytes = n;
-    *out = t;
-    return WEFT_OK;
-}
-
 /* --- failures ------------------------------------------------------------- */
 
-/* So that the others need not wait for their own deadline. */
-static void publish_failure(const weft_boot *boot, uint32_t kind)
+static bool is_shared(const weft_boot *boot)
+{
+    return boot->ranks >= WF_JOIN_SHARED_FROM;
+}
+
+/* So that the others need not wait for their own deadline. `has_group`: the
+ * table of our group was published, which rank 0 does apart from its own. */
+static void publish_failure(const weft_boot *boot, uint32_t kind,
+                            bool has_group)
 {
     struct {
         wf_join_head head;
         char text[512];
     } why;
-    join_key key;
+    wf_join_name key;
+    size_t n;
 
     memset(&why, 0, sizeof(why));
     why.head.magic = WF_JOIN_MAGIC;
@@ -181,8 +45,13 @@ static void publish_failure(const weft_boot *boot, uint32_t kind)
     why.head.failed = kind;
     snprintf(why.head.weft, sizeof(why.head.weft), "%s", weft_version());
     snprintf(why.text, sizeof(why.text), "%s", weft_error_detail());
-    key_of(boot->rank, wf_join_group(boot->ranks), key);
-    (void)boot->set(boot->ctx, key, &why, sizeof(why.head) + strlen(why.text));
+    n = sizeof(why.head) + strlen(why.text);
+    wf_join_key_of(boot->rank, wf_join_group(boot->ranks), key);
+    (void)boot->set(boot->ctx, key, &why, n);
+    if (boot->rank == 0 && is_shared(boot) && !has_group) {
+        wf_join_group_key(0, key);
+        (void)boot->set(boot->ctx, key, &why, n);
+    }
 }
 
 void wf_join_decline(const weft_boot *boot)
@@ -194,10 +63,10 @@ void wf_join_decline(const weft_boot *boot)
     if (boot->ranks == 1) {
         return;
     }
-    publish_failure(boot, WF_JOIN_FAILED_SELF);
+    publish_failure(boot, WF_JOIN_FAILED_SELF, false);
     if (boot->rank != 0) {
         /* A table that has yet to reach rank 0 gets a moment for it. */
-        (void)boot->get(boot->ctx, TABLE_KEY, answer, &n, DECLINE_MS);
+        (void)boot->get(boot->ctx, WF_JOIN_TABLE_KEY, answer, &n, DECLINE_MS);
     }
     wf_failure_again(&why);
 }
@@ -205,18 +74,18 @@ void wf_join_decline(const weft_boot *boot)
 /* --- collecting ----------------------------------------------------------- */
 
 /* Fetch what rank `from` has to tell of `ranks` ranks. */
-static weft_status collect_one(exchange *x, uint32_t from, uint32_t ranks,
+static weft_status collect_one(wf_join_talk *x, uint32_t from, uint32_t ranks,
                                wf_join_table **out)
 {
     wf_patience patience = *x->patience;
     wf_join_table *t = NULL;
     size_t bytes = 0;
-    join_key key;
+    wf_join_name key;
     weft_status st;
 
     patience.deadline_ns += from % x->group == 0 ? EXPLAIN_NS : 0;
-    key_of(from, x->group, key);
-    st = fetch(x, key, &patience, &t, &bytes);
+    wf_join_key_of(from, x->group, key);
+    st = wf_join_fetch(x, key, &patience, &t, &bytes);
     if (st == WEFT_ERR_TIMEOUT) {
         return wf_fail(st, "rank %u did not join in time", from);
     }
@@ -231,15 +100,14 @@ static weft_status collect_one(exchange *x, uint32_t from, uint32_t ranks,
     return WEFT_OK;
 }
 
-/* Collect those that come after our own, up to `end`: ranks of our group, and
- * then, as rank 0, groups. */
-static weft_status collect_parts(exchange *x, uint32_t end,
+/* Collect from rank `from` on up to `end`: ranks of our group, or groups. */
+static weft_status collect_parts(wf_join_talk *x, uint32_t from, uint32_t end,
                                  wf_join_table **part, size_t *count)
 {
     weft_status st = WEFT_OK;
     uint32_t ranks;
 
-    for (uint32_t r = x->boot->rank + 1; r < end && st == WEFT_OK; r += ranks) {
+    for (uint32_t r = from; r < end && st == WEFT_OK; r += ranks) {
         uint32_t left = end - r;
 
         ranks = r % x->group != 0 ? 1 : left < x->group ? left : x->group;
@@ -249,12 +117,11 @@ static weft_status collect_parts(exchange *x, uint32_t end,
     return st;
 }
 
-static weft_status collect(exchange *x, wf_join_table *own, wf_join_table **out)
+/* Merge `first` with what comes after it, from rank `from` on up to `end`. */
+static weft_status collect(wf_join_talk *x, wf_join_table *first, uint32_t from,
+                           uint32_t end, wf_join_table **out)
 {
     uint32_t ranks = x->boot->ranks;
-    uint32_t rank = x->boot->rank;
-    uint32_t end =
-        rank == 0 || ranks - rank < x->group ? ranks : rank + x->group;
     wf_join_table **part =
         wf_alloc((x->group + ranks / x->group + 1) * sizeof(wf_join_table *));
     size_t count = 1;
@@ -263,8 +130,8 @@ static weft_status collect(exchange *x, wf_join_table *own, wf_join_table **out)
     if (part == NULL) {
         return wf_fail_nomem("the tables of %u ranks", ranks);
     }
-    part[0] = own;
-    st = collect_parts(x, end, part, &count);
+    part[0] = first;
+    st = collect_parts(x, from, end, part, &count);
     if (st == WEFT_OK) {
         st = wf_join_merge(part, count, out);
     }
@@ -272,6 +139,41 @@ static weft_status collect(exchange *x, wf_join_table *own, wf_join_table **out)
         wf_free(part[i]);
     }
     wf_free(part);
+    return st;
+}
+
+/* The table of a group that is complete. */
+static weft_status sign_group(const wf_join_talk *x, wf_join_table *t)
+{
+    return x->shares ? wf_random(&t->head->secret, sizeof(t->head->secret))
+                     : WEFT_OK;
+}
+
+/* Our group, and as rank 0 all groups. */
+static weft_status collect_all(wf_join_talk *x, wf_join_table *own,
+                               wf_join_table **out)
+{
+    uint32_t rank = x->boot->rank;
+    uint32_t end = wf_join_group_end(x, rank);
+    wf_join_table *group = NULL;
+    wf_join_name key;
+    weft_status st = collect(x, own, rank + 1, end, &group);
+
+    if (st != WEFT_OK || rank != 0 || end == x->boot->ranks) {
+        *out = group;
+        return st;
+    }
+    if (x->shares) {
+        wf_join_group_key(0, key);
+        st = sign_group(x, group);
+        x->secret = group->head->secret;
+        st = st == WEFT_OK ? wf_join_publish(x, key, group) : st;
+        x->has_group = true;
+    }
+    if (st == WEFT_OK) {
+        st = collect(x, group, end, x->boot->ranks, out);
+    }
+    wf_free(group);
     return st;
 }
 
@@ -284,28 +186,31 @@ static weft_status sign(wf_join_head *head)
 
 /* Collect and publish, as rank 0 or the first of a group. `*out` is what was
  * collected. */
-static weft_status lead(exchange *x, wf_join_table *own, wf_join_table **out)
+static weft_status lead(wf_join_talk *x, wf_join_table *own,
+                        wf_join_table **out)
 {
     const weft_boot *boot = x->boot;
     wf_join_table *t = NULL;
     wf_failure why;
-    join_key key;
-    weft_status st = collect(x, own, &t);
+    wf_join_name key;
+    weft_status st = collect_all(x, own, &t);
 
-    if (st == WEFT_OK && boot->rank == 0) {
-        st = sign(t->head);
+    if (st == WEFT_OK) {
+        st = boot->rank == 0 ? sign(t->head) : sign_group(x, t);
     }
     if (st != WEFT_OK && boot->ranks > 1) {
         why = wf_failure_of(st);
-        publish_failure(boot, st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_PEER ||
-                                      st == WEFT_ERR_PROTOCOL
-                                  ? WF_JOIN_FAILED_JOB
-                                  : WF_JOIN_FAILED_SELF);
+        publish_failure(boot,
+                        st == WEFT_ERR_TIMEOUT || st == WEFT_ERR_PEER ||
+                                st == WEFT_ERR_PROTOCOL
+                            ? WF_JOIN_FAILED_JOB
+                            : WF_JOIN_FAILED_SELF,
+                        x->has_group);
         wf_failure_again(&why);
     }
     if (st == WEFT_OK && boot->ranks > 1) {
-        key_of(boot->rank, x->group, key);
-        st = publish(x, key, t);
+        wf_join_key_of(boot->rank, x->group, key);
+        st = wf_join_publish(x, key, t);
     }
     if (st != WEFT_OK) {
         wf_free(t);
@@ -315,7 +220,10 @@ static weft_status lead(exchange *x, wf_join_table *own, wf_join_table **out)
     return WEFT_OK;
 }
 
-static weft_status follow(exchange *x, wf_join_table **out)
+/* --- the table of the job --------------------------------------------------
+ */
+
+static weft_status read_table(wf_join_talk *x, wf_join_table **out)
 {
     wf_patience longer = *x->patience;
     uint32_t ranks = x->boot->ranks;
@@ -324,7 +232,7 @@ static weft_status follow(exchange *x, wf_join_table **out)
     weft_status st;
 
     longer.deadline_ns += ranks > x->group ? 2 * EXPLAIN_NS : EXPLAIN_NS;
-    st = fetch(x, TABLE_KEY, &longer, &t, &bytes);
+    st = wf_join_fetch(x, WF_JOIN_TABLE_KEY, &longer, &t, &bytes);
     if (st == WEFT_ERR_TIMEOUT) {
         return wf_fail(st, "rank 0 did not form the job in time");
     }
@@ -339,46 +247,186 @@ static weft_status follow(exchange *x, wf_join_table **out)
     return WEFT_OK;
 }
 
+/* Read the table, and hand it to our mates, whom `known` has. */
+static weft_status read_for_mates(wf_join_talk *x, const wf_join_mates *known,
+                                  wf_join_table **out)
+{
+    weft_status st = read_table(x, out);
+
+    if (st == WEFT_OK) {
+        wf_join_share_give(x->mates, *out, known);
+    }
+    return st;
+}
+
+/* The table of our group, which another rank publishes. `*out` is NULL where it
+ * is of no use: that of the job tells why. */
+static weft_status fetch_group(wf_join_talk *x, wf_join_table **out)
+{
+    uint32_t rank = x->boot->rank;
+    uint32_t first = rank / x->group * x->group;
+    wf_join_table *t = NULL;
+    size_t bytes = 0;
+    wf_join_name key;
+    weft_status st;
+
+    *out = NULL;
+    wf_join_group_key(first, key);
+    st = wf_join_fetch(x, key, x->patience, &t, &bytes);
+    if (st != WEFT_OK) {
+        return st == WEFT_ERR_TIMEOUT ? WEFT_OK : st;
+    }
+    if (wf_join_open(t, bytes, first, first, wf_join_group_end(x, rank) - first,
+                     x->boot->ranks) != WEFT_OK) {
+        wf_free(t);
+        return WEFT_OK;
+    }
+    *out = t;
+    return WEFT_OK;
+}
+
+/* Who are our mates? `group` has them, unless it is NULL: then it is fetched,
+ * and if it is of no use, there are none. */
+static weft_status find_mates(wf_join_talk *x, const wf_join_table *group,
+                              wf_join_mates *out)
+{
+    uint32_t rank = x->boot->rank;
+    wf_join_table *fetched = NULL;
+    weft_status st = group == NULL ? fetch_group(x, &fetched) : WEFT_OK;
+
+    *out = (wf_join_mates){.reader = rank};
+    group = group != NULL ? group : fetched;
+    if (group != NULL) {
+        wf_join_find_mates(group, rank, wf_join_group_end(x, rank), out);
+    }
+    wf_free(fetched);
+    return st;
+}
+
+/* Our mate `reader` was late with a table that is there. The time is over, and
+ * whoever else was late because of it would be named in its place. */
+static weft_status fail_reader(const wf_join_table *t, uint32_t reader)
+{
+    return wf_fail(WEFT_ERR_TIMEOUT,
+                   "rank %u (pid %d on %s) did not hand over the table of the "
+                   "job in time",
+                   reader, t->member[reader].pid,
+                   wf_join_node_of(t, reader)->host);
+}
+
+/* Get the table from the mate that reads it for us. */
+static weft_status take_from(wf_join_talk *x, const wf_join_mates *known,
+                             wf_join_table **out)
+{
+    weft_status taken =
+        wf_join_share_take(known, x->boot->ranks, x->patience, out);
+    weft_status st;
+
+    if (taken == WEFT_OK || taken == WEFT_ERR_ABORTED) {
+        return taken;
+    }
+    st = read_table(x, out);
+    if (st == WEFT_OK && taken == WEFT_ERR_TIMEOUT) {
+        st = fail_reader(*out, known->reader);
+        wf_free(*out);
+        *out = NULL;
+    }
+    return st;
+}
+
+/* Wait for the table of the job, in our own hands or in those of a mate. */
+static weft_status follow(wf_join_talk *x, const wf_join_table *group,
+                          wf_join_table **out)
+{
+    wf_join_mates known;
+    weft_status st;
+
+    if (!x->shares) {
+        return read_table(x, out);
+    }
+    st = find_mates(x, group, &known);
+    if (st != WEFT_OK) {
+        return st;
+    }
+    return known.reader == x->boot->rank ? read_for_mates(x, &known, out)
+                                         : take_from(x, &known, out);
+}
+
+/* As rank 0: make the table of the job. */
+static weft_status form(wf_join_talk *x, wf_join_table *own,
+                        wf_join_table **out)
+{
+    wf_join_mates known;
+    weft_status st = lead(x, own, out);
+
+    if (st == WEFT_OK && x->shares) {
+        wf_join_find_mates(*out, 0, wf_join_group_end(x, 0), &known);
+        known.secret = x->secret;
+        wf_join_share_give(x->mates, *out, &known);
+    }
+    return st;
+}
+
 /* Publish our own table, or all of our group, and wait for that of the job. */
-static weft_status report(exchange *x, wf_join_table *own, wf_join_table **out)
+static weft_status report(wf_join_talk *x, wf_join_table *own,
+                          wf_join_table **out)
 {
     wf_join_table *group = NULL;
-    join_key key;
+    wf_join_name key;
     weft_status st;
 
     if (x->boot->rank % x->group == 0) {
         st = lead(x, own, &group);
+        st = st == WEFT_OK ? follow(x, group, out) : st;
         wf_free(group);
-        return st == WEFT_OK ? follow(x, out) : st;
+        return st;
     }
-    key_of(x->boot->rank, x->group, key);
-    st = publish(x, key, own);
+    wf_join_key_of(x->boot->rank, x->group, key);
+    st = wf_join_publish(x, key, own);
     if (st != WEFT_OK) {
         wf_join_decline(x->boot);
         return st;
     }
-    return follow(x, out);
+    return follow(x, NULL, out);
+}
+
+/* What an exchange needs; where it can share nothing it does without. */
+static weft_status prepare(wf_join_talk *x, const wf_join_record *own)
+{
+    if (x->boot->ranks == 1) {
+        return WEFT_OK;
+    }
+    x->shares = is_shared(x->boot);
+    if (x->shares && wf_join_share_listen(own->socket, &x->mates) != WEFT_OK) {
+        wf_log(WEFT_LOG_DEBUG, "rank %u hands its table to nobody: %s",
+               x->boot->rank, weft_error_detail());
+    }
+    x->buffer = wf_alloc(WEFT_BOOT_VALUE_MAX);
+    return x->buffer != NULL ? WEFT_OK : wf_fail_nomem("the record of a rank");
 }
 
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
                              const wf_address *addresses, size_t count,
                              const wf_patience *patience, wf_join_table **out)
 {
-    exchange x = {boot, patience, wf_join_group(boot->ranks), 0, NULL};
+    wf_join_talk x = {.boot = boot,
+                      .patience = patience,
+                      .group = wf_join_group(boot->ranks),
+                      .mates = -1};
     wf_join_table *single = NULL;
     wf_join_table *t = NULL;
     weft_status st =
         wf_join_single(own, boot->rank, boot->ranks, addresses, count, &single);
 
-    if (st == WEFT_OK && boot->ranks > 1) {
-        x.buffer = wf_alloc(WEFT_BOOT_VALUE_MAX);
-        st = x.buffer != NULL ? WEFT_OK : wf_fail_nomem("the record of a rank");
+    if (st == WEFT_OK) {
+        st = prepare(&x, own);
     }
     if (st != WEFT_OK) {
         wf_join_decline(boot);
     } else {
-        st = boot->rank == 0 ? lead(&x, single, &t) : report(&x, single, &t);
+        st = boot->rank == 0 ? form(&x, single, &t) : report(&x, single, &t);
     }
+    wf_join_share_end(x.mates);
     wf_free(single);
     wf_free(x.buffer);
     if (st != WEFT_OK) {

@@ -12,11 +12,14 @@
  *      publishes the table of the job, which all read.
  *
  * So a rank sets one key and gets one, or one for each MiB of the job's table.
+ * In a large job few read that: a rank gets the table of its group instead, and
+ * that of the job from a mate (join_share.h).
  * Who cannot join publishes the reason instead, and whoever collects passes it
  * on in the same way: all ranks end with the same explanation.
  *
  * join.c is the exchange; join_table.c the tables, which are pure functions;
- * join_describe.c what a rank knows of itself. */
+ * join_share.c hands them to mates; join_describe.c is what a rank knows of
+ * itself. */
 #ifndef WF_MEM_JOIN_H
 #define WF_MEM_JOIN_H
 
@@ -57,7 +60,8 @@ typedef struct wf_join_head {
     uint32_t failed; /* a WF_JOIN_FAILED_*: a text follows, and no table */
     uint32_t unused;
     uint64_t bytes; /* of all of it */
-    /* Rank 0 fills these in when the table is complete. */
+    /* Rank 0 fills these in when the table is complete; the first of a group
+     * one of the group, where mates share (join_share.h). */
     wf_secret secret;
     uint64_t job;
 } wf_join_head;
@@ -104,15 +108,18 @@ _Static_assert(sizeof(wf_join_section) == 24, "layout");
 /* --- the table in memory --------------------------------------------------
  */
 
-/* One block of memory, freed with wf_free. */
+/* One block of memory, unless its bytes are mapped. */
 typedef struct wf_join_table {
     wf_join_head *head;
     wf_join_node *node;
     wf_join_member *member; /* by rank, from head->first on */
     unsigned char *address;
     uint32_t operations; /* of the bootstrap table that this rank needed */
-    alignas(16) unsigned char bytes[];
+    size_t mapped;       /* bytes that are memory of a mate; 0: ours */
+    alignas(16) unsigned char *bytes;
 } wf_join_table;
+
+void wf_join_free(wf_join_table *table);
 
 /* The node of a rank, in the table of a job. */
 static inline const wf_join_node *wf_join_node_of(const wf_join_table *t,
@@ -175,8 +182,8 @@ weft_status wf_join_open(wf_join_table *table, size_t n, uint32_t from,
 /* The size of groups in a job of so many ranks. */
 uint32_t wf_join_group(uint32_t ranks);
 
-/* Publish `own` with `count` addresses and fetch everybody's. The caller frees
- * `*out`. */
+/* Publish `own` with `count` addresses and fetch everybody's. `*out` is freed
+ * with wf_join_free. */
 weft_status wf_join_exchange(const weft_boot *boot, const wf_join_record *own,
                              const wf_address *addresses, size_t count,
                              const wf_patience *patience, wf_join_table **out);

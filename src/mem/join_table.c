@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/alloc.h"
 #include "base/status.h"
@@ -65,15 +66,24 @@ wf_join_table *wf_join_room(size_t bytes)
 
     if (t != NULL) {
         memset(t, 0, sizeof(*t));
-        t->head = (wf_join_head *)t->bytes;
+        t->bytes = (unsigned char *)(t + 1);
+        t->head = (wf_join_head *)(void *)t->bytes;
     }
     return t;
+}
+
+void wf_join_free(wf_join_table *t)
+{
+    if (t != NULL && t->mapped > 0) {
+        munmap(t->bytes, t->mapped);
+    }
+    wf_free(t);
 }
 
 /* Find the parts of a table whose head is filled in. */
 static void lay_out(wf_join_table *t)
 {
-    t->head = (wf_join_head *)t->bytes;
+    t->head = (wf_join_head *)(void *)t->bytes;
     t->node = (wf_join_node *)(void *)(t->head + 1);
     t->member = (wf_join_member *)(void *)(t->node + t->head->nodes);
     t->address = (unsigned char *)(t->member + t->head->ranks);
@@ -333,6 +343,7 @@ weft_status wf_join_merge(wf_join_table *const *parts, size_t count,
     directory_fini(&d);
     shrunk = wf_realloc(t, sizeof(*t) + t->head->bytes);
     *out = shrunk != NULL ? shrunk : t;
+    (*out)->bytes = (unsigned char *)(*out + 1);
     lay_out(*out);
     return WEFT_OK;
 }

@@ -18,7 +18,8 @@ enum wf_packet_kind {
     WF_PACKET_GO = 6,     /* data: uint32_t, 1: and all of its node map it */
     WF_PACKET_FAILED = 7, /* data: text */
     WF_PACKET_MAIL = 8,   /* key and data are the sender's; fd or not */
-    WF_PACKET_ARENA = 9   /* data: uint64_t bytes of a range; fd unless 0 */
+    WF_PACKET_ARENA = 9,  /* data: uint64_t bytes of a range; fd unless 0 */
+    WF_PACKET_TABLE = 10  /* data: uint64_t bytes of the job's table; fd */
 };
 
 /* What goes over the socket: this header, then `bytes` of data. */

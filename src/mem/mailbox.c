@@ -262,20 +262,30 @@ weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
     return st == WEFT_OK ? st : post_fail(host, to, st);
 }
 
-static wf_mail *find_mail(wf_mailbox *box, uint32_t from, uint64_t key)
+/* Where the oldest such mail hangs; NULL hangs there if there is none. */
+static wf_mail **find_mail(wf_mailbox *box, uint32_t from, uint64_t key)
 {
-    for (wf_mail **at = &box->first; *at != NULL; at = &(*at)->next) {
-        wf_mail *m = *at;
+    wf_mail **at = &box->first;
 
-        if (m->from == from && m->key == key) {
-            *at = m->next;
-            if (box->last == &m->next) {
-                box->last = at;
-            }
-            return m;
+    while (*at != NULL && ((*at)->from != from || (*at)->key != key)) {
+        at = &(*at)->next;
+    }
+    return at;
+}
+
+/* Take it out of the list; NULL if there is none. */
+static wf_mail *pick_mail(wf_mailbox *box, uint32_t from, uint64_t key)
+{
+    wf_mail **at = find_mail(box, from, key);
+    wf_mail *m = *at;
+
+    if (m != NULL) {
+        *at = m->next;
+        if (box->last == &m->next) {
+            box->last = at;
         }
     }
-    return NULL;
+    return m;
 }
 
 /* Wait for news until `until_ns`; under the lock. False: there was none. */
@@ -312,7 +322,7 @@ static weft_status await_mail(wf_mailbox *box, uint32_t from, uint64_t key,
     weft_status st = WEFT_OK;
 
     pthread_mutex_lock(&box->lock);
-    while ((*out = find_mail(box, from, key)) == NULL && st == WEFT_OK) {
+    while ((*out = pick_mail(box, from, key)) == NULL && st == WEFT_OK) {
         uint64_t until = deadline_ns;
 
         st = check_sender(box, from, &grace_ns);
@@ -321,7 +331,7 @@ static weft_status await_mail(wf_mailbox *box, uint32_t from, uint64_t key,
         }
         if (st == WEFT_OK && !await_news(box, until) &&
             wf_now_ns() >= deadline_ns) {
-            *out = find_mail(box, from, key);
+            *out = pick_mail(box, from, key);
             st = *out != NULL
                      ? WEFT_OK
                      : wf_fail(WEFT_ERR_TIMEOUT,
@@ -349,16 +359,27 @@ weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
         return wf_fail(WEFT_ERR_PROTOCOL, "mail from rank %u is too long",
                        from);
     }
+    memcpy(data, m->data, m->bytes);
+    *n = m->bytes;
     if (m->fd == WF_FD_LOST) {
         mail_free(m);
         return wf_link_fail_lost(from);
     }
-    memcpy(data, m->data, m->bytes);
-    *n = m->bytes;
     if (fd != NULL) {
         *fd = m->fd;
         m->fd = -1;
     }
     mail_free(m);
     return WEFT_OK;
+}
+
+bool wf_host_has_mail(wf_host *host, uint32_t from, uint64_t key)
+{
+    wf_mailbox *box = host->mailbox;
+    bool has;
+
+    pthread_mutex_lock(&box->lock);
+    has = *find_mail(box, from, key) != NULL;
+    pthread_mutex_unlock(&box->lock);
+    return has;
 }

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "base/thread.h"
+#include "base/time.h"
 #include "boot/conn.h"
 #include "mem/mailbox.h"
 
@@ -25,7 +26,10 @@ struct wf_watch {
     pthread_t thread;
     bool running;
     int epoll;
+    int own;    /* another epoll, of this rank's own descriptors; in the first
+                 * one unless another thread sleeps on it */
     int stop;   /* eventfd */
+    int rouse;  /* eventfd, in `own` */
     int *pidfd; /* by local index, or -1 */
 };
 
@@ -65,7 +69,9 @@ weft_status wf_watch_create(wf_host *host, wf_watch **out)
     }
     w->host = host;
     w->epoll = -1;
+    w->own = -1;
     w->stop = -1;
+    w->rouse = -1;
     *out = w;
     return WEFT_OK;
 }
@@ -120,19 +126,19 @@ static void read_link(wf_watch *w, uint32_t local)
     }
 }
 
-/* There is something to do on a port: whoever sleeps for that is woken. Nobody
- * does if a thread has just looked; then it is the server's. */
-static void port_ready(wf_host *h)
+/* Take note of what is readable, so that it is not told again before it is
+ * armed, and wake those who sleep for it. Are there any? */
+static bool own_ready(wf_watch *w)
 {
-    wf_board_rank *own = wf_host_own(h);
-    bool driver = atomic_load(&h->drivers_asleep) > 0;
+    struct epoll_event events[EVENTS];
+    wf_host *h = w->host;
+    bool driver = epoll_wait(w->own, events, EVENTS, 0) > 0 &&
+                  atomic_load(&h->drivers_asleep) > 0;
 
     if (driver) {
-        wf_board_wake(own);
+        wf_board_wake(wf_host_own(h));
     }
-    if (!driver || atomic_load(&h->server_asleep)) {
-        wf_board_wake_listener(own);
-    }
+    return driver;
 }
 
 static void *watch_main(void *arg)
@@ -155,7 +161,7 @@ static void *watch_main(void *arg)
                 epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->pidfd[local], NULL);
                 peer_gone(w, local, false);
             } else if (kind == EVENT_OWN) {
-                port_ready(w->host);
+                (void)own_ready(w);
             } else if (wf_mailbox_ready(w->host->mailbox)) {
                 read_link(w, local);
             } else {
@@ -187,8 +193,16 @@ static void open_pidfds(wf_watch *w)
 
 static weft_status watch_everything(wf_watch *w)
 {
+    struct epoll_event rouse = {.events = EPOLLIN | EPOLLET};
     weft_status st = watch_fd(w, w->stop, EVENT_STOP, 0);
 
+    if (st == WEFT_OK) {
+        st = watch_fd(w, w->own, EVENT_OWN, 0);
+    }
+    if (st == WEFT_OK &&
+        epoll_ctl(w->own, EPOLL_CTL_ADD, w->rouse, &rouse) != 0) {
+        st = wf_fail_errno("watching ports");
+    }
     for (uint32_t i = 0; i < w->host->count && st == WEFT_OK; i++) {
         if (w->host->link[i] >= 0) {
             st = watch_fd(w, w->host->link[i], EVENT_LINK, i);
@@ -205,8 +219,10 @@ weft_status wf_watch_start(wf_watch *w)
     weft_status st;
 
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
+    w->own = epoll_create1(EPOLL_CLOEXEC);
     w->stop = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (w->epoll < 0 || w->stop < 0) {
+    w->rouse = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (w->epoll < 0 || w->own < 0 || w->stop < 0 || w->rouse < 0) {
         return wf_fail_errno("the watching thread");
     }
     open_pidfds(w);
@@ -222,10 +238,9 @@ weft_status wf_watch_start(wf_watch *w)
  * armed from the start and fires once. */
 static int own_event(const wf_watch *w, int op, int fd)
 {
-    struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT,
-                            .data.u64 = event_of(EVENT_OWN, 0)};
+    struct epoll_event e = {.events = EPOLLIN | EPOLLONESHOT};
 
-    return epoll_ctl(w->epoll, op, fd, &e);
+    return epoll_ctl(w->own, op, fd, &e);
 }
 
 weft_status wf_watch_add(wf_watch *w, int fd)
@@ -248,6 +263,43 @@ void wf_watch_remove(wf_watch *w, int fd)
     (void)own_event(w, EPOLL_CTL_DEL, fd);
 }
 
+void wf_watch_take(wf_watch *w)
+{
+    (void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->own, NULL);
+}
+
+void wf_watch_give(wf_watch *w)
+{
+    struct epoll_event e = {.events = EPOLLIN,
+                            .data.u64 = event_of(EVENT_OWN, 0)};
+
+    (void)epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->own, &e);
+}
+
+/* Not epoll_wait, which counts in milliseconds. */
+bool wf_watch_sleep(wf_watch *w, uint64_t until_ns)
+{
+    uint64_t now = wf_now_ns();
+    uint64_t nap = until_ns > now ? until_ns - now : 0;
+    struct timespec t = {(time_t)(nap / WF_SEC), (long)(nap % WF_SEC)};
+    struct pollfd p = {.fd = w->own, .events = POLLIN};
+
+    return ppoll(&p, 1, &t, NULL) > 0 && own_ready(w);
+}
+
+static void tell(int eventfd)
+{
+    uint64_t one = 1;
+
+    while (write(eventfd, &one, sizeof(one)) < 0 && errno == EINTR) {
+    }
+}
+
+void wf_watch_rouse(wf_watch *w)
+{
+    tell(w->rouse);
+}
+
 void wf_watch_orphan(wf_watch *w)
 {
     w->running = false;
@@ -262,21 +314,20 @@ void wf_watch_orphan(wf_watch *w)
 
 void wf_watch_destroy(wf_watch *w)
 {
-    uint64_t one = 1;
-
     if (w == NULL) {
         return;
     }
     if (w->running) {
-        while (write(w->stop, &one, sizeof(one)) < 0 && errno == EINTR) {
-        }
+        tell(w->stop);
         pthread_join(w->thread, NULL);
     }
     for (uint32_t i = 0; i < w->host->count; i++) {
         wf_close(w->pidfd[i]);
     }
     wf_close(w->epoll);
+    wf_close(w->own);
     wf_close(w->stop);
+    wf_close(w->rouse);
     wf_free(w->pidfd);
     wf_free(w);
 }

@@ -60,7 +60,7 @@ static void wake_listener(const weft_world *world)
 {
     wf_board_rank *own = wf_host_own(world->host);
 
-    if (wf_ports_busy(world) && wf_board_listens(own)) {
+    if (wf_ports_stuck(world) && wf_board_listens(own)) {
         wf_board_wake_listener(own);
     }
 }

@@ -52,7 +52,7 @@
  *     progress() that did something and may have more to do rings its own.
  *   - A descriptor polls readable. Before it sleeps, the waiter calls arm(). If
  *     that is true, the core sleeps, and a thread of it watches the descriptor
- *     and rings the bell. "False" means: not now, there is something to do;
+ *     and wakes it. "False" means: not now, there is something to do;
  * then progress() is called again first. (UCX: ucp_worker_arm. A port that has
  *     no descriptor and whose peers cannot ring, as with MPI, makes a timerfd
  *     its descriptor.) What waits for room to be sent counts as something to
@@ -77,9 +77,11 @@
  *   gone() before it begins with step 1: those who share a host with the rank
  *   know how it went, and that it had said goodbye.
  *
- *   After gone() this is over by the end of the next progress(). The core takes
- *   no further step for a rank that a port has lost but to fail what needs it:
- *   a rank may be lost to one that others still talk to. */
+ *   After gone() this is over by the end of the next progress(), or of one a
+ *   moment later: the core may know of a goodbye before the last messages are
+ *   here, where these went another way. The core takes no further step for a
+ *   rank that a port has lost but to fail what needs it: a rank may be lost to
+ *   one that others still talk to. */
 #ifndef WF_TRANSPORT_TRANSPORT_H
 #define WF_TRANSPORT_TRANSPORT_H
 
@@ -89,7 +91,7 @@
 #include "base/settings.h"
 #include "mem/host.h"
 
-#define WF_TRANSPORT_ABI 7u
+#define WF_TRANSPORT_ABI 8u
 #define WF_TRANSPORT_SYMBOL "wf_transport_module"
 
 #define WF_LOSS_GRACE_NS 150000000ull
@@ -108,13 +110,17 @@ typedef struct wf_port wf_port;
 
 /* A tagged message under way. The caller brings the memory, and keeps it and
  * the buffer until `done`, until drop() or until the port is closed; it reads
- * the first five fields only. */
+ * the first six fields only. */
 typedef struct wf_msg {
     bool done;
     weft_status status; /* valid once done */
     uint32_t from;      /* receives: who sent it */
     uint64_t tag;       /* receives: its tag */
     size_t n;           /* receives: its whole length, also when truncated */
+    /* While a long one is under way, so many of its bytes have moved: it
+     * changes with each piece that comes, and at a sender with each that goes,
+     * unless the receiver takes them itself. */
+    size_t moved;
     /* The transport's own. */
     struct wf_msg *next;
     uint64_t mask;
@@ -122,7 +128,6 @@ typedef struct wf_msg {
     uint32_t state;
     void *buf;
     size_t room;
-    size_t moved;
     uint64_t token;
 } wf_msg;
 

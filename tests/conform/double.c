@@ -142,6 +142,9 @@ static unsigned complete_some(wf_port *port)
 
     for (proxy *p = port->first; p != NULL; p = next) {
         next = p->next;
+        if (!p->held && p->user != NULL) {
+            p->user->moved = p->inner.moved;
+        }
         if (!p->held && p->inner.done && chance(port, 3)) {
             p->user->from = p->inner.from;
             p->user->tag = p->inner.tag;

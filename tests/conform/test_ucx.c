@@ -183,6 +183,68 @@ static void a_wish_for_what_was_never_offered_ends_its_sender(void **state)
     punish(state, want_nothing_offered);
 }
 
+static void take_more_than_was_asked_about(wf_port *port)
+{
+    ucx_head head = proven(port, UCX_TAKEN);
+
+    head.word = UINT64_MAX;
+    send_raw(port, &head);
+}
+
+static void an_answer_without_a_question_ends_its_sender(void **state)
+{
+    punish(state, take_more_than_was_asked_about);
+}
+
+/* A goodbye may overtake what was sent before, so it is not said until that has
+ * been taken. Rank 1 does not read until rank 0 has asked in vain for a while.
+ */
+static void leaving_body(conform *c)
+{
+    enum { READS = 1, OVER = 2, STOPPED = 3 }; /* words of the board */
+    double until;
+    uint64_t value = 5;
+    uint64_t in = 0;
+    wf_msg msg;
+
+    if (c->rank == 1) {
+        conform_recv(c, 0, 1, &in, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        wt_word_set(STOPPED, 1);
+        wt_word_await(READS, 1);
+        while (atomic_load(wt_word(OVER)) == 0) {
+            conform_step(c);
+        }
+        conform_recv(c, 0, 2, &in, 8, &msg);
+        WT_CHECK(msg.done && msg.status == WEFT_OK && in == 5);
+    } else {
+        conform_send(c, 1, 1, &value, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        while (atomic_load(wt_word(STOPPED)) == 0) {
+            conform_step(c);
+        }
+        conform_send(c, 1, 2, &value, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        c->t->leaving(c->port);
+        until = wt_now() + 0.3;
+        while (c->t->busy(c->port) && wt_now() < until) {
+            conform_step(c);
+        }
+        WT_CHECK(c->t->busy(c->port));
+        wt_word_set(READS, 1);
+        while (c->t->busy(c->port)) {
+            conform_step(c);
+        }
+        wt_word_set(OVER, 1);
+    }
+    conform_meet(c);
+}
+
+static void a_rank_that_leaves_is_busy_until_all_was_taken(void **state)
+{
+    conform_ranks(*state, 2, leaving_body);
+}
+
 /* Without the proof it is as if nothing had come. */
 static void stranger_body(conform *c)
 {
@@ -270,6 +332,10 @@ static int faults(void)
         cmocka_unit_test_prestate(a_number_that_was_used_ends_its_sender, k),
         cmocka_unit_test_prestate(
             a_wish_for_what_was_never_offered_ends_its_sender, k),
+        cmocka_unit_test_prestate(an_answer_without_a_question_ends_its_sender,
+                                  k),
+        cmocka_unit_test_prestate(
+            a_rank_that_leaves_is_busy_until_all_was_taken, k),
         cmocka_unit_test_prestate(what_comes_without_the_secret_is_not_heard,
                                   k),
         cmocka_unit_test_prestate(a_killed_rank_is_lost_without_anybody_telling,

@@ -166,6 +166,43 @@ static void a_node_that_dies_as_a_whole_is_named(void **state)
     run("aabbccdd", 'b', WT_BLOW_KILL, "", node_body);
 }
 
+/* The last rank never comes, so that the others wait for it alone. */
+static void elsewhere_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_request *request = NULL;
+    weft_status st;
+
+    WT_OK(weft_barrier(comm));
+    if (is_struck(wt_rank())) {
+        wt_strike(job.blow);
+        pause();
+    }
+    if (wt_rank() == wt_ranks() - 1) {
+        wt_word_await(TOLD, wt_ranks() - 2);
+        return;
+    }
+    if (wt_rank() % 2 == 0) {
+        WT_OK(weft_ibarrier(comm, &request));
+        st = weft_request_wait(request, 0);
+        weft_request_release(request);
+    } else {
+        st = weft_barrier(comm);
+    }
+    wt_word_add(TOLD, 1);
+    WT_STATUS(st, WEFT_ERR_PEER);
+    if (!names_a_struck_rank(weft_error_detail())) {
+        WT_FAIL("names nobody: %s", weft_error_detail());
+    }
+}
+
+static void a_death_is_told_to_those_who_wait_for_others(void **state)
+{
+    (void)state;
+    run("abbb", 'a', WT_BLOW_KILL, "", elsewhere_body);
+    run("abcd", 'b', WT_BLOW_KILL, "", elsewhere_body);
+}
+
 static void a_node_that_is_silent_for_too_long_is_dead(void **state)
 {
     (void)state;
@@ -325,6 +362,7 @@ int main(void)
         cmocka_unit_test(
             a_child_does_not_keep_a_dead_rank_of_another_node_alive),
         cmocka_unit_test(a_node_that_dies_as_a_whole_is_named),
+        cmocka_unit_test(a_death_is_told_to_those_who_wait_for_others),
         cmocka_unit_test(a_node_that_is_silent_for_too_long_is_dead),
         cmocka_unit_test(one_that_was_stopped_for_a_while_goes_on),
         cmocka_unit_test(one_that_leaves_another_node_has_left_and_not_died),

@@ -90,17 +90,6 @@ static weft_status pull_one(weft_worker *worker, int64_t key, int64_t *value)
     return st;
 }
 
-/* An operation may fail because of the victim, and says so. */
-static bool tolerate(weft_status st)
-{
-    if (st != WEFT_OK &&
-        (st != WEFT_ERR_PEER ||
-         !wt_names_rank(weft_error_detail(), wt_doomed.victim))) {
-        WT_FAIL("%s: %s", weft_status_name(st), weft_error_detail());
-    }
-    return st == WEFT_OK;
-}
-
 static void wish(weft_worker *worker, int64_t key, int64_t length)
 {
     int64_t clock = weft_worker_clock(worker);
@@ -122,10 +111,10 @@ static void step(weft_worker *worker, uint64_t *seed)
         wish(worker, key, 1 + (int64_t)(r >> 40 & 7));
         break;
     case 2:
-        (void)tolerate(pull_one(worker, key, &value));
+        (void)wt_survives(pull_one(worker, key, &value));
         break;
     default:
-        (void)tolerate(push_one(worker, key));
+        (void)wt_survives(push_one(worker, key));
         break;
     }
     weft_worker_advance(worker);
@@ -156,7 +145,7 @@ static void survivors_settle(weft_worker *worker, unsigned nth)
 {
     wt_survivors_meet(ARRIVED, nth);
     for (unsigned i = 1; i <= 2; i++) {
-        if (!tolerate(weft_store_wait_sync(worker))) {
+        if (!wt_survives(weft_store_wait_sync(worker))) {
             atomic_store(wt_word(LOST), 1);
         }
         wt_survivors_meet(ARRIVED, nth + i);
@@ -186,7 +175,7 @@ static void check_rows(weft_worker *worker, bool all)
         int64_t some = least_of((unsigned)key);
         int64_t value = 0;
 
-        if (!tolerate(pull_one(worker, key, &value))) {
+        if (!wt_survives(pull_one(worker, key, &value))) {
             WT_CHECK(!all);
             continue;
         }
@@ -236,7 +225,7 @@ static void idle_body(weft_world *world)
     wt_survivors_meet(ARRIVED, 1);
     for (int64_t key = 0; key < (int64_t)KEYS; key++) {
         /* One that was begun just when the death was noticed may fail. */
-        if (!tolerate(push_one(worker, key)) && all_keys_stay) {
+        if (!wt_survives(push_one(worker, key)) && all_keys_stay) {
             WT_OK(push_one(worker, key));
         }
     }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/time.h"
+#include "comm/ids.h"
 #include "comm/mail.h"
 #include "mem/link.h"
 #include "mem/mailbox.h"
@@ -99,15 +100,17 @@ static void send_mail(const mail_stage *m, script *in)
     }
 }
 
-/* A member that is content, in the creation of `comm` led by this rank. */
+/* A member that is content, in the first creation led by this rank. */
 static void send_consent(mail_stage *m, uint32_t from, uint64_t key)
 {
+    uint32_t id = wf_ids_number(m->s.host.rank, STAGE_RANKS, 0);
     wf_packet p = {.kind = WF_PACKET_MAIL,
                    .from = from,
                    .to = m->s.host.rank,
-                   .bytes = 5, /* WEFT_OK, and no text */
+                   .bytes = 9, /* WEFT_OK, the id, and no text */
                    .key = key};
 
+    memcpy(p.data + 4, &id, sizeof(id));
     must(wf_link_send(m->far[from], &p, -1, 1) == WEFT_OK);
 }
 

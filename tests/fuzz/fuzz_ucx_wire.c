@@ -23,7 +23,7 @@ static void check(const ucx_head *head, size_t payload)
     if (!ucx_wire_check(head, payload)) {
         return;
     }
-    must(ucx_has_order(head) == (head->kind <= UCX_WITHDRAWN));
+    must(ucx_has_order(head) == (head->kind <= UCX_ASK));
     if (payload > 0) {
         must(head->n == payload);
         must(head->kind == UCX_EAGER || head->kind == UCX_AM ||

@@ -99,6 +99,111 @@ static void a_member_that_does_not_come_leaves_the_other_one_whole(void **state)
     wt_run_both(3, NULL, missing_body);
 }
 
+/* --- trying again ----------------------------------------------------------
+ */
+
+static weft_status try_tag(weft_world *world, double timeout, weft_comm **out)
+{
+    static const uint32_t all[] = {0, 1, 2};
+
+    return weft_comm_create_group(weft_world_comm(world), all,
+                                  weft_world_size(world), 1, timeout, out);
+}
+
+/* The members of a broken communicator, all of whom stay. */
+static weft_status try_shrink(weft_world *world, double timeout,
+                              weft_comm **out)
+{
+    weft_comm *whole = weft_world_comm(world);
+
+    weft_comm_set_timeout(whole, timeout);
+    return weft_comm_shrink(whole, NULL, 0, out);
+}
+
+typedef weft_status attempt(weft_world *world, double timeout, weft_comm **out);
+
+/* All come, and each tries until it succeeds. */
+static void meet_at_last(weft_world *world, attempt *try)
+{
+    weft_comm *group = NULL;
+    weft_status st;
+
+    do {
+        st = try(world, 0, &group);
+    } while (st == WEFT_ERR_TIMEOUT); /* of an attempt before, told at once */
+    WT_OK(st);
+    expect_works(group, weft_world_size(world));
+    weft_comm_destroy(group);
+}
+
+/* Rank 1 answers the attempt of rank 0 when that is over, and is not there for
+ * the next one, which must not take that answer for its own. */
+static void come_late(weft_world *world, attempt *try)
+{
+    bool leads = weft_world_rank(world) == 0;
+    weft_comm *group = NULL;
+
+    if (leads) {
+        WT_STATUS(try(world, 0.05, &group), WEFT_ERR_TIMEOUT);
+    }
+    wt_meet();
+    if (!leads) {
+        WT_STATUS(try(world, 0.05, &group), WEFT_ERR_TIMEOUT);
+    }
+    wt_meet();
+    if (leads) {
+        WT_STATUS(try(world, 0.05, &group), WEFT_ERR_TIMEOUT);
+    }
+    wt_meet();
+    meet_at_last(world, try);
+}
+
+static void late_body(weft_world *world)
+{
+    come_late(world, try_tag);
+    wt_meet();
+    come_late(world, try_shrink);
+}
+
+static void a_late_answer_does_not_count_for_the_next_attempt(void **state)
+{
+    (void)state;
+    wt_run_both(2, NULL, late_body);
+    wt_run_nodes(2, 1, late_body);
+}
+
+enum { ATTEMPTS = 30 };
+
+/* Each rank tries with timeouts of its own, so that the numbers of attempts
+ * differ. What a few of them think they have made gives no wrong results. */
+static void unsteady_body(weft_world *world)
+{
+    unsigned step = 1 + weft_world_rank(world);
+
+    for (unsigned i = 0; i < ATTEMPTS; i++) {
+        double timeout = 1e-3 * (double)(1 + i * step % 5);
+        weft_comm *group = NULL;
+        int64_t x = 1;
+
+        if (try_tag(world, timeout, &group) != WEFT_OK) {
+            continue;
+        }
+        if (weft_allreduce(group, &x, &x, 1, WEFT_I64, WEFT_SUM) == WEFT_OK) {
+            WT_CHECK(x == weft_world_size(world));
+        }
+        weft_comm_destroy(group);
+    }
+    wt_meet();
+    meet_at_last(world, try_tag);
+}
+
+static void members_that_try_unequally_often_meet_at_last(void **state)
+{
+    (void)state;
+    wt_run_both(2, NULL, unsteady_body);
+    wt_run_both(3, NULL, unsteady_body);
+}
+
 /* --- threads ---------------------------------------------------------------
  */
 
@@ -159,6 +264,8 @@ int main(void)
             a_broken_one_makes_groups_and_a_broken_group_breaks_none),
         cmocka_unit_test(
             a_member_that_does_not_come_leaves_the_other_one_whole),
+        cmocka_unit_test(a_late_answer_does_not_count_for_the_next_attempt),
+        cmocka_unit_test(members_that_try_unequally_often_meet_at_last),
         cmocka_unit_test(
             threads_make_groups_of_different_tags_while_one_computes),
     };

@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/time.h"
+#include "comm/comm.h"
+#include "comm/control.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_data.h"
@@ -265,9 +268,10 @@ static void an_abort_reaches_all_nodes(void **state)
     run_nodes("aabccdef", abort_body);
 }
 
-/* Rank 0 aborts while rank 3 waits for a message from `from`; all others
- * have closed the communicator. */
-static void abort_past_those_who_closed(weft_world *world, uint32_t from)
+/* Rank 0 aborts while rank 3 waits for a message from `from`, which ends as
+ * `expected`; all others have closed the communicator. */
+static void abort_past_those_who_closed(weft_world *world, uint32_t from,
+                                        weft_status expected)
 {
     weft_comm *comm = NULL;
     int64_t one = 0;
@@ -282,9 +286,13 @@ static void abort_past_those_who_closed(weft_world *world, uint32_t from)
     if (wt_rank() == 0) {
         weft_comm_abort(comm, "enough");
     } else if (wt_rank() == 3) {
+        if (expected == WEFT_ERR_TIMEOUT) {
+            weft_comm_set_timeout(comm, 0.5);
+        }
         st = weft_recv(comm, &one, sizeof(one), from, 5, NULL);
-        WT_STATUS(st, WEFT_ERR_ABORTED);
-        WT_CHECK(strstr(weft_error_detail(), "enough") != NULL);
+        WT_STATUS(st, expected);
+        WT_CHECK((strstr(weft_error_detail(), "enough") != NULL) ==
+                 (expected == WEFT_ERR_ABORTED));
     }
     wt_meet();
     weft_comm_destroy(comm);
@@ -293,7 +301,7 @@ static void abort_past_those_who_closed(weft_world *world, uint32_t from)
 /* Rank 3 is no neighbour of rank 0. */
 static void quiet_body(weft_world *world)
 {
-    abort_past_those_who_closed(world, 0);
+    abort_past_those_who_closed(world, 0, WEFT_ERR_ABORTED);
 }
 
 static void an_abort_is_asked_for_by_those_who_were_not_told(void **state)
@@ -304,7 +312,7 @@ static void an_abort_is_asked_for_by_those_who_were_not_told(void **state)
 
 static void anybody_body(weft_world *world)
 {
-    abort_past_those_who_closed(world, WEFT_ANY_SOURCE);
+    abort_past_those_who_closed(world, WEFT_ANY_SOURCE, WEFT_ERR_ABORTED);
 }
 
 /* On the nodes between them all have closed it; those who were told know why.
@@ -313,6 +321,53 @@ static void an_abort_is_asked_for_by_those_who_wait_for_anybody(void **state)
 {
     (void)state;
     run_nodes("abcdefgh", anybody_body);
+}
+
+static bool never_connected(const wf_port *port, uint32_t rank)
+{
+    (void)port;
+    (void)rank;
+    return false;
+}
+
+/* To this rank it seems that it is connected with nobody, and its node is wary,
+ * if it has heard nothing of another one for a while. */
+static void be_wary(weft_world *world)
+{
+    static _Thread_local wf_transport copy[4];
+    wf_plane *p = world->plane;
+    uint64_t now = wf_now_ns();
+
+    pthread_mutex_lock(&world->drive);
+    WT_CHECK(world->ports.count <= sizeof(copy) / sizeof(copy[0]));
+    for (uint32_t i = 0; i < world->ports.count; i++) {
+        copy[i] = *world->ports.route[i].transport;
+        copy[i].connected = never_connected;
+        world->ports.route[i].transport = &copy[i];
+    }
+    wf_vigil_alert(&p->vigil, now);
+    atomic_store(&p->due, true);
+    wf_plane_do(world);
+    WT_CHECK(wf_beat_is_wary(p));
+    pthread_mutex_unlock(&world->drive);
+}
+
+/* It would learn of the abort by asking. */
+static void wary_body(weft_world *world)
+{
+    if (wt_rank() == 3) {
+        be_wary(world);
+    }
+    abort_past_those_who_closed(world, WEFT_ANY_SOURCE, WEFT_ERR_TIMEOUT);
+}
+
+/* What is cut off for a while is lost for good by a connection that is tried
+ * meanwhile. */
+static void
+a_mere_question_opens_no_connection_while_a_node_is_wary(void **state)
+{
+    (void)state;
+    run_nodes("abcdefgh", wary_body);
 }
 
 /* The two of a node who are told have closed it: a mate waits for anybody. */
@@ -334,6 +389,8 @@ int main(void)
         cmocka_unit_test(an_abort_reaches_all_nodes),
         cmocka_unit_test(an_abort_is_asked_for_by_those_who_were_not_told),
         cmocka_unit_test(an_abort_is_asked_for_by_those_who_wait_for_anybody),
+        cmocka_unit_test(
+            a_mere_question_opens_no_connection_while_a_node_is_wary),
         cmocka_unit_test(an_abort_reaches_those_whose_mates_have_closed_it),
     };
 

@@ -234,6 +234,110 @@ static void a_descriptor_wakes_a_rank_that_sleeps(void **state)
     wt_run_both(3, "SPIN=0s YIELD=0s", sleeping_body);
 }
 
+/* --- deadlines ------------------------------------------------------------ */
+
+/* Something happens on it all the time, as heartbeats do now and then. */
+static unsigned noisy_progress(wf_port *port)
+{
+    return wt_transport_far.progress(port) + 1;
+}
+
+static weft_status meet_in_vain(weft_comm *comm, bool by_request)
+{
+    weft_request *request = NULL;
+    weft_status st;
+
+    if (!by_request) {
+        return weft_barrier(comm);
+    }
+    WT_OK(weft_ibarrier(comm, &request));
+    st = weft_request_wait(request, 0);
+    weft_request_release(request);
+    return st;
+}
+
+static const char *apart(unsigned rank)
+{
+    return two_nodes(2 * rank);
+}
+
+/* Rank 1 comes when rank 0 has given up. */
+static void noisy_body(weft_world *world)
+{
+    weft_comm *comm = NULL;
+
+    for (uint32_t turn = 0; turn < 2; turn++) {
+        WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+        weft_comm_set_timeout(comm, 0.2);
+        if (weft_world_rank(world) == 0) {
+            WT_STATUS(meet_in_vain(comm, turn == 1), WEFT_ERR_TIMEOUT);
+            WT_CHECK(wt_names_rank(weft_error_detail(), 1));
+            wt_word_set(0, turn + 1);
+        } else {
+            wt_word_await(0, turn + 1);
+        }
+        weft_comm_destroy(comm);
+    }
+}
+
+static void what_others_send_does_not_put_off_a_deadline(void **state)
+{
+    static wf_transport noisy;
+
+    (void)state;
+    noisy = wt_transport_far;
+    noisy.progress = noisy_progress;
+    use(&noisy, &wf_transport_shm, NULL);
+    wt_run_job_both(
+        &(wt_job){.ranks = 2, .settings_of = apart, .body = noisy_body});
+}
+
+/* --- leaving -------------------------------------------------------------- */
+
+static bool never_out(const wf_port *port)
+{
+    (void)port;
+    return true;
+}
+
+static void count_warning(weft_log_level level, const char *text, void *ctx)
+{
+    unsigned *count = ctx;
+    char own[64];
+
+    snprintf(own, sizeof(own), "rank %u: no progress", wt_rank());
+    if (level == WEFT_LOG_WARN && strstr(text, "left before all") != NULL) {
+        WT_CHECK(strstr(text, own) != NULL);
+        ++*count;
+    }
+}
+
+/* It has goodbyes to say after it has found out. */
+static void stuck_rank(void)
+{
+    weft_world *world = NULL;
+    unsigned warnings = 0;
+
+    weft_log_to(count_warning, &warnings);
+    WT_OK(wt_join(apart(wt_rank()), 0, &world));
+    WT_CHECK(world->plane != NULL);
+    weft_world_destroy(world);
+    weft_log_to(NULL, NULL);
+    WT_CHECK(warnings == 1);
+}
+
+static void
+a_rank_that_leaves_tells_once_that_a_peer_does_not_read(void **state)
+{
+    static wf_transport stuck;
+
+    (void)state;
+    stuck = wt_transport_far;
+    stuck.busy = never_out;
+    use(&stuck, &wf_transport_shm, NULL);
+    wt_run_job(&(wt_job){.ranks = 2, .bare = stuck_rank});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +351,9 @@ int main(void)
         cmocka_unit_test(a_transport_of_another_version_is_refused),
         cmocka_unit_test(a_cut_connection_fails_only_what_needs_it),
         cmocka_unit_test(a_descriptor_wakes_a_rank_that_sleeps),
+        cmocka_unit_test(what_others_send_does_not_put_off_a_deadline),
+        cmocka_unit_test(
+            a_rank_that_leaves_tells_once_that_a_peer_does_not_read),
     };
 
     return cmocka_run_group_tests_name("ports", tests, NULL, NULL);

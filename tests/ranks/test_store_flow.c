@@ -2,6 +2,7 @@
 /* Calls on a store over pretended nodes that are about more than may be under
  * way: they are done in parts, whatever moves meanwhile. */
 #include <stdlib.h>
+#include <unistd.h>
 #include <weft/coll.h>
 
 #include "store/hosts/hosts.h"
@@ -10,6 +11,7 @@
 #include "wt_store.h"
 
 enum { KEYS = 3000, LENGTH = 32, ROUNDS = 6, VALUES = KEYS * LENGTH };
+enum { DONE }; /* a word of the board */
 
 /* What this rank has waiting, and how much is under way. */
 static void look(weft_store *store, uint32_t *waiting, uint64_t *under_way)
@@ -26,14 +28,14 @@ static void look(weft_store *store, uint32_t *waiting, uint64_t *under_way)
 }
 
 /* Every seventh key or so is wanted here for a while. */
-static void want_some(weft_worker *worker, uint64_t *seed)
+static void want_some(weft_worker *worker, uint64_t among, uint64_t *seed)
 {
     int64_t clock = weft_worker_clock(worker);
     int64_t key[KEYS / 7];
-    weft_ids ids = {.at = key, .type = WEFT_I64, .n = KEYS / 7};
+    weft_ids ids = {.at = key, .type = WEFT_I64, .n = among / 7};
 
-    for (unsigned i = 0; i < KEYS / 7; i++) {
-        key[i] = (int64_t)(wt_random(seed) % KEYS);
+    for (unsigned i = 0; i < among / 7; i++) {
+        key[i] = (int64_t)(wt_random(seed) % among);
     }
     WT_OK(weft_store_intent(worker, &ids, clock, clock + 2));
     weft_worker_advance(worker);
@@ -69,7 +71,7 @@ static void push_rounds(weft_store *store, weft_worker *worker, int64_t *keys,
         look(store, &waiting, &under_way);
         waited += waiting;
         WT_OK(weft_store_push(worker, &one, &short_call));
-        want_some(worker, &seed);
+        want_some(worker, KEYS, &seed);
         end(long_call);
         end(short_call);
     }
@@ -126,10 +128,116 @@ static void long_calls_are_done_in_parts_whatever_moves(void **state)
     wt_run_nodes(3, WT_TSAN ? 1 : 2, flow_body);
 }
 
+/* --- sets that name keys twice --------------------------------------------
+ */
+
+enum { SETS = 30, MOVED = 500 };
+
+/* All of MOVED keys twice, so that the two of a key are in different parcels;
+ * the worker then finds the later values. */
+static void set_twice(weft_worker *worker, int64_t *keys, int64_t *values)
+{
+    weft_pairs twice = wt_pairs(keys, 2 * MOVED, values, 2 * MOVED * LENGTH);
+    weft_pairs once = wt_pairs(keys, MOVED, values, MOVED * LENGTH);
+
+    for (int64_t round = 1; round <= SETS; round++) {
+        for (int64_t i = 0; i < 2 * MOVED; i++) {
+            keys[i] = i % MOVED;
+            for (int64_t j = 0; j < LENGTH; j++) {
+                values[i * LENGTH + j] = 2 * round + i / MOVED;
+            }
+        }
+        WT_OK(weft_store_set(worker, &twice, NULL));
+        WT_OK(weft_store_pull(worker, &once, NULL));
+        for (int64_t i = 0; i < MOVED; i++) {
+            WT_CHECK(values[i * LENGTH] == 2 * round + 1);
+        }
+    }
+}
+
+/* Rank 0 sets keys that all ranks want now and then, so that they move. */
+static void set_body(weft_world *world)
+{
+    weft_store_options o = {.size = sizeof(o),
+                            .keys = MOVED,
+                            .length = LENGTH,
+                            .type = WEFT_I64,
+                            .cache = 2 * MOVED};
+    int64_t *keys = malloc(2 * MOVED * sizeof(*keys));
+    int64_t *values = malloc(2 * MOVED * LENGTH * sizeof(*values));
+    uint64_t seed = 815 + wt_rank();
+    weft_store *store = NULL;
+    weft_worker *worker;
+
+    WT_CHECK(keys != NULL && values != NULL);
+    WT_OK(weft_store_create(weft_world_comm(world), &o, &store));
+    WT_OK(weft_worker_create(store, &worker));
+    if (weft_world_rank(world) == 0) {
+        set_twice(worker, keys, values);
+        wt_word_set(DONE, 1);
+    }
+    while (atomic_load(wt_word(DONE)) == 0) {
+        want_some(worker, MOVED, &seed);
+        usleep(300);
+    }
+    wt_store_finish(store, worker);
+    free(keys);
+    free(values);
+}
+
+static void of_a_key_that_a_set_names_twice_the_last_value_stays(void **state)
+{
+    (void)state;
+    wt_run_nodes(2, 1, set_body);
+    wt_run_nodes(3, 1, set_body);
+}
+
+/* Their communicator is this rank alone, which says nothing of where keys are.
+ * A short one is one answer, for which it may sleep. */
+static void far_body(weft_world *world)
+{
+    weft_store_options o = {.size = sizeof(o),
+                            .keys = 2 * KEYS,
+                            .length = LENGTH,
+                            .type = WEFT_I64};
+    int64_t *keys = malloc(2 * KEYS * sizeof(*keys));
+    int64_t *values = malloc(2 * VALUES * sizeof(*values));
+    weft_pairs all = wt_pairs(keys, 2 * KEYS, values, 2 * VALUES);
+    weft_pairs some = wt_pairs(keys, 2, values, 2 * LENGTH);
+    weft_request *request = NULL;
+    weft_store *store = NULL;
+    weft_worker *worker;
+
+    WT_CHECK(keys != NULL && values != NULL);
+    for (int64_t i = 0; i < 2 * KEYS; i++) {
+        keys[i] = i;
+    }
+    WT_OK(weft_store_create(weft_world_comm(world), &o, &store));
+    WT_OK(weft_worker_create(store, &worker));
+    WT_OK(weft_store_pull(worker, &all, &request));
+    WT_CHECK(request != NULL && wf_op_goal(request->op).far);
+    end(request);
+    request = NULL;
+    WT_OK(weft_store_pull(worker, &some, &request));
+    WT_CHECK(request != NULL && !wf_op_goal(request->op).far);
+    end(request);
+    wt_store_finish(store, worker);
+    free(keys);
+    free(values);
+}
+
+static void a_wait_for_many_rows_of_another_node_is_known_as_one(void **state)
+{
+    (void)state;
+    wt_run_nodes(2, 1, far_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(long_calls_are_done_in_parts_whatever_moves),
+        cmocka_unit_test(of_a_key_that_a_set_names_twice_the_last_value_stays),
+        cmocka_unit_test(a_wait_for_many_rows_of_another_node_is_known_as_one),
     };
 
     return cmocka_run_group_tests_name("store flow", tests, NULL, NULL);

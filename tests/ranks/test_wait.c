@@ -322,6 +322,48 @@ static void one_that_leaves_the_driving_to_others_sleeps_at_once(void **state)
     wt_run_both(1, NULL, tired_body);
 }
 
+/* How often it was seen awake for a far goal alone. */
+static weft_status lingering_look(wf_wait *w)
+{
+    unsigned *lingered = w->goal.ctx;
+
+    if (w->lingers && ++*lingered == 3) {
+        w->preempted = -1; /* as if another thread had had the core */
+    }
+    return w->drowsy ? WEFT_OK : WF_PENDING;
+}
+
+static unsigned times_lingered(weft_world *world, bool far, uint64_t far_ns)
+{
+    const wf_pace pace = {.far_ns = far_ns, .nap_ns = FOR_EVER};
+    unsigned lingered = 0;
+    wf_goal goal = wf_goal_none(world, &lingered);
+    wf_wait w;
+
+    goal.far = far;
+    wf_wait_begin(&w, &goal, false);
+    wf_wait_pace(&w, &pace);
+    WT_OK(wf_wait_run(&w, lingering_look));
+    return lingered;
+}
+
+static void lingering_body(weft_world *world)
+{
+    unsigned lingered = times_lingered(world, true, FOR_EVER);
+
+    /* Fewer, where another thread wanted the core indeed. */
+    WT_CHECK(lingered >= 1 && lingered <= 3);
+    WT_CHECK(times_lingered(world, false, FOR_EVER) == 0);
+    WT_CHECK(times_lingered(world, true, 0) == 0);
+}
+
+static void one_that_waits_for_other_nodes_stays_awake_until_its_core_is_wanted(
+    void **state)
+{
+    (void)state;
+    wt_run_both(1, NULL, lingering_body);
+}
+
 static int third_time(void *ctx)
 {
     unsigned *asked = ctx;
@@ -410,14 +452,10 @@ static void armed_body(weft_world *world)
     wf_goal goal = wf_goal_none(world, NULL);
     wf_wait w;
 
-    for (unsigned second = 0; second < 2; second++) {
-        eventful.armed = 0;
-        wf_wait_begin(&w, &goal, true);
-        wf_wait_pace(&w, &at_once);
-        w.listens = second ? sleeper_listens : NULL;
-        WT_OK(wf_wait_run(&w, armed_look));
-        WT_CHECK(eventful.armed == 2);
-    }
+    wf_wait_begin(&w, &goal, true);
+    wf_wait_pace(&w, &at_once);
+    WT_OK(wf_wait_run(&w, armed_look));
+    WT_CHECK(eventful.armed == 2);
 }
 
 static void
@@ -450,6 +488,8 @@ int main(void)
         cmocka_unit_test(
             nothing_that_comes_before_the_last_look_is_over_is_slept_through),
         cmocka_unit_test(one_that_leaves_the_driving_to_others_sleeps_at_once),
+        cmocka_unit_test(
+            one_that_waits_for_other_nodes_stays_awake_until_its_core_is_wanted),
         cmocka_unit_test(an_interrupted_wait_says_what_it_was_for),
         cmocka_unit_test(
             a_wait_sleeps_when_ports_are_armed_and_a_descriptor_wakes_it),

@@ -98,6 +98,19 @@ static void who_sends_nothing_back_acknowledges(void **state)
     assert_float_equal(last_of(&m, both_ways), 1 + 1, 1e-3);
 }
 
+static void more_than_a_packet_is_acknowledged_at_once(void **state)
+{
+    sim_model m = simple(2, 1);
+    sending packet = {1, {0}, {1}, 1000, {0}};
+    sending longer = {1, {0}, {1}, 2000, {0}};
+
+    (void)state;
+    m.segment = 1000;
+    m.longer = 4e-6;
+    assert_float_equal(last_of(&m, packet), 1 + 1, 1e-3);
+    assert_float_equal(last_of(&m, longer), 1 + 2 + 4, 1e-3);
+}
+
 static void ranks_of_a_host_share_its_link(void **state)
 {
     sim_model m = simple(16, 8);
@@ -178,6 +191,19 @@ static void ranks_wait_for_a_core(void **state)
     assert_true(last_of(&m, p) >= 4 * 2 + 4 * 1);
 }
 
+static void pinned_ranks_leave_other_cores_idle(void **state)
+{
+    sim_model m = simple(8, 4);
+    sending p = {2, {0, 2}, {4, 6}, 0, {0}};
+
+    (void)state;
+    m.send = 2e-6;
+    m.cores = 2;
+    assert_float_equal(last_of(&m, p), 2 + 1, 1e-3);
+    m.pinned = 1;
+    assert_float_equal(last_of(&m, p), 2 * 2 + 1, 1e-3);
+}
+
 static void events_come_in_the_order_of_time(void **state)
 {
     sim_events events = {0};
@@ -234,6 +260,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_message_takes_latency_and_its_bytes),
         cmocka_unit_test(who_sends_nothing_back_acknowledges),
+        cmocka_unit_test(more_than_a_packet_is_acknowledged_at_once),
         cmocka_unit_test(ranks_of_a_host_share_its_link),
         cmocka_unit_test(all_who_send_to_one_host_share_its_link),
         cmocka_unit_test(pairs_of_hosts_do_not_disturb_each_other),
@@ -241,6 +268,7 @@ int main(void)
         cmocka_unit_test(a_bucket_passes_its_burst_at_once),
         cmocka_unit_test(messages_inside_a_host_are_copied_twice),
         cmocka_unit_test(ranks_wait_for_a_core),
+        cmocka_unit_test(pinned_ranks_leave_other_cores_idle),
         cmocka_unit_test(events_come_in_the_order_of_time),
         cmocka_unit_test(a_model_is_read_from_lines),
     };

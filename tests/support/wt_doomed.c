@@ -29,6 +29,17 @@ bool wt_is_victim(void)
     return wt_rank() == wt_doomed.victim;
 }
 
+bool wt_survives(weft_status st)
+{
+    if (st != WEFT_OK &&
+        (st != WEFT_ERR_PEER ||
+         !wt_names_rank(weft_error_detail(), wt_doomed.victim))) {
+        WT_FAIL("nodes %s, rank %u dies: %s: %s", wt_doomed.nodes,
+                wt_doomed.victim, weft_status_name(st), weft_error_detail());
+    }
+    return st == WEFT_OK;
+}
+
 bool wt_victims_node_lives(void)
 {
     char node = wt_doomed.nodes[wt_doomed.victim];

@@ -19,6 +19,8 @@ const char *wt_doomed_settings(unsigned rank);
 void wt_run_doomed(const char *nodes, unsigned victim, wt_body *body);
 
 bool wt_is_victim(void);
+/* Was it done? If not it must have failed with the victim's name. */
+bool wt_survives(weft_status st);
 /* Does another rank of the victim's node live? */
 bool wt_victims_node_lives(void);
 /* All but the victim meet, for the nth time, at a word of the board. */

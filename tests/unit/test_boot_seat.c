@@ -104,6 +104,107 @@ static void one_rank_alone_holds_nothing(void **state)
 
 /* --- two ----------------------------------------------------------------- */
 
+/* Rank 0 of the run has met others elsewhere, as rank 1 of 3. */
+static void be_elsewhere(void)
+{
+    wf_boot_seat *seat = NULL;
+    wf_boot_seat *again = NULL;
+
+    be(1, 0);
+    if (wt_rank() == 1) { /* nobody doubts that it is one, too */
+        wt_word_await(STEP, 1);
+        wf_boot_seat_keep(1, 3, &seat);
+        WT_CHECK(seat != NULL);
+        wf_boot_seat_leave(take());
+        wf_boot_seat_leave(seat);
+        wt_word_set(STEP, 2);
+        return;
+    }
+    wf_boot_seat_keep(0, 3, &seat);
+    WT_CHECK(seat == NULL);
+    wf_boot_seat_keep(1, 2, &seat);
+    WT_CHECK(seat == NULL);
+    wf_boot_seat_keep(1, 3, &seat);
+    wf_boot_seat_keep(1, 3, &again);
+    WT_CHECK(seat != NULL && seat == again);
+    wt_word_set(STEP, 1);
+    wt_word_await(STEP, 2);
+    wf_boot_seat_leave(take());
+    wf_boot_seat_leave(seat);
+    wf_boot_seat_leave(seat);
+}
+
+static void a_rank_that_met_others_elsewhere_is_in_nobodys_way(void **state)
+{
+    (void)state;
+    wt_run_job(&(const wt_job){.ranks = 2, .bare = be_elsewhere});
+}
+
+/* And so are a child of it and a child of that. */
+static void have_descendants(void)
+{
+    wf_boot_seat *seat = NULL;
+    pid_t self = getpid();
+    pid_t child;
+
+    be(1, 0);
+    wf_boot_seat_keep(1, 3, &seat);
+    WT_CHECK(seat != NULL);
+    child = fork();
+    if (child == 0) {
+        must_be_told(self);
+        child = fork();
+        if (child == 0) {
+            must_be_told(self);
+            _exit(0);
+        }
+        must_end_well(child);
+        _exit(0);
+    }
+    must_end_well(child);
+    wf_boot_seat_leave(seat);
+    child = fork();
+    if (child == 0) {
+        wf_boot_seat_leave(take());
+        _exit(0);
+    }
+    must_end_well(child);
+}
+
+static void but_its_descendants_are_told(void **state)
+{
+    (void)state;
+    wt_run_job(&(const wt_job){.ranks = 1, .bare = have_descendants});
+}
+
+/* A child has the same rank in a group that its parent has made for it. */
+static void have_helpers(void)
+{
+    wf_boot_seat *seat = NULL;
+    pid_t child;
+
+    be(1, 0);
+    child = fork();
+    if (child == 0) {
+        wf_boot_seat_keep(1, 3, &seat);
+        WT_CHECK(seat != NULL);
+        wt_word_set(STEP, 1);
+        wt_word_await(STEP, 2);
+        wf_boot_seat_leave(seat);
+        _exit(0);
+    }
+    wt_word_await(STEP, 1);
+    wf_boot_seat_leave(take());
+    wt_word_set(STEP, 2);
+    must_end_well(child);
+}
+
+static void a_child_that_met_others_takes_no_place_from_its_parent(void **state)
+{
+    (void)state;
+    wt_run_job(&(const wt_job){.ranks = 1, .bare = have_helpers});
+}
+
 /* Rank 0 of the run takes the place of rank 1, and rank 1 finds it taken. */
 static void come_second(void)
 {
@@ -352,6 +453,10 @@ int main(void)
         cmocka_unit_test(worlds_of_one_process_share_a_place),
         cmocka_unit_test(one_rank_alone_holds_nothing),
         cmocka_unit_test(a_second_process_is_told_who_has_its_place),
+        cmocka_unit_test(a_rank_that_met_others_elsewhere_is_in_nobodys_way),
+        cmocka_unit_test(but_its_descendants_are_told),
+        cmocka_unit_test(
+            a_child_that_met_others_takes_no_place_from_its_parent),
         cmocka_unit_test(a_directory_is_known_by_what_it_is),
         cmocka_unit_test(a_forked_child_is_told),
         cmocka_unit_test(a_dead_rank_has_no_place_though_its_child_lives),

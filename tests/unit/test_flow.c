@@ -205,6 +205,21 @@ static void what_is_lost_is_not_waited_for(void **state)
     assert_true(run(&c, 1) > 0.95 * 1.25e9);
 }
 
+/* All keys of a parcel may have come here before it was sent. */
+static void sending_nothing_begins_no_trip(void **state)
+{
+    cable c;
+
+    (void)state;
+    cable_init(&c, 1.25e9, 1e-2);
+    (void)run(&c, 2);
+    while (c.first < c.end) {
+        wf_flow_answered(&c.flow, ANSWER, c.answer[c.first++ % PLACES]);
+    }
+    wf_flow_sent(&c.flow, 0, c.now);
+    assert_true(c.flow.goal == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,6 +232,7 @@ int main(void)
         cmocka_unit_test(measuring_the_delay_again_costs_little),
         cmocka_unit_test(small_questions_do_not_close_the_window),
         cmocka_unit_test(what_is_lost_is_not_waited_for),
+        cmocka_unit_test(sending_nothing_begins_no_trip),
     };
 
     return cmocka_run_group_tests_name("flow", tests, NULL, NULL);

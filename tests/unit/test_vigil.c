@@ -179,6 +179,30 @@ static void an_alert_that_is_heard_lasts_as_long_as_the_others(void **state)
     guard_close(&g);
 }
 
+/* A heartbeat says what was left when it was sent. */
+static void an_alert_ends_though_heartbeats_take_a_while(void **state)
+{
+    const uint64_t under_way = 20 * WF_MS;
+    guard g[2];
+    uint64_t left;
+
+    (void)state;
+    guard_open(&g[0]);
+    guard_open(&g[1]);
+    wf_vigil_alert(&g[0].vigil, START);
+    for (unsigned i = 0; i * under_way < TIMEOUT; i++) {
+        left = wf_vigil_alert_left(&g[i % 2].vigil, g[0].now);
+        g[0].now += under_way;
+        wf_vigil_hear_alert(&g[1 - i % 2].vigil, left, g[0].now);
+        assert_true(i > 0 || left > 0);
+    }
+    g[1].now = g[0].now;
+    assert_true(is_calm(&g[0]));
+    assert_true(is_calm(&g[1]));
+    guard_close(&g[0]);
+    guard_close(&g[1]);
+}
+
 static bool never(void *ctx, uint32_t node)
 {
     (void)ctx;
@@ -193,10 +217,13 @@ static void connections_are_opened_after_a_death_only(void **state)
     (void)state;
     guard_open(&g);
     g.vigil.connected = never;
+    assert_true(wf_vigil_wary_until(&g.vigil, g.now) <= g.now);
     wf_vigil_alert(&g.vigil, g.now);
+    assert_true(wf_vigil_wary_until(&g.vigil, g.now) > g.now);
     look(&g);
     assert_int_equal(g.count, 2);
     wf_vigil_death(&g.vigil, g.now);
+    assert_true(wf_vigil_wary_until(&g.vigil, g.now) <= g.now);
     look(&g);
     assert_int_equal(g.count, 7);
     /* That they are watched is no sign of life. */
@@ -227,6 +254,7 @@ int main(void)
         cmocka_unit_test(a_node_is_dead_when_it_was_silent_for_the_timeout),
         cmocka_unit_test(a_silent_node_is_watched_until_it_is_dead),
         cmocka_unit_test(an_alert_that_is_heard_lasts_as_long_as_the_others),
+        cmocka_unit_test(an_alert_ends_though_heartbeats_take_a_while),
         cmocka_unit_test(connections_are_opened_after_a_death_only),
         cmocka_unit_test(time_in_which_it_did_not_look_is_nobodys_silence),
     };

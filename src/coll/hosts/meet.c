@@ -216,11 +216,15 @@ weft_status hosts_meet(wf_coll_op *op)
 bool hosts_meet_awaits(const wf_coll_op *op, uint32_t member)
 {
     const hosts_state *s = op->state;
-    uint32_t local = op->op.comm->local[member];
+    const weft_comm *comm = op->op.comm;
+    uint32_t local = comm->local[member];
     bool all = true;
 
     if (s->layout.local == 0 && s->comparing) {
         return wf_check_awaits(&s->check, member);
+    }
+    if (!wf_host_same_node(comm->world->host, comm->member[member])) {
+        return false; /* member 0 waits for other nodes */
     }
     for (uint32_t m = 0; m < s->rounds.members; m++) {
         bool here =

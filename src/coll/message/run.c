@@ -15,6 +15,7 @@ void wf_run_init(wf_run *run, wf_data *data, const wf_party *party)
     run->open = run->length;
     run->first = 0;
     run->count = 0;
+    run->moved = 0;
 }
 
 /* --- begin ---------------------------------------------------------------- */
@@ -151,6 +152,20 @@ static weft_status end_one(wf_run *run, const wf_coll_op *op)
     return WEFT_OK;
 }
 
+/* Has a piece of a message moved since the last look? */
+static bool pieces_moved(wf_run *run)
+{
+    uint64_t before = run->moved;
+
+    run->moved = 0;
+    for (unsigned i = 0; i < run->count; i++) {
+        const wf_flight *f = &run->flight[flight_index(run, i)];
+
+        run->moved += wf_wire_moved(&f->send) + wf_wire_moved(&f->recv);
+    }
+    return run->moved != before;
+}
+
 weft_status wf_run_step(wf_run *run, wf_coll_op *op)
 {
     bool moved = true;
@@ -167,7 +182,11 @@ weft_status wf_run_step(wf_run *run, wf_coll_op *op)
             return st;
         }
     }
-    return run->next == run->length && run->count == 0 ? WEFT_OK : WF_PENDING;
+    if (run->next == run->length && run->count == 0) {
+        return WEFT_OK;
+    }
+    op->op.moved += pieces_moved(run);
+    return WF_PENDING;
 }
 
 bool wf_run_awaits(const wf_run *run, uint32_t member)

@@ -23,6 +23,7 @@ typedef struct wf_run {
     uint64_t open;   /* so many of them may begin now */
     unsigned first;  /* the oldest flight; they follow around the array */
     unsigned count;
+    uint64_t moved; /* bytes of these messages, at the last look */
     wf_flight flight[WF_FLIGHTS];
 } wf_run;
 

@@ -44,6 +44,12 @@ weft_status wf_wire_status(const wf_coll_op *op, const wf_wire *wire);
 /* Forget it, whatever its state. */
 void wf_wire_drop(const wf_coll_op *op, wf_wire *wire);
 
+/* Changes whenever a piece of it has moved. */
+static inline size_t wf_wire_moved(const wf_wire *wire)
+{
+    return wire->open ? wire->msg.moved : 0;
+}
+
 static inline bool wf_wire_awaits(const wf_wire *wire, uint32_t member)
 {
     return wire->open && !wire->msg.done && wire->member == member;

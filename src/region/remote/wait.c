@@ -83,6 +83,7 @@ weft_status wf_rows_block_wait(wf_rows_block *b)
     wf_wait w;
     weft_status st;
 
+    goal.far = true;
     wf_board_stand_in(region->own);
     wf_wait_begin(&w, &goal, true);
     st = wf_wait_run(&w, block_look);

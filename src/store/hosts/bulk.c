@@ -85,6 +85,9 @@ void wf_bulk_answered(wf_store_hosts *h, wf_remote *r, uint32_t i)
     uint64_t bytes = settle(h, r, i);
     wf_flow *flow = bytes > 0 ? flow_to(h, host) : NULL;
 
+    if (bytes > 0) {
+        h->line[host].heard_ns = h->heard_ns;
+    }
     if (flow != NULL) {
         wf_flow_answered(flow, bytes, h->heard_ns);
     }
@@ -250,7 +253,8 @@ static bool send_next(wf_store_hosts *h, wf_share *s, bool late)
     }
     bytes = send_ops(h, s->op, s, late ? look_again(h, s->op, s, n) : n);
     line->under_way += bytes;
-    wf_flow_sent(flow, bytes, wf_now_ns());
+    s->op->since = wf_now_ns(); /* what it waited before is not silence */
+    wf_flow_sent(flow, bytes, s->op->since);
     s->next += n;
     return true;
 }

@@ -154,7 +154,7 @@ struct wf_remote {
     wf_share *share; /* by host to which some go so */
     uint32_t shares;
     char *values;    /* the caller's for a pull, else our copy behind these */
-    uint64_t since;  /* when something last came */
+    uint64_t since;  /* when something last came, or was sent */
     uint32_t deaths; /* of servers, when it was sent */
     uint32_t agains; /* that were looked at, see wf_store_hosts */
     weft_status status;

@@ -12,6 +12,10 @@
 
 #define NOBODY UINT32_MAX
 #define WORDS_AHEAD 16u /* that are asked for before they are needed */
+/* More bytes of rows come in several messages, and who waits for them stays
+ * awake between these. For fewer it may sleep: where hosts share cores, those
+ * who answer need one. */
+#define LONG_BYTES (128u << 10)
 
 static const char *kind_name(wf_op_kind kind)
 {
@@ -60,8 +64,8 @@ void wf_remote_send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
         wf_op_has_values(kind) ? wf_store_row_bytes(h->store, key) : 0);
 }
 
-/* The keys that go the short way, host by host and in the order of the call: of
- * equal keys the last one is set. */
+/* The keys that go the short way, host by host and in the order of the call. A
+ * set names none twice here: access.c has dropped what it would overwrite. */
 static void send_bulk(wf_store_hosts *h, wf_remote *r, const uint32_t *count)
 {
     uint32_t share_of[WF_HOSTS_MAX];
@@ -250,8 +254,8 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
 /* Is it to be looked at after a death, or once more (wf_hosts_look)? */
 static bool is_death_news(const wf_store_hosts *h, wf_remote *r)
 {
-    bool stuck =
-        r->agains != h->agains && wf_now_ns() - r->since > WF_HEAR_AGAIN_NS;
+    bool stuck = r->agains != h->agains &&
+                 wf_now_ns() - wf_bulk_heard(h, r) > WF_HEAR_AGAIN_NS;
     bool news = stuck || r->deaths != h->deaths;
 
     r->agains = h->agains;
@@ -439,6 +443,7 @@ weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
 {
     weft_store *store = worker->store;
     wf_store_hosts *h = store->remote;
+    uint64_t bytes = absent_bytes(h, batch);
     weft_request *own;
     wf_remote *r;
     weft_status st = wf_request_create(store->alone, sizeof(*r), &own);
@@ -454,13 +459,13 @@ weft_status wf_remote_begin(weft_worker *worker, wf_op_kind kind,
     r->op.private_failure = true;
     r->op.driven = true;
     r->op.lazy = true;
+    r->op.far = bytes > LONG_BYTES;
     r->op.call = (wf_call){.kind = WF_CALL_STORE, .count = batch->absents};
     r->worker = worker;
     r->kind = kind;
     r->request = own;
     r->status = WF_PENDING;
-    st = remote_alloc(r, batch,
-                      wf_op_has_values(kind) ? absent_bytes(h, batch) : 0);
+    st = remote_alloc(r, batch, wf_op_has_values(kind) ? bytes : 0);
     if (st == WEFT_OK) {
         remote_fill(h, r, batch);
         st = submit(worker, r, own);

@@ -95,6 +95,9 @@ static bool chunk_read(mp_peer *peer, const mp_chunk_head *head,
         wf_copy((unsigned char *)pull->msg->buf + pull->moved, data, n);
     }
     pull->moved += n;
+    if (pull->msg != NULL) {
+        pull->msg->moved = pull->moved;
+    }
     peer->need--;
     if (pull->moved == pull->want) {
         if (pull->msg != NULL) {

@@ -171,6 +171,17 @@ static size_t mp_eager(const wf_settings *settings)
                                                   : EAGER_MOST;
 }
 
+/* The first line of what the library says of itself; some say a page. */
+static void tell_library(const wf_port *port)
+{
+    char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int n = 0;
+
+    MPI_Get_library_version(version, &n);
+    version[strcspn(version, "\n,")] = '\0';
+    wf_log(WEFT_LOG_INFO, "rank %u uses MPI: %s", port->self, version);
+}
+
 static weft_status mp_open(const wf_port_setup *setup, wf_port **out)
 {
     wf_port *port = *out;
@@ -196,6 +207,9 @@ static weft_status mp_open(const wf_port_setup *setup, wf_port **out)
     }
     port->active_ns = wf_now_ns();
     mp_set_timer(port, NAP_LEAST_NS);
+    if (st == WEFT_OK) {
+        tell_library(port);
+    }
     return st;
 }
 

@@ -332,49 +332,6 @@ void ucx_context_close(wf_port *port)
     port->published = NULL;
 }
 
-/* --- forked children -------------------------------------------------------
- */
-
-/* Close what the epoll descriptor `fd` watches, and those below them. */
-static void close_watched(int fd, int depth)
-{
-    char path[64];
-    char line[256];
-    FILE *f;
-    int watched[1024];
-    size_t n = 0;
-
-    snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-    f = fopen(path, "re");
-    while (f != NULL && n < sizeof(watched) / sizeof(watched[0]) &&
-           fgets(line, sizeof(line), f) != NULL) {
-        n += sscanf(line, "tfd: %d", &watched[n]) == 1;
-    }
-    if (f != NULL) {
-        fclose(f);
-    }
-    for (size_t i = 0; i < n; i++) {
-        if (depth < 4) {
-            close_watched(watched[i], depth + 1);
-        }
-        close(watched[i]);
-    }
-}
-
-/* The connections are the parent's: while the child has them open, the peers
- * would not see the parent's death. UCX itself cannot be used in the child, nor
- * be ended there; its memory is left as it is. */
-void ucx_context_orphan(wf_port *port)
-{
-    if (port->fd >= 0) {
-        close_watched(port->fd, 0);
-    }
-    port->fd = -1;
-    port->worker = NULL;
-    port->context = NULL;
-    port->address = NULL;
-}
-
 /* --- what was chosen -------------------------------------------------------
  */
 

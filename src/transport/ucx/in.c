@@ -163,6 +163,9 @@ static void in_turn(ucx_peer *peer, const ucx_head *head, in_bytes *bytes,
     case UCX_AM:
         in_am(peer, head, in != NULL ? in_data(in) : bytes->data);
         break;
+    case UCX_ASK:
+        (void)ucx_out_say(peer, UCX_TAKEN, peer->heard, 0, 0);
+        break;
     default: /* UCX_WITHDRAWN */
         ucx_large_withdrawn(peer, head->token);
         break;
@@ -285,6 +288,9 @@ ucs_status_t ucx_in_arrived(void *arg, const void *header, size_t header_bytes,
     if (peer->stand == UCX_HERE && ucx_peer_connect(peer) != WEFT_OK) {
         return UCS_OK;
     }
+    if (peer->heard == 0) {
+        ucx_sockets_added(port); /* UCX may have taken the peer's one */
+    }
     if (ucx_has_order(&head)) {
         return in_ordered(peer, &head, &bytes);
     }
@@ -293,10 +299,12 @@ ucs_status_t ucx_in_arrived(void *arg, const void *header, size_t header_bytes,
     }
     if (head.kind == UCX_CUT) {
         ucx_peer_end(peer, UCX_GOING, WEFT_ERR_PEER);
-    } else if (!ucx_large_wanted(peer, &head)) {
-        return ucx_in_nonsense(peer);
+        return UCS_OK;
     }
-    return UCS_OK;
+    return (head.kind == UCX_TAKEN ? ucx_out_taken(peer, &head)
+                                   : ucx_large_wanted(peer, &head))
+               ? UCS_OK
+               : ucx_in_nonsense(peer);
 }
 
 /* --- handlers --------------------------------------------------------------

@@ -103,6 +103,9 @@ static void large_check_over(ucx_peer *peer, ucx_large *large)
 void ucx_large_moved(ucx_peer *peer, ucx_large *large, size_t n)
 {
     large->moved += n;
+    if (large->msg != NULL) {
+        large->msg->moved = large->moved;
+    }
     large_check_over(peer, large);
 }
 
@@ -171,6 +174,19 @@ static void coming_check_over(ucx_peer *peer, ucx_in *in)
     }
 }
 
+/* So many bytes more are in their place. */
+static void coming_moved(ucx_peer *peer, ucx_in *in, size_t n)
+{
+    in->moved += n;
+    if (peer->port->closing) {
+        return;
+    }
+    if (in->msg != NULL) {
+        in->msg->moved = in->moved;
+    }
+    coming_check_over(peer, in);
+}
+
 static void coming_ask(ucx_peer *peer, ucx_in *in)
 {
     if (ucx_out_say(peer, UCX_WANT, in->token, in->want, in->head.token)) {
@@ -209,10 +225,7 @@ static void on_pulled(void *request, ucs_status_t status, size_t n, void *ctx)
         }
         return;
     }
-    in->moved += n;
-    if (!peer->port->closing) {
-        coming_check_over(peer, in);
-    }
+    coming_moved(peer, in, n);
 }
 
 /* Have UCX move a piece straight to its place. */
@@ -240,8 +253,7 @@ static ucs_status_t piece_pull(ucx_peer *peer, ucx_in *in, const ucx_head *head,
         ucx_peer_end(peer, UCX_GOING, WEFT_ERR_PEER);
         return UCS_OK;
     }
-    in->moved += head->n;
-    coming_check_over(peer, in);
+    coming_moved(peer, in, head->n);
     return UCS_INPROGRESS;
 }
 
@@ -264,8 +276,7 @@ ucs_status_t ucx_large_piece(ucx_peer *peer, const ucx_head *head, void *data,
         return piece_pull(peer, in, head, data);
     }
     wf_copy((unsigned char *)in->msg->buf + head->word, data, head->n);
-    in->moved += head->n;
-    coming_check_over(peer, in);
+    coming_moved(peer, in, head->n);
     return UCS_OK;
 }
 

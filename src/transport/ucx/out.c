@@ -38,7 +38,7 @@ static void out_over(ucx_out *out, ucs_status_t status)
         peer->window -= n;
     }
     if (msg != NULL) {
-        msg->moved = 0;
+        msg->room = 0;
         msg->state = UCX_OVER;
     }
     if (status != UCS_OK) {
@@ -125,7 +125,7 @@ weft_status ucx_out_eager(ucx_peer *peer, uint64_t tag, const void *buf,
     *msg = (wf_msg){.peer = peer->slot,
                     .state = UCX_SENT,
                     .buf = out,
-                    .moved = copied ? 0 : 1}; /* lent until this is 0 */
+                    .room = copied ? 0 : 1}; /* lent until this is 0 */
     out->msg = msg;
     out->head.word = tag;
     out->head.n = n;
@@ -142,7 +142,7 @@ void ucx_out_drop(ucx_peer *peer, wf_msg *msg)
     ucx_out *out = msg->buf;
 
     if (wf_queue_remove(&peer->eager, msg)) {
-        ucx_peer_let_go(peer, &msg->moved);
+        ucx_peer_let_go(peer, &msg->room);
         if (msg->state == UCX_SENT) {
             out->msg = NULL;
         }
@@ -212,4 +212,39 @@ unsigned ucx_out_flush(wf_port *port)
     flush = ucp_worker_flush_nbx(port->worker, &param);
     port->flush = UCS_PTR_IS_PTR(flush) ? flush : NULL;
     return 1;
+}
+
+/* What UCX has flushed is on its way. It may arrive later than the goodbye,
+ * which goes over the board or another connection, and who has heard that
+ * closes the connection: so this rank stays until all was taken. */
+unsigned ucx_out_ask(wf_port *port)
+{
+    unsigned events = 0;
+
+    for (uint32_t i = 0; i < port->count; i++) {
+        ucx_peer *peer = &port->peer[i];
+
+        if (peer->stand == UCX_HERE && peer->asked != peer->sent &&
+            ucx_out_say(peer, UCX_ASK, 0, 0, 0)) {
+            peer->asked = peer->sent;
+            events++;
+        }
+    }
+    return events;
+}
+
+bool ucx_out_is_taken(const ucx_peer *peer)
+{
+    return peer->stand != UCX_HERE || peer->taken == peer->sent;
+}
+
+bool ucx_out_taken(ucx_peer *peer, const ucx_head *head)
+{
+    if (head->word > peer->asked) {
+        return false;
+    }
+    if (head->word > peer->taken) {
+        peer->taken = head->word;
+    }
+    return true;
 }

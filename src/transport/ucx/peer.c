@@ -71,6 +71,7 @@ weft_status ucx_peer_connect(ucx_peer *peer)
                        peer->port->setup.host->peer[peer->rank].host,
                        ucs_status_string(st));
     }
+    ucx_sockets_added(peer->port);
     ucx_context_tell(peer->port, peer);
     return WEFT_OK;
 }
@@ -206,21 +207,32 @@ static void peer_bury(wf_port *port, ucx_peer *peer)
     }
 }
 
+/* Nothing more is waited for from it. */
+static bool is_over(const ucx_peer *peer, uint64_t now)
+{
+    return peer->stand == UCX_DEAF ||
+           (peer->stand == UCX_GOING && now >= peer->heed_ns);
+}
+
 /* What has arrived is read first. */
 unsigned ucx_peer_bury(wf_port *port)
 {
+    uint64_t now = wf_now_ns();
     unsigned events = 0;
 
     for (unsigned i = 0; i < DRAIN_TURNS; i++) {
-        if (ucp_worker_progress(port->worker) == 0 &&
-            ucp_worker_progress(port->worker) == 0) {
+        unsigned came = ucp_worker_progress(port->worker) +
+                        ucp_worker_progress(port->worker);
+
+        events += came;
+        if (came == 0) {
             break;
         }
     }
     for (uint32_t i = 0; i < port->count; i++) {
         ucx_peer *peer = &port->peer[i];
 
-        if (peer->stand == UCX_GOING || peer->stand == UCX_DEAF) {
+        if (is_over(peer, now)) {
             peer_bury(port, peer);
             events++;
         }

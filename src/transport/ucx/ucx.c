@@ -6,6 +6,13 @@
 
 #include "base/alloc.h"
 #include "base/status.h"
+#include "base/time.h"
+
+/* How long messages of a rank that is gone may still be on their way through
+ * the kernels. The word that it is gone goes over the board, or other hosts. It
+ * is also the time that UCX has to finish a connection back to that rank: 1.13
+ * cannot end one well before it is made. */
+#define HEED_NS (20 * WF_MS)
 
 /* --- open and close --------------------------------------------------------
  */
@@ -49,6 +56,7 @@ static weft_status ucx_prepare(const wf_settings *settings, wf_port **out,
     }
     port->calls_end = &port->calls;
     port->eager = settings->ucx_eager_bytes;
+    port->resend_ns = ucx_sockets_pause(settings->host_timeout_ns);
     port->asked = wf_zalloc(sizeof(*port->asked));
     st = port->asked != NULL ? ucx_context_open(port, settings)
                              : wf_fail_nomem("the port of transport ucx");
@@ -121,7 +129,7 @@ static weft_status ucx_open(const wf_port_setup *setup, wf_port **out)
 
 static void ucx_orphan(wf_port *port)
 {
-    ucx_context_orphan(port);
+    ucx_sockets_orphan(port);
     port->closing = true;
     for (uint32_t i = 0; i < port->count; i++) {
         ucx_peer *peer = &port->peer[i];
@@ -139,6 +147,7 @@ static void ucx_gone(wf_port *port, uint32_t rank)
     ucx_peer *peer = ucx_peer_of(port, rank);
 
     if (peer != NULL) {
+        peer->heed_ns = wf_now_ns() + HEED_NS;
         ucx_peer_end(peer, UCX_GOING, WEFT_ERR_PEER);
     }
 }
@@ -339,6 +348,12 @@ static unsigned progress(wf_port *port)
     if (port->ending > 0) {
         events += ucx_peer_bury(port);
     }
+    if (port->leaving) {
+        events += ucx_out_ask(port);
+    }
+    if (port->bound_ns != 0) {
+        ucx_sockets_bound(port);
+    }
     return events + ucx_out_flush(port);
 }
 
@@ -352,20 +367,31 @@ static unsigned ucx_progress(wf_port *port)
     return events;
 }
 
-/* Is there something that UCX does not know of? */
+/* Is there something that UCX does not know of? A rank that leaves does not
+ * wait for what others who left may have sent it. */
 static bool ucx_has_work(const wf_port *port)
 {
-    return port->calls != NULL || port->waiting > 0 || port->ending > 0 ||
-           port->starved;
+    return port->calls != NULL || port->waiting > 0 || port->starved ||
+           (port->ending > 0 && !port->leaving);
 }
 
 static bool ucx_busy(const wf_port *port)
 {
+    bool busy = ucx_has_work(port) || port->lent > 0 || port->dirty ||
+                port->flush != NULL;
+
     if (port->dirty) {
         *port->asked = true;
     }
-    return ucx_has_work(port) || port->lent > 0 || port->dirty ||
-           port->flush != NULL;
+    for (uint32_t i = 0; port->leaving && i < port->count && !busy; i++) {
+        busy = !ucx_out_is_taken(&port->peer[i]);
+    }
+    return busy;
+}
+
+static void ucx_leaving(wf_port *port)
+{
+    port->leaving = true;
 }
 
 static int ucx_descriptor(const wf_port *port)
@@ -402,6 +428,7 @@ const wf_transport wf_transport_module = {
     .am_fill = ucx_am_fill,
     .progress = ucx_progress,
     .busy = ucx_busy,
+    .leaving = ucx_leaving,
     .orphan = ucx_orphan,
     .gone = ucx_gone,
     .connected = ucx_connected,

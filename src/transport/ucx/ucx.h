@@ -3,6 +3,7 @@
  *
  *   wire.c     what goes over the network, and its checks
  *   context.c  UCX's context and worker, and how they are set
+ *   sockets.c  UCX's sockets, where it has no calls for them
  *   peer.c     endpoints, and the end of a peer
  *   out.c      what goes out
  *   in.c       what comes in: order, matching, handlers
@@ -124,9 +125,12 @@ struct ucx_peer {
     uint64_t proof_out;
     uint64_t sent;  /* numbers given */
     uint64_t heard; /* numbers taken */
+    uint64_t asked; /* `sent` when it was last asked what it has taken */
+    uint64_t taken; /* numbers that it has taken, as it answered */
     uint32_t rank;
     uint32_t slot;
     ucx_stand stand;
+    uint64_t heed_ns; /* GOING: until when what may still come is waited for */
     weft_status why;
     size_t lent;       /* ucx_outs that UCX has */
     size_t pulls;      /* pieces that UCX writes for us */
@@ -149,14 +153,17 @@ struct wf_port {
     int fd;
     bool holding; /* nobody may be called back: messages wait */
     bool closing;
-    bool told;      /* what was chosen */
-    bool *asked;    /* busy() was called while there was something to flush */
-    bool dirty;     /* sent since the last flush began */
-    void *flush;    /* a flush is under way */
-    size_t eager;   /* bytes */
-    bool tcp;       /* nothing but TCP leads to other hosts */
-    uint32_t count; /* peers */
-    uint32_t *slot; /* rank -> index of its peer, or UINT32_MAX */
+    bool leaving; /* every peer is asked whether it has taken all */
+    bool told;    /* what was chosen */
+    bool *asked;  /* busy() was called while there was something to flush */
+    bool dirty;   /* sent since the last flush began */
+    void *flush;  /* a flush is under way */
+    size_t eager; /* bytes */
+    bool tcp;     /* nothing but TCP leads to other hosts */
+    uint64_t resend_ns; /* the longest pause before TCP sends again */
+    uint64_t bound_ns;  /* when pauses of new connections are bounded, or 0 */
+    uint32_t count;     /* peers */
+    uint32_t *slot;     /* rank -> index of its peer, or UINT32_MAX */
     ucx_peer *peer;
     uint32_t ending;  /* peers that are going or deaf */
     uint32_t waiting; /* messages that were held */
@@ -173,10 +180,18 @@ struct wf_port {
 /* context.c */
 weft_status ucx_context_open(wf_port *port, const wf_settings *settings);
 void ucx_context_close(wf_port *port);
-/* In a forked child: close what the worker watches. */
-void ucx_context_orphan(wf_port *port);
 /* Say once at info what leads to this peer. */
 void ucx_context_tell(wf_port *port, const ucx_peer *peer);
+
+/* sockets.c */
+/* For a peer that is silent for so long, how long may TCP pause? */
+uint64_t ucx_sockets_pause(uint64_t silence_ns);
+/* There is a connection that may be new. */
+void ucx_sockets_added(wf_port *port);
+/* Bound the pauses of connections, if it is time for that. */
+void ucx_sockets_bound(wf_port *port);
+/* In a forked child: close what the worker watches. */
+void ucx_sockets_orphan(wf_port *port);
 
 /* log.c */
 /* From now on, lines about connections that UCX prints while it works for us,
@@ -216,6 +231,12 @@ void ucx_out_drop(ucx_peer *peer, wf_msg *msg);
 weft_status ucx_out_am(ucx_peer *peer, const wf_am_view *am,
                        wf_am_fill_fn *fill, void *ctx);
 unsigned ucx_out_flush(wf_port *port);
+/* Before leaving: ask those who have not taken all, as far as is known. */
+unsigned ucx_out_ask(wf_port *port);
+/* Has the peer taken all that was sent, or is it gone? */
+bool ucx_out_is_taken(const ucx_peer *peer);
+/* The peer answers; false if that is nonsense. */
+bool ucx_out_taken(ucx_peer *peer, const ucx_head *head);
 
 /* in.c */
 /* The peer sent what no correct rank sends. */

@@ -39,7 +39,9 @@ bool ucx_wire_check(const ucx_head *head, size_t payload)
         return whole && head->n > 0 && head->n <= PTRDIFF_MAX &&
                head->word <= PTRDIFF_MAX - head->n;
     case UCX_WITHDRAWN:
+    case UCX_ASK:
     case UCX_CUT:
+    case UCX_TAKEN:
         return payload == 0;
     default:
         return false;

@@ -18,11 +18,14 @@
  *              payload follow, n bytes together
  *   OFFER      word: tag; n bytes are offered under `token`
  *   WITHDRAWN  what was offered under `token` is not to be had any more
+ *   ASK        has all before this been taken? A rank asks before it leaves
  *   WANT       n bytes of what is offered under `token` are wanted under `word`
  *   DATA       n of these, from `word` on, for the receiver's `token`
  *   CUT        the sender has given up the connection
+ *   TAKEN      word: so many of those that have an order have been taken, the
+ *              last of them an ASK
  *
- * The first four have an order. */
+ * The first five have an order. */
 #ifndef WF_TRANSPORT_UCX_WIRE_H
 #define WF_TRANSPORT_UCX_WIRE_H
 
@@ -34,7 +37,7 @@
 #include "transport/transport.h"
 
 #define UCX_MAGIC 0x58554657u
-#define UCX_VERSION 2u
+#define UCX_VERSION 3u
 /* Of an active message: a system call each is what they cost. With its heads it
  * fits into a segment, as a piece of a large message does. */
 #define UCX_AM_PAYLOAD ((size_t)WF_AM_PAYLOAD_MOST)
@@ -44,9 +47,11 @@ typedef enum ucx_kind {
     UCX_AM,
     UCX_OFFER,
     UCX_WITHDRAWN,
+    UCX_ASK,
     UCX_WANT,
     UCX_DATA,
-    UCX_CUT
+    UCX_CUT,
+    UCX_TAKEN
 } ucx_kind;
 
 typedef struct ucx_head {
@@ -81,7 +86,7 @@ static inline size_t ucx_am_header(const ucx_head *head)
 
 static inline bool ucx_has_order(const ucx_head *head)
 {
-    return head->kind <= UCX_WITHDRAWN;
+    return head->kind <= UCX_ASK;
 }
 
 /* Read a head out of `n` bytes; false if it cannot be one. */

@@ -244,6 +244,9 @@ static in_verdict in_some(wf_port *port, socket_peer *peer)
         return n < 0 && (errno == EAGAIN || errno == EINTR) ? IN_EMPTY : IN_END;
     }
     peer->got += (size_t)n;
+    if (peer->begun && peer->into != NULL) {
+        peer->into->moved = peer->got - sizeof(peer->head);
+    }
     return IN_MORE;
 }
 

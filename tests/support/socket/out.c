@@ -110,6 +110,9 @@ static bool out_some(wf_port *port, const socket_peer *peer, socket_out *out)
     if (n > 0) {
         out->sent += (size_t)n;
     }
+    if (out->msg != NULL) {
+        out->msg->moved = out->sent;
+    }
     return n > 0;
 }
 
