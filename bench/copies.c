@@ -10,7 +10,17 @@
  *
  * Bytes are those that a rank has for one other, or for all of them if all get
  * the same. Microseconds a call, the median of several rounds of calls one
- * after the other; each rank has a core. */
+ * after the other; each rank has a core.
+ *
+ * Then ways in which each rank can sum its block of what all have, straight out
+ * of the others' buffers, and parts of that:
+ *
+ *   ordinary  stores, which read the lines of the result first
+ *   block     into a block in the L1 cache, which is then streamed from there
+ *   stream    streaming stores
+ *   reads     of the sources alone
+ *   copies    streamed, of as many bytes as a sum reads and writes: the bound
+ *             of `weft bench` */
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -21,6 +31,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/stream.h"
 #include "base/time.h"
 #include "coll/shm/area.h"
 
@@ -30,6 +41,8 @@
 #define BIG_CHUNK ((size_t)256 << 10) /* of a block for all */
 #define SLOT_SHIFT 1088u              /* as the library's, against aliasing */
 #define ROUNDS 9u
+#define WHOLE_BYTES ((size_t)64 << 20) /* blocks of all ranks together */
+#define FOLD_BYTES 8192u               /* folded into the L1 cache */
 
 typedef struct counters {
     alignas(128) _Atomic uint64_t in;
@@ -259,6 +272,90 @@ static void allreduce_direct(size_t bytes)
     meet();
 }
 
+/* --- sums that outgrow the caches ---------------------------------------- */
+
+static const float *source_of(unsigned r, size_t at, size_t bytes)
+{
+    return (const float *)(const void *)(src[r] + rank * bytes + at);
+}
+
+/* The library's kernel, on `n` bytes from `at` on. */
+static void add_all(void *to, size_t at, size_t n, size_t bytes, bool stream)
+{
+    const void *from[MOST_RANKS];
+    wf_reducer sum;
+
+    (void)wf_reducer_init(&sum, WEFT_F32, WEFT_SUM, ranks);
+    sum.stream = stream;
+    for (unsigned r = 0; r < ranks; r++) {
+        from[r] = source_of(r, at, bytes);
+    }
+    sum.fold(&sum, &to, 1, from, ranks, n / sizeof(float));
+}
+
+static void sum_ordinary(size_t bytes)
+{
+    meet();
+    add_all(dst[rank], 0, bytes, bytes, false);
+    meet();
+}
+
+static void sum_block(size_t bytes)
+{
+    alignas(64) unsigned char block[FOLD_BYTES];
+
+    meet();
+    for (size_t at = 0; at < bytes; at += FOLD_BYTES) {
+        size_t n = least(bytes - at, FOLD_BYTES);
+
+        add_all(block, at, n, bytes, false);
+        wf_copy_stream(dst[rank] + at, block, n);
+    }
+    meet();
+}
+
+static void sum_stream(size_t bytes)
+{
+    meet();
+    add_all(dst[rank], 0, bytes, bytes, true);
+    meet();
+}
+
+static volatile float sink;
+
+static void sum_reads(size_t bytes)
+{
+    meet();
+    for (unsigned r = 0; r < ranks; r++) {
+        const float *from = source_of(r, 0, bytes);
+        float sum[16] = {0};
+
+        for (size_t i = 0; i < bytes / sizeof(float); i += 16) {
+            for (unsigned k = 0; k < 16; k++) {
+                sum[k] += from[i + k];
+            }
+        }
+        for (unsigned k = 0; k < 16; k++) {
+            sink = sum[k];
+        }
+    }
+    meet();
+}
+
+static void sum_copies(size_t bytes)
+{
+    size_t left = (ranks + 1) * bytes / 2;
+
+    meet();
+    for (unsigned r = 0; left > 0; r++) {
+        size_t n = least(left, bytes);
+
+        wf_copy_stream(dst[rank], source_of(r, 0, bytes), n);
+        left -= n;
+    }
+    meet();
+}
+
 /* --- main ---------------------------------------------------------------- */
 
 static int compare(const void *a, const void *b)
@@ -299,6 +396,35 @@ static void compare_ways(const char *name, void (*slots)(size_t bytes),
     }
 }
 
+static void compare_sums(void)
+{
+    static const struct {
+        const char *name;
+        void (*call)(size_t bytes);
+    } way[] = {{"ordinary", sum_ordinary},
+               {"block", sum_block},
+               {"stream", sum_stream},
+               {"reads", sum_reads},
+               {"copies", sum_copies}};
+    size_t bytes = WHOLE_BYTES / ranks / 64 * 64;
+
+    for (unsigned i = 0; i < sizeof(way) / sizeof(way[0]); i++) {
+        double us = microseconds(way[i].call, bytes);
+
+        if (rank == 0) {
+            printf("sum of blocks of %zu KiB  %-8s %9.1f\n", bytes >> 10,
+                   way[i].name, us);
+        }
+    }
+}
+
+static size_t source_bytes(void)
+{
+    size_t most = ranks * MOST_BYTES;
+
+    return most > WHOLE_BYTES ? most : WHOLE_BYTES;
+}
+
 static void be_rank(unsigned number)
 {
     static const size_t sizes[] = {(size_t)64 << 10, (size_t)512 << 10,
@@ -310,13 +436,14 @@ static void be_rank(unsigned number)
     CPU_SET(number, &core);
     sched_setaffinity(0, sizeof(core), &core);
     memset(slot[rank], 1, 2 * ranks * CHUNK + 2 * BIG_CHUNK);
-    memset(src[rank], 1, ranks * MOST_BYTES);
-    memset(dst[rank], 1, ranks * MOST_BYTES);
+    memset(src[rank], 1, source_bytes());
+    memset(dst[rank], 1, source_bytes());
     for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         compare_ways("allreduce", allreduce_slots, allreduce_direct, sizes[i]);
         compare_ways("allgather", allgather_slots, allgather_direct, sizes[i]);
         compare_ways("alltoall", alltoall_slots, alltoall_direct, sizes[i]);
     }
+    compare_sums();
 }
 
 static void *shared(size_t bytes)
@@ -346,8 +473,8 @@ int main(int argc, char **argv)
         slot[r] = (unsigned char *)shared(2 * ranks * CHUNK + 2 * BIG_CHUNK +
                                           2 * SLOT_SHIFT) +
                   SLOT_SHIFT;
-        src[r] = shared(ranks * MOST_BYTES);
-        dst[r] = shared(ranks * MOST_BYTES);
+        src[r] = shared(source_bytes());
+        dst[r] = shared(source_bytes());
     }
     for (unsigned r = 1; r < ranks; r++) {
         pid_t child = fork();

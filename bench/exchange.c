@@ -52,6 +52,8 @@ typedef struct rank {
     uint64_t base; /* chunks of the rounds before */
 } rank;
 
+static shm_state library; /* of which a copy needs the kernels */
+
 static void await(const _Atomic uint64_t *counter, uint64_t value)
 {
     while (atomic_load_explicit(counter, memory_order_acquire) < value) {
@@ -94,7 +96,8 @@ static void exchange(rank *r, bool claim)
                               memory_order_release);
         await(&r->other->in, r->base + i + 1);
         if (claim) {
-            shm_take(r->dst + at, r->other_slot + slot, r->chunk, true);
+            shm_take(&library, r->dst + at, r->other_slot + slot, r->chunk,
+                     true);
         } else {
             wf_copy_stream(r->dst + at, r->other_slot + slot, r->chunk);
         }
@@ -183,6 +186,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "whole chunks, please\n");
         return 2;
     }
+    library.kernels = wf_kernels_of(wf_cpu_level_used());
     shared = memory(SLOTS_AT + 4 * chunk, MAP_SHARED);
     child = fork();
     one_core(child == 0);

@@ -113,6 +113,7 @@ static void print_shape(work *w, const shape *s)
     w->reducer.factor = 0.5;
     w->reducer.ranks = (uint32_t)s->nsrc;
     w->reducer.elem = weft_dtype_size(s->type);
+    w->reducer.stream = false;
     snprintf(label, sizeof(label), "%s %s %zu to %zu", weft_dtype_name(s->type),
              weft_op_name(s->op), s->nsrc, s->ndst);
     printf("  %-22s", label);

@@ -243,7 +243,7 @@ weft_status wf_coll_call(wf_coll_op *op, weft_comm *comm, wf_call_kind kind,
     weft_status st = wf_args_buffer(comm, op, n, type, &op->bytes);
 
     op->op.comm = comm;
-    op->op.call = wf_args_reduction(kind, n, type, how);
+    wf_args_reduction(&op->op.call, kind, n, type, how);
     op->op.call.root = root;
     if (st == WEFT_OK && wf_call_has_root((uint8_t)kind)) {
         st = wf_args_root(comm, root);

@@ -4,6 +4,8 @@
 #ifndef WF_COLL_ARGS_H
 #define WF_COLL_ARGS_H
 
+#include <string.h>
+
 #include "base/status.h"
 #include "coll/engine.h"
 #include "comm/request.h"
@@ -14,6 +16,7 @@ static inline weft_status wf_args_buffer(const weft_comm *comm, const void *buf,
                                          size_t *bytes)
 {
     size_t elem = wf_dtype_bytes(type);
+    size_t whole;
 
     if (comm == NULL) {
         return wf_fail(WEFT_ERR_INVALID, "comm is NULL");
@@ -25,10 +28,11 @@ static inline weft_status wf_args_buffer(const weft_comm *comm, const void *buf,
         return wf_fail(WEFT_ERR_INVALID, "rank %u: the buffer is NULL",
                        comm->rank);
     }
-    if (n > SIZE_MAX / 2 / elem) {
+    /* A division would take longer than all other checks. */
+    if (__builtin_mul_overflow(n, elem, &whole) || whole > SIZE_MAX / 2) {
         return wf_fail(WEFT_ERR_INVALID, "%zu elements are too many", n);
     }
-    *bytes = n * elem;
+    *bytes = whole;
     return WEFT_OK;
 }
 
@@ -73,15 +77,24 @@ static inline weft_status wf_args_op(const weft_comm *comm, weft_dtype type,
                : wf_reducer_init(&unused, type, how, comm->size);
 }
 
-/* The description of a call that reduces. */
-static inline wf_call wf_args_reduction(wf_call_kind kind, size_t n,
-                                        weft_dtype type, weft_op how)
+/* The description of a call that reduces. Its first half is put together in
+ * registers: a vector load from what was just stored piece by piece waits until
+ * that has left the core, behind stores that a peer's cache holds up. */
+static inline void wf_args_reduction(wf_call *call, wf_call_kind kind, size_t n,
+                                     weft_dtype type, weft_op how)
 {
-    return (wf_call){.kind = (uint8_t)kind,
-                     .type = (uint8_t)type,
-                     .op = (uint8_t)how.kind,
-                     .count = n,
-                     .factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0};
+    typedef uint64_t half __attribute__((vector_size(16)));
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    uint64_t head =
+        (uint64_t)kind | (uint64_t)type << 8 | (uint64_t)how.kind << 16;
+#else
+    uint64_t head =
+        (uint64_t)kind << 56 | (uint64_t)type << 48 | (uint64_t)how.kind << 40;
+#endif
+    half first = {head, n};
+
+    memcpy(call, &first, sizeof(first));
+    call->factor = how.kind == WEFT_OP_PREMUL_SUM ? how.factor : 0;
 }
 
 /* Check a call whose buffers and parts are filled in, by what the table says of

@@ -22,7 +22,7 @@ static weft_status allreduce(weft_comm *comm, const void *src, void *dst,
         return st;
     }
     op.op.comm = comm;
-    op.op.call = wf_args_reduction(WF_CALL_ALLREDUCE, n, type, how);
+    wf_args_reduction(&op.op.call, WF_CALL_ALLREDUCE, n, type, how);
     op.src = src;
     op.dst = dst;
     return wf_coll_finish_block(&op, out);

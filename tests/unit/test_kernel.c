@@ -268,6 +268,36 @@ static void a_destination_may_be_any_of_the_sources(void **state)
     for_each_kernel(check_in_place);
 }
 
+/* Streamed from any place on, on a line's boundary or not, and in place. */
+static void check_streamed(int level, weft_dtype type, weft_op op)
+{
+    wf_reducer r = reducer_of(level, type, op, 3);
+    const void *apart[3] = {source[0], source[1], source[2]};
+
+    r.stream = true;
+    expect(type, op, 3, apart, 3);
+    for (size_t shift = 0; shift * r.elem <= GUARD; shift++) {
+        for (size_t n = 1; n <= MAX_N; n = 3 * n + shift % 5) {
+            const void *src[3] = {source[0], source[1], source[2]};
+            void *dst[1] = {result[0] + GUARD + shift * r.elem};
+
+            memset(result[0], GUARD_BYTE, sizeof(result[0]));
+            if (n % 2 == 0) {
+                memcpy(dst[0], source[1], n * r.elem);
+                src[1] = dst[0];
+            }
+            r.fold(&r, dst, 1, src, 3, n);
+            check(level, type, op, 3, dst[0], n);
+        }
+    }
+}
+
+static void streaming_stores_make_no_difference_to_the_result(void **state)
+{
+    (void)state;
+    for_each_kernel(check_streamed);
+}
+
 static void check_many_destinations(int level, weft_dtype type, weft_op op)
 {
     const void *src[2] = {source[0], source[1]};
@@ -326,6 +356,7 @@ static void fold_at_fences(int level, weft_dtype type, weft_op op)
             const void *src[2] = {fenced[0] + i * at_end,
                                   fenced[1] + i * at_end};
             void *dst[1] = {fenced[2] + i * at_end};
+            r.stream = n % 2 == 0;
             r.fold(&r, dst, 1, src, 2, n);
         }
     }
@@ -381,6 +412,32 @@ static void every_f16_and_bf16_is_widened_and_rounded_right(void **state)
     }
 }
 
+/* Into any place; what is around the copy stays as well. */
+static void what_is_taken_is_copied_and_stays(void **state)
+{
+    char *from = source[0] + (0 - (uintptr_t)source[0]) % 64;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(source[0]); i++) {
+        source[0][i] = (char)random_next();
+    }
+    memcpy(source[1], source[0], sizeof(source[0]));
+    for (int level = 0; level <= (int)wf_cpu_detect(); level++) {
+        wf_take_fn *take = wf_kernels_of((wf_cpu_level)level)->take;
+
+        for (size_t n = 0; take != NULL && n < 300; n++) {
+            char *to = result[0] + GUARD + random_next() % 64;
+
+            memset(result[0], GUARD_BYTE, sizeof(result[0]));
+            memset(expected, GUARD_BYTE, sizeof(expected));
+            memcpy(expected + (to - result[0]), from, n);
+            take(to, from, n);
+            assert_memory_equal(result[0], expected, ROOM);
+            assert_memory_equal(source[0], source[1], ROOM);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,7 +445,9 @@ int main(void)
         cmocka_unit_test(bits_depend_neither_on_cuts_nor_on_alignment),
         cmocka_unit_test(sources_may_be_aligned_differently),
         cmocka_unit_test(a_destination_may_be_any_of_the_sources),
+        cmocka_unit_test(streaming_stores_make_no_difference_to_the_result),
         cmocka_unit_test(all_destinations_get_the_result),
+        cmocka_unit_test(what_is_taken_is_copied_and_stays),
         cmocka_unit_test_setup_teardown(
             nothing_outside_of_the_buffers_is_touched, make_fences,
             remove_fences),

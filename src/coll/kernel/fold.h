@@ -13,9 +13,13 @@
 #define BLOCK_STEPS 4
 #define BLOCK_BYTES ((size_t)BLOCK_STEPS * WF_VEC_BYTES)
 
+#define LINE_BYTES 64u
+_Static_assert(BLOCK_BYTES >= LINE_BYTES, "a block reaches the next line");
+
 WF_INLINE void fold_block(weft_dtype type, weft_op_kind op, const wf_reducer *r,
                           void *const dst[], size_t ndst,
-                          const void *const src[], size_t nsrc, size_t at)
+                          const void *const src[], size_t nsrc, size_t at,
+                          int streams)
 {
     accumulator acc[BLOCK_STEPS];
     raw out[BLOCK_STEPS];
@@ -37,7 +41,11 @@ WF_INLINE void fold_block(weft_dtype type, weft_op_kind op, const wf_reducer *r,
     for (size_t d = 0; d < ndst; d++) {
         char *to = (char *)dst[d] + at;
         for (int i = 0; i < BLOCK_STEPS; i++) {
-            store(to + i * WF_VEC_BYTES, out[i]);
+            if (streams) {
+                store_stream(to + i * WF_VEC_BYTES, out[i]);
+            } else {
+                store(to + i * WF_VEC_BYTES, out[i]);
+            }
         }
     }
 }
@@ -56,15 +64,15 @@ WF_INLINE size_t fold_blocks(weft_dtype type, weft_op_kind op,
         void *const to[2] = {dst[0], dst[ndst - 1]};
 
         for (size_t at = 0; ndst == 1 && at < end; at += BLOCK_BYTES) {
-            fold_block(type, op, r, to, 1, from, 2, at);
+            fold_block(type, op, r, to, 1, from, 2, at, 0);
         }
         for (size_t at = 0; ndst == 2 && at < end; at += BLOCK_BYTES) {
-            fold_block(type, op, r, to, 2, from, 2, at);
+            fold_block(type, op, r, to, 2, from, 2, at, 0);
         }
         return end;
     }
     for (size_t at = 0; at < end; at += BLOCK_BYTES) {
-        fold_block(type, op, r, dst, ndst, src, nsrc, at);
+        fold_block(type, op, r, dst, ndst, src, nsrc, at, 0);
     }
     return end;
 }
@@ -91,7 +99,7 @@ WF_INLINE void store_some(void *to, size_t at, raw x, size_t size)
 WF_INLINE void fold_step(weft_dtype type, weft_op_kind op, const wf_reducer *r,
                          void *const dst[], size_t ndst,
                          const void *const src[], size_t nsrc, size_t at,
-                         size_t size)
+                         size_t size, int streams)
 {
     accumulator acc = begin(type, op, r, load_some(src[0], at, size));
     raw out;
@@ -102,7 +110,11 @@ WF_INLINE void fold_step(weft_dtype type, weft_op_kind op, const wf_reducer *r,
     }
     out = finish(type, op, r, acc);
     for (size_t d = 0; d < ndst; d++) {
-        store_some(dst[d], at, out, size);
+        if (streams) {
+            store_stream((char *)dst[d] + at, out);
+        } else {
+            store_some(dst[d], at, out, size);
+        }
     }
 }
 
@@ -116,6 +128,36 @@ WF_INLINE int is_hot(weft_dtype type, weft_op_kind op)
            (op == WEFT_OP_AVG && wf_dtype_is(type, WF_FLOAT));
 }
 
+/* Fold the bytes before the first whole line of the destination. */
+WF_INLINE void fold_head(const wf_reducer *r, void *const dst[],
+                         const void *const src[], size_t nsrc, size_t head)
+{
+    wf_reducer small = *r;
+
+    small.stream = false;
+    r->fold(&small, dst, 1, src, nsrc, head / r->elem);
+}
+
+/* Fold with streaming stores all whole vectors from `at` on, which is where a
+ * line of the destination begins; returns where they end. */
+WF_INLINE size_t fold_past_caches(weft_dtype type, weft_op_kind op,
+                                  const wf_reducer *r, void *const dst[],
+                                  const void *const src[], size_t nsrc,
+                                  size_t at, size_t bytes)
+{
+    size_t step = is_hot(type, op) ? BLOCK_BYTES : WF_VEC_BYTES;
+
+    for (; bytes - at >= step; at += step) {
+        if (is_hot(type, op)) {
+            fold_block(type, op, r, dst, 1, src, nsrc, at, 1);
+        } else {
+            fold_step(type, op, r, dst, 1, src, nsrc, at, step, 1);
+        }
+    }
+    stream_end();
+    return at;
+}
+
 WF_INLINE void fold(weft_dtype type, weft_op_kind op, const wf_reducer *r,
                     void *const dst[], size_t ndst, const void *const src[],
                     size_t nsrc, size_t n)
@@ -125,14 +167,21 @@ WF_INLINE void fold(weft_dtype type, weft_op_kind op, const wf_reducer *r,
     size_t bytes = n * own.elem;
     size_t at = 0;
 
-    if (is_hot(type, op) && bytes >= BLOCK_BYTES) {
-        at = fold_blocks(type, op, &own, dst, ndst, src, nsrc, bytes);
+    if (bytes >= BLOCK_BYTES) {
+        size_t head = (0 - (uintptr_t)dst[0]) % LINE_BYTES;
+
+        if (own.stream && head % own.elem == 0) {
+            fold_head(r, dst, src, nsrc, head);
+            at = fold_past_caches(type, op, &own, dst, src, nsrc, head, bytes);
+        } else if (is_hot(type, op)) {
+            at = fold_blocks(type, op, &own, dst, ndst, src, nsrc, bytes);
+        }
     }
     while (at < bytes) {
         size_t left = bytes - at;
         size_t size = left < WF_VEC_BYTES ? left : WF_VEC_BYTES;
 
-        fold_step(type, op, &own, dst, ndst, src, nsrc, at, size);
+        fold_step(type, op, &own, dst, ndst, src, nsrc, at, size, 0);
         at += size;
     }
 }

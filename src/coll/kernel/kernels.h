@@ -5,6 +5,13 @@
  *   WF_KERNELS    the name of its table */
 #include "coll/kernel/fold.h"
 #include "coll/kernel/table.h"
+/* With loads of 16 bytes it would be slower than what shm_take does. */
+#if WF_VEC_BYTES > 16
+#include "coll/kernel/take.h"
+#define TAKE take
+#else
+#define TAKE NULL
+#endif
 
 #define KERNEL(name, type, op)                                                 \
     static void name(const wf_reducer *r, void *const dst[], size_t ndst,      \
@@ -70,4 +77,4 @@ WEFT_DTYPE_TABLE(KERNELS)
 
 #define ROW(name, number, bytes, text, kind, part, ...)                        \
     [number] = {kind##_ROW(name, part)},
-const wf_kernels WF_KERNELS = {.fold = {WEFT_DTYPE_TABLE(ROW)}};
+const wf_kernels WF_KERNELS = {.fold = {WEFT_DTYPE_TABLE(ROW)}, .take = TAKE};

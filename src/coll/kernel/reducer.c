@@ -52,6 +52,7 @@ weft_status wf_reducer_init(wf_reducer *r, weft_dtype type, weft_op op,
     r->factor = op.factor;
     r->ranks = ranks;
     r->elem = weft_dtype_size(type);
+    r->stream = false;
     return WEFT_OK;
 }
 

@@ -9,6 +9,7 @@
 #ifndef WF_COLL_KERNEL_REDUCER_H
 #define WF_COLL_KERNEL_REDUCER_H
 
+#include <stdbool.h>
 #include <weft/status.h>
 #include <weft/types.h>
 
@@ -27,7 +28,11 @@ struct wf_reducer {
     wf_reduce_fn *fold;
     double factor;  /* of PREMUL_SUM */
     uint32_t ranks; /* what AVG divides by, whatever nsrc is */
-    size_t elem;    /* bytes of one element */
+    /* Store the result, which has one destination, past the caches: it is too
+     * large for them, and their lines are not read first. A store that
+     * publishes the result may follow. */
+    bool stream;
+    size_t elem; /* bytes of one element */
 };
 
 /* The best kernel of this CPU for `op` on `type`. `ranks` is the size of the

@@ -8,9 +8,16 @@
 #include "base/types.h"
 #include "coll/kernel/reducer.h"
 
-/* NULL where the operation is not defined on the type. */
+/* Copy `bytes` from the beginning of a line on, which another core has written
+ * and nobody else reads, and write a word into each of these lines: what it was
+ * before (take.h). Of a line that `bytes` ends in, its first 8 bytes are to be
+ * there, too. */
+typedef void wf_take_fn(void *to, void *from, size_t bytes);
+
 typedef struct wf_kernels {
+    /* NULL where the operation is not defined on the type. */
     wf_reduce_fn *fold[WF_DTYPE_COUNT][WF_OP_COUNT];
+    wf_take_fn *take; /* NULL where memcpy is as good */
 } wf_kernels;
 
 extern const wf_kernels wf_kernels_plain;

@@ -13,6 +13,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__SSE2__)
+#include <emmintrin.h>
 #endif
 
 /* Types and operations are constants where kernels are made, and the code for
@@ -43,6 +45,28 @@ WF_INLINE raw load(const char *from)
 WF_INLINE void store(char *to, raw x)
 {
     *(raw_in_memory *)to = x;
+}
+
+/* Store past the caches, at a multiple of the vector's size: lines are not read
+ * first. A store that publishes the data may follow stream_end. */
+WF_INLINE void store_stream(char *to, raw x)
+{
+#if defined(__AVX512F__)
+    _mm512_stream_si512((__m512i *)(void *)to, (__m512i)x);
+#elif defined(__AVX2__)
+    _mm256_stream_si256((__m256i *)(void *)to, (__m256i)x);
+#elif defined(__SSE2__)
+    _mm_stream_si128((__m128i *)(void *)to, (__m128i)x);
+#else
+    store(to, x);
+#endif
+}
+
+WF_INLINE void stream_end(void)
+{
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
 }
 
 /* `yes` where all bits of a lane of `mask` are set, `no` where none is. */

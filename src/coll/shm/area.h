@@ -25,8 +25,13 @@
  *      are written by itself alone, save `red` of the taker in joint.c.
  *  C4  Slot (chunk mod 2) of a member is written by that member when it brings
  *      a chunk; then, in a reduction, by each other member in that one's share.
- *      No operation is over on a member before nobody needs its slots any more,
- *      so each one finds its own slots free.
+ *      An operation in which others only take out of slots may be over on
+ *      their owner before that (lend.c): it has lent them, and brings nothing
+ *      into a slot before those who take have counted, in `out`, what was in
+ *      it. Any other operation is over on a member when nobody needs its slots
+ *      any more. Nobody else writes into a slot before all members have come to
+ *      that operation and finished those before (reductions post no call
+ *      early), and then nothing of an earlier one is lent.
  *      Data that lies in an arena needs no slot, and its owner is not over, nor
  *      may it write there, before all have read it; the counters are the same.
  *  C5  A member that has invited others to read its memory is not over before
@@ -49,6 +54,7 @@
 
 #define SHM_CELLS 4u
 #define SHM_SLOTS 2u
+#define SHM_ALL UINT32_MAX /* all other members */
 
 typedef struct shm_counter {
     alignas(128) _Atomic uint64_t value;
@@ -134,20 +140,28 @@ static inline shm_progress *shm_of(const wf_coll_op *op)
     return (shm_progress *)(uintptr_t)op->room;
 }
 
+/* A slot that a member has lent (C4, lend.c). */
+typedef struct shm_lent {
+    uint64_t until; /* `out` of those who take, once it is free; 0: it is */
+    uint32_t by;    /* an operation */
+    uint32_t to;    /* a member, or SHM_ALL */
+} shm_lent;
+
 /* What a member keeps for itself. */
 typedef struct shm_state {
     unsigned char *area;
-    size_t block;          /* bytes of a block */
-    size_t cell;           /* bytes of a cell */
-    size_t slot;           /* bytes of a slot */
-    size_t payload;        /* most bytes of data in a cell */
-    size_t flat;           /* the same, where everybody reads everybody's */
-    size_t pair_bytes;     /* most bytes of an allreduce by pair.c */
-    size_t addresses_at;   /* where in a block the addresses begin */
-    size_t slots_at;       /* and where the slots do */
-    uint32_t free_until;   /* cells may be written for operations before this */
-    uint64_t chunks;       /* that all operations so far have used, see C3 */
-    bool populated;        /* our slots have pages */
+    size_t block;        /* bytes of a block */
+    size_t cell;         /* bytes of a cell */
+    size_t slot;         /* bytes of a slot */
+    size_t payload;      /* most bytes of data in a cell */
+    size_t flat;         /* the same, where everybody reads everybody's */
+    size_t pair_bytes;   /* most bytes of an allreduce by pair.c */
+    size_t addresses_at; /* where in a block the addresses begin */
+    size_t slots_at;     /* and where the slots do */
+    uint32_t free_until; /* cells may be written for operations before this */
+    uint64_t chunks;     /* that all operations so far have used, see C3 */
+    bool populated;      /* our slots have pages */
+    shm_lent lent[SHM_SLOTS];
     const wf_arena *arena; /* of all members, or NULL */
     unsigned char **range; /* by rank: where that one's lies */
     uint64_t proof;        /* a random number that those who read us look for */
@@ -257,9 +271,21 @@ bool shm_root_agrees(wf_coll_op *op);
  * reads, so that its owner's next write is cheap. */
 void shm_claim(unsigned char *at, size_t bytes);
 
-/* Copy what we alone read out of shared memory, and claim it. */
-void shm_take(unsigned char *to, unsigned char *from, size_t bytes,
-              bool stream);
+/* Copy what we alone read out of a slot, and claim it. */
+void shm_take(const shm_state *s, unsigned char *to, unsigned char *from,
+              size_t bytes, bool stream);
+
+/* Slots that are lent (C4, lend.c). May we bring a chunk, of this number since
+ * the communicator was made, into its slot? Into all slots? */
+bool shm_slot_free(const wf_coll_op *op, uint64_t chunk);
+bool shm_all_slots_free(const wf_coll_op *op);
+/* The operation, whose calls are compared, is over here: lend what is in the
+ * slots to those who still take it, slot by slot where that pays, or all slots
+ * together. */
+void shm_lend_chunks(const wf_coll_op *op);
+void shm_lend_all(const wf_coll_op *op);
+/* Does this member still take what is in a slot that the next chunk needs? */
+bool shm_keeps_slot(const wf_coll_op *op, uint32_t member);
 
 /* Is it this member's call, or chunk, that is missing? */
 bool shm_awaits(const wf_op *op, uint32_t member);
@@ -270,7 +296,7 @@ void shm_begin(wf_coll_op *op);
 /* Chunks of `chunk` bytes each for the largest part of an operation: the slots
  * have pages, and the operation its place in the row of all chunks. */
 weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest);
-/* All are through: our counters say so (C3), which gives slots and buffers of
+/* We are through: our counters say so (C3), which gives slots and buffers of
  * others back. */
 void shm_end_chunks(const wf_coll_op *op);
 

@@ -100,6 +100,20 @@ bool shm_root_agrees(wf_coll_op *op)
     return p->agreed;
 }
 
+/* Are slots lent that its next chunk needs? */
+static bool waits_for_slot(const wf_coll_op *op)
+{
+    const shm_progress *p = shm_of(op);
+
+    if (p->chunks == 0 || p->in >= p->chunks || p->in >= SHM_SLOTS ||
+        p->direct_src || p->invites || !shm_by_chunks(op, op->op.comm->rank)) {
+        return false;
+    }
+    return op->op.step == shm_scatter_step
+               ? p->in == 0 && !shm_all_slots_free(op)
+               : !shm_slot_free(op, p->base + p->in);
+}
+
 bool shm_awaits(const wf_op *base, uint32_t member)
 {
     const wf_coll_op *op = (const wf_coll_op *)(const void *)base;
@@ -107,6 +121,14 @@ bool shm_awaits(const wf_op *base, uint32_t member)
     const shm_state *s = op->state;
     const shm_head *h = shm_head_of(s, member);
 
+    if (waits_for_slot(op)) {
+        bool keeps = shm_keeps_slot(op, member);
+
+        /* Before its first chunk it waits for nobody else. */
+        if (keeps || p->in == 0) {
+            return keeps;
+        }
+    }
     if (!p->checked &&
         atomic_load(&shm_cell_of(s, member, base->sequence)->sequence) !=
             base->sequence + 1) {

@@ -20,8 +20,13 @@ void shm_claim(unsigned char *at, size_t bytes)
     }
 }
 
-void shm_take(unsigned char *to, unsigned char *from, size_t bytes, bool stream)
+void shm_take(const shm_state *s, unsigned char *to, unsigned char *from,
+              size_t bytes, bool stream)
 {
+    if (!stream && s->kernels->take != NULL) {
+        s->kernels->take(to, from, bytes);
+        return;
+    }
     for (size_t at = 0; at < bytes; at += BLOCK) {
         size_t n = bytes - at < BLOCK ? bytes - at : BLOCK;
 

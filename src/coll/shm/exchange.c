@@ -8,8 +8,8 @@
  *
  * If each taker gets a block of its own, a slot is divided into subslots, one
  * for each other member; otherwise all takers read the same chunk. A member is
- * at most two chunks ahead of its slowest taker, and completes when all have
- * taken all (C4).
+ * at most two chunks ahead of its slowest taker, and completes when its last
+ * chunks are in its slots, which it lends (C4).
  *
  * Blocks that lie in their owner's arena are not brought: the takers read them
  * there. Nor are large ones that the takers read through the kernel (pull.c),
@@ -19,9 +19,7 @@
 #include "base/stream.h"
 #include "coll/shm/area.h"
 
-/* Own blocks are copied in pieces that fit into the L1 cache, where the same
- * bytes are brought; else in larger ones, one a step. */
-#define OWN_BLOCK 8192u
+/* Of an own block that is not copied chunk by chunk, one a step. */
 #define OWN_SLICE ((size_t)256 << 10)
 
 bool shm_brings(const wf_coll_op *op, uint32_t member)
@@ -140,57 +138,61 @@ void shm_copy_own(const wf_coll_op *op, size_t at, size_t most)
     }
 }
 
-/* Where others read our memory we copy our own block while they do; and our
- * own may be longer than all chunks where each member knows its own lengths. */
+/* Where others read our memory, or we bring nothing, we copy our own block
+ * while we wait for them; and our own may be longer than all chunks where each
+ * member knows its own lengths. */
 static bool copies_own_apart(const wf_coll_op *op)
 {
     return shm_of(op)->pulls || shm_of(op)->direct_src ||
-           wf_call_is(op->op.call.kind, WF_OWN_LENGTHS);
-}
-
-/* Copy chunk number `chunk` of the own block, unless copy_own_slice does. */
-static void copy_own_piece(const wf_coll_op *op, uint64_t chunk)
-{
-    if (!copies_own_apart(op)) {
-        shm_copy_own(op, chunk * shm_of(op)->chunk, shm_of(op)->chunk);
-    }
+           wf_call_is(op->op.call.kind, WF_OWN_LENGTHS) ||
+           !shm_brings(op, op->op.comm->rank);
 }
 
 static bool own_is_copied(const wf_coll_op *op)
 {
-    return !copies_own_apart(op) || !has_own(op) ||
+    return !has_own(op) ||
            shm_of(op)->own_at >=
                shm_length(op, op->op.comm->rank, op->op.comm->rank);
 }
 
-static void copy_own_slice(wf_coll_op *op)
+static void copy_own_until(wf_coll_op *op, size_t until)
 {
-    shm_copy_own(op, shm_of(op)->own_at, OWN_SLICE);
-    shm_of(op)->own_at += OWN_SLICE;
-    op->op.moved++;
+    shm_progress *p = shm_of(op);
+
+    if (p->own_at < until && !own_is_copied(op)) {
+        shm_copy_own(op, p->own_at, until - p->own_at);
+        p->own_at = until;
+        op->op.moved++;
+    }
 }
 
-/* All takers get the same chunk: copy it to our slot and, while it is cached,
- * to our own result. */
+static void copy_own_slice(wf_coll_op *op)
+{
+    if (copies_own_apart(op)) {
+        copy_own_until(op, shm_of(op)->own_at + OWN_SLICE);
+    }
+}
+
+/* Our own block as far as we have brought the others': these have their chunk
+ * meanwhile, and where all get the same, the source is still in our cache. In
+ * turns with the chunk, piece by piece, it would take longer: each piece would
+ * wait anew for the lines of the slot (0004-shared-memory.md). */
+static void copy_own_brought(wf_coll_op *op)
+{
+    if (!copies_own_apart(op)) {
+        copy_own_until(op, shm_of(op)->in * shm_of(op)->chunk);
+    }
+}
+
+/* All takers get the same chunk. */
 static void bring_one(const wf_coll_op *op, shm_state *s, uint64_t chunk)
 {
     const shm_progress *p = shm_of(op);
-    uint32_t rank = op->op.comm->rank;
-    unsigned char *slot = shm_slot_of(s, rank, p->base + chunk);
-    const unsigned char *from =
-        (const unsigned char *)op->src + chunk * p->chunk;
-    unsigned char *own = has_own(op) && !copies_own_apart(op)
-                             ? shm_target(op, rank) + chunk * p->chunk
-                             : NULL;
     size_t bytes = piece_bytes(op, op->bytes, chunk);
 
-    for (size_t at = 0; at < bytes; at += OWN_BLOCK) {
-        size_t n = bytes - at < OWN_BLOCK ? bytes - at : OWN_BLOCK;
-
-        memcpy(slot + at, from + at, n);
-        if (own != NULL && own != from) {
-            copy(own + at, from + at, n, p->stream);
-        }
+    if (bytes > 0) {
+        memcpy(shm_slot_of(s, op->op.comm->rank, p->base + chunk),
+               (const unsigned char *)op->src + chunk * p->chunk, bytes);
     }
 }
 
@@ -209,7 +211,6 @@ static void bring_subslots(const wf_coll_op *op, shm_state *s, uint64_t chunk)
                    shm_source(op, to) + chunk * p->chunk, bytes);
         }
     }
-    copy_own_piece(op, chunk);
 }
 
 static void ring(const wf_coll_op *op,
@@ -248,6 +249,16 @@ static void bring(wf_coll_op *op, shm_state *s)
         bring_one(op, s, shm_of(op)->in);
     }
     publish_in(op, s, shm_of(op)->in + 1);
+}
+
+/* Is the slot of the next chunk free, if it needs one? Of those that this
+ * operation has used p->freed tells. */
+static bool may_bring(const wf_coll_op *op)
+{
+    const shm_progress *p = shm_of(op);
+
+    return p->direct_src || p->in >= SHM_SLOTS ||
+           shm_slot_free(op, p->base + p->in);
 }
 
 /* The number of chunks that all takers have taken. */
@@ -329,36 +340,11 @@ static weft_status take_from(const wf_coll_op *op, const shm_state *s,
         return shm_misplaced(op, from);
     }
     if (claims(op) && from_them.in_slot) {
-        shm_take(to, from_them.at, bytes, p->stream);
+        shm_take(s, to, from_them.at, bytes, p->stream);
     } else {
         copy(to, from_them.at, bytes, p->stream);
     }
     return WEFT_OK;
-}
-
-/* Fold s->src into `to`. A result that is too large for the caches is folded
- * into a block that stays in the L1 cache, and streamed from there: ordinary
- * stores would read its lines from memory first. */
-static void fold_to(const wf_coll_op *op, shm_state *s, unsigned char *to,
-                    size_t bytes)
-{
-    alignas(64) unsigned char block[OWN_BLOCK];
-    bool stream = shm_of(op)->stream;
-    size_t most = stream ? sizeof(block) : bytes;
-
-    for (size_t at = 0; at < bytes; at += most) {
-        size_t n = bytes - at < most ? bytes - at : most;
-        void *dst = stream ? block : to + at;
-
-        op->reducer.fold(&op->reducer, &dst, 1, s->src, op->op.comm->size,
-                         n / op->reducer.elem);
-        if (stream) {
-            copy(to + at, block, n, true);
-        }
-        for (uint32_t r = 0; r < op->op.comm->size; r++) {
-            s->src[r] = (const unsigned char *)s->src[r] + n;
-        }
-    }
 }
 
 static weft_status fold_own(wf_coll_op *op, shm_state *s)
@@ -366,6 +352,7 @@ static weft_status fold_own(wf_coll_op *op, shm_state *s)
     shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     size_t bytes = piece_bytes(op, op->bytes, p->out);
+    void *to = (unsigned char *)op->dst + p->out * p->chunk;
 
     if (bytes == 0) {
         return WEFT_OK;
@@ -377,7 +364,8 @@ static weft_status fold_own(wf_coll_op *op, shm_state *s)
             return shm_misplaced(op, r);
         }
     }
-    fold_to(op, s, (unsigned char *)op->dst + p->out * p->chunk, bytes);
+    op->reducer.fold(&op->reducer, &to, 1, s->src, comm->size,
+                     bytes / op->reducer.elem);
     if (claims(op)) {
         piece theirs = piece_of(op, s, 1 - comm->rank, p->out);
 
@@ -464,9 +452,6 @@ static weft_status take(wf_coll_op *op, shm_state *s)
     if (folds) {
         st = fold_own(op, s);
     }
-    if (!shm_brings(op, comm->rank)) {
-        copy_own_piece(op, p->out);
-    }
     return st;
 }
 
@@ -492,33 +477,61 @@ static weft_status take_step(wf_coll_op *op, shm_state *s)
     return WEFT_OK;
 }
 
+/* Does it leave its last chunks to the takers? Only where they find them in its
+ * slots and nowhere else: whoever was invited may be reading its memory even
+ * after it has brought chunks, too. */
+static bool lends(const wf_coll_op *op)
+{
+    return !shm_of(op)->pulls && !shm_of(op)->direct_src;
+}
+
 static bool bring_step(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
+    bool all_in = p->in == p->chunks;
 
     p->invites = p->invites && !shm_pull_refused(op, s);
-    if (p->invites || p->in >= p->freed + SHM_SLOTS || p->in == p->chunks) {
+    if (p->invites || (all_in && !lends(op)) ||
+        (!all_in && p->in >= p->freed + SHM_SLOTS)) {
         uint64_t freed = taken_by_all(op, s);
 
         op->op.moved += freed - p->freed;
         p->freed = freed;
     }
-    if (!p->invites && p->in < p->chunks && p->in < p->freed + SHM_SLOTS) {
+    if (!p->invites && p->in < p->chunks && p->in < p->freed + SHM_SLOTS &&
+        may_bring(op)) {
         bring(op, s);
         return true;
     }
     return false;
 }
 
-/* Publish our call with the first chunk or the position of our blocks. */
+/* Publish our call with the first chunk or the position of our blocks; false if
+ * the slot or the cell is in use. */
 static bool post(wf_coll_op *op, shm_state *s)
 {
     shm_progress *p = shm_of(op);
 
     if (p->in == 0 && !p->invites && shm_brings(op, op->op.comm->rank)) {
+        if (!may_bring(op)) {
+            return false;
+        }
         bring(op, s);
     }
-    return shm_post_where(op);
+    if (!shm_post_where(op)) {
+        return false;
+    }
+    copy_own_brought(op);
+    return true;
+}
+
+/* Are our chunks where they are to be taken, and our memory our own again? */
+static bool has_brought(const wf_coll_op *op)
+{
+    const shm_progress *p = shm_of(op);
+
+    return !shm_by_chunks(op, op->op.comm->rank) ||
+           (lends(op) ? p->in : p->freed) == p->chunks;
 }
 
 static bool over(const wf_coll_op *op)
@@ -526,7 +539,7 @@ static bool over(const wf_coll_op *op)
     const shm_progress *p = shm_of(op);
     uint32_t rank = op->op.comm->rank;
 
-    return p->checked && (!shm_by_chunks(op, rank) || p->freed == p->chunks) &&
+    return p->checked && has_brought(op) &&
            (!shm_takes(op, rank) || p->out == p->chunks) && own_is_copied(op);
 }
 
@@ -556,6 +569,7 @@ weft_status shm_exchange_step(wf_op *base)
     }
     if (shm_by_chunks(op, base->comm->rank) && bring_step(op, s)) {
         ring(op, shm_takes);
+        copy_own_brought(op);
     }
     if (shm_takes(op, base->comm->rank)) {
         st = take_step(op, s);
@@ -563,11 +577,12 @@ weft_status shm_exchange_step(wf_op *base)
             return st;
         }
     }
-    if (!own_is_copied(op)) {
-        copy_own_slice(op);
-    }
+    copy_own_slice(op);
     if (!over(op)) {
         return WF_PENDING;
+    }
+    if (lends(op) && shm_by_chunks(op, base->comm->rank)) {
+        shm_lend_chunks(op);
     }
     shm_end_chunks(op);
     return WEFT_OK;
@@ -582,7 +597,8 @@ bool shm_exchange_awaits(const wf_coll_op *op, uint32_t member)
     uint32_t at = (member + comm->size - comm->rank - 1) % comm->size;
     bool gives = shm_takes(op, comm->rank) && shm_brings(op, member) &&
                  !reads(op, s, at);
-    bool gets = shm_brings(op, comm->rank) && shm_takes(op, member);
+    bool gets =
+        shm_brings(op, comm->rank) && shm_takes(op, member) && !has_brought(op);
     uint64_t brought = p->invites ? p->chunks : p->in;
 
     return (gives &&

@@ -126,10 +126,12 @@ static void flat_move(wf_coll_op *op)
                            ? shm_length(op, r, comm->rank)
                            : 0;
 
-        if (bytes > 0 && comm->size == 2) {
-            shm_take(shm_target(op, r), payload_of(op, r) + at, bytes, false);
-        } else if (bytes > 0) {
-            memcpy(shm_target(op, r), payload_of(op, r) + at, bytes);
+        if (bytes == 0) {
+            continue;
+        }
+        memcpy(shm_target(op, r), payload_of(op, r) + at, bytes);
+        if (comm->size == 2) {
+            shm_claim(payload_of(op, r) + at, bytes);
         }
     }
 }

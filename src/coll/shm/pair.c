@@ -13,7 +13,8 @@ bool shm_pairs(const wf_coll_op *op, const shm_state *s)
            op->op.call.kind == WF_CALL_ALLREDUCE &&
            (int32_t)(op->op.sequence - s->free_until) < 0 &&
            wf_arena_place(s->arena, op->src, op->bytes) == 0 &&
-           wf_arena_place(s->arena, op->dst, op->bytes) == 0;
+           wf_arena_place(s->arena, op->dst, op->bytes) == 0 &&
+           shm_slot_free(op, s->chunks);
 }
 
 /* The pipeline goes on: our chunk and our call are there and, if `reduced`, our

@@ -212,9 +212,13 @@ static bool choose_direct(const wf_coll_op *op, const shm_state *s)
     return true;
 }
 
-static bool may_bring(const shm_progress *p)
+static bool may_bring(const wf_coll_op *op)
 {
-    return p->in < p->chunks && p->in < p->out + SHM_SLOTS;
+    const shm_progress *p = shm_of(op);
+
+    return p->in < p->chunks && p->in < p->out + SHM_SLOTS &&
+           (p->direct_src || p->in >= SHM_SLOTS ||
+            shm_slot_free(op, p->base + p->in));
 }
 
 weft_status shm_reduce_step(wf_op *base)
@@ -224,11 +228,11 @@ weft_status shm_reduce_step(wf_op *base)
     shm_state *s = op->state;
     weft_status st;
 
-    if (may_bring(p)) {
+    if (may_bring(op)) {
         bring_in(op, s);
         wf_comm_ring(base->comm);
     }
-    if (!p->posted && !shm_post_where(op)) {
+    if (!p->posted && (p->in == 0 || !shm_post_where(op))) {
         return WF_PENDING;
     }
     if (!p->checked) {

@@ -79,7 +79,7 @@ static void bring_next(wf_coll_op *op)
 }
 
 /* Publish our call, the root with its first block or with the position of all
- * of them. */
+ * of them; false if the slots or the cell are in use. */
 static bool post(wf_coll_op *op)
 {
     const shm_progress *p = shm_of(op);
@@ -87,8 +87,10 @@ static bool post(wf_coll_op *op)
     if (op->op.comm->rank == op->op.call.root && p->in == 0) {
         if (p->direct_src) {
             publish_in(op, p->chunks);
-        } else {
+        } else if (shm_all_slots_free(op)) {
             bring_next(op);
+        } else {
+            return false;
         }
     }
     return shm_post_where(op);
@@ -102,7 +104,8 @@ static bool has_taken(const wf_coll_op *op, uint32_t member)
                                 memory_order_acquire) >= p->base + p->chunks;
 }
 
-/* The root: copy the next block, then its own, then wait. */
+/* The root: copy the next block, then its own, then lend the slots or, where
+ * the takers read its buffer, wait. */
 static weft_status give(wf_coll_op *op)
 {
     shm_progress *p = shm_of(op);
@@ -115,6 +118,9 @@ static weft_status give(wf_coll_op *op)
     if (p->own_at == 0) {
         shm_copy_own(op, 0, SIZE_MAX);
         p->own_at = 1;
+    }
+    if (!p->direct_src) {
+        return WEFT_OK;
     }
     for (; p->freed < p->chunks; p->freed++) {
         if (!has_taken(op,
@@ -185,6 +191,9 @@ weft_status shm_scatter_step(wf_op *base)
     if (!p->checked) {
         return WF_PENDING;
     }
+    if (base->comm->rank == base->call.root && !p->direct_src) {
+        shm_lend_all(op);
+    }
     shm_end_chunks(op);
     return WEFT_OK;
 }
@@ -195,7 +204,7 @@ bool shm_scatter_awaits(const wf_coll_op *op, uint32_t member)
     uint32_t rank = op->op.comm->rank;
 
     if (rank == op->op.call.root) {
-        return member != rank && p->in == p->chunks && !has_taken(op, member);
+        return member != rank && p->direct_src && !has_taken(op, member);
     }
     return member == op->op.call.root && p->out < p->chunks &&
            atomic_load(&shm_head_of(op->state, member)->in.value) <=

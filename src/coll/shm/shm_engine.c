@@ -205,6 +205,18 @@ static weft_status populate_slots(const weft_comm *comm, shm_state *s)
     return st;
 }
 
+/* Results that outgrow the caches are stored past them: by the kernel where
+ * all that a member gets is a fold of its own, else by whoever copies. */
+static void choose_stores(wf_coll_op *op, size_t largest)
+{
+    bool large = largest >= WF_STREAM_FROM_BYTES / op->op.comm->size;
+    bool folds = wf_call_is(op->op.call.kind, WF_REDUCES) &&
+                 wf_call_is(op->op.call.kind, WF_SRC_BLOCKS);
+
+    op->reducer.stream = large && folds;
+    shm_of(op)->stream = large && !folds;
+}
+
 weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
 {
     weft_comm *comm = op->op.comm;
@@ -215,7 +227,7 @@ weft_status shm_start_chunks(wf_coll_op *op, size_t chunk, size_t largest)
     p->chunks = largest <= chunk ? 1 : (largest + chunk - 1) / chunk;
     p->base = s->chunks;
     s->chunks += p->chunks;
-    p->stream = largest >= WF_STREAM_FROM_BYTES / comm->size;
+    choose_stores(op, largest);
     return populate_slots(comm, s);
 }
 
