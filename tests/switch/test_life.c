@@ -487,6 +487,47 @@ static void pages_are_served(void **state)
     rig_fini(&r);
 }
 
+/* A listener at a port of this host; -1: somebody else has the port. */
+static int occupy(uint16_t port)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET,
+                             .sin_port = htons(port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    assert_true(fd >= 0);
+    if (bind(fd, (const struct sockaddr *)&at, sizeof(at)) != 0 ||
+        listen(fd, 1) != 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+/* rig_start asks for any port for the pages, also at a port for jobs that it
+ * names. */
+static void pages_at_any_port_need_no_certain_one(void **state)
+{
+    rig r;
+    uint16_t port;
+    int fd;
+
+    (void)state;
+    rig_init(&r);
+    rig_start(&r, no_options);
+    port = r.port;
+    (void)rig_stop(&r, SIGKILL);
+    fd = occupy((uint16_t)(port + 1));
+    rig_start(&r, no_options);
+    assert_int_equal(r.port, port);
+    assert_int_not_equal(r.http, port + 1);
+    assert_answers(&r, "/", "200 OK", "<title>weft-switch</title>");
+    rig_fini(&r);
+    if (fd >= 0) {
+        close(fd);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +543,7 @@ int main(void)
         cmocka_unit_test(a_job_whose_ranks_do_not_come_is_given_up),
         cmocka_unit_test(a_key_is_for_its_owner_only),
         cmocka_unit_test(pages_are_served),
+        cmocka_unit_test(pages_at_any_port_need_no_certain_one),
     };
 
     return cmocka_run_group_tests_name("switch_life", tests, NULL, NULL);

@@ -26,7 +26,7 @@ static const char help[] =
     "  --port N            TCP and UDP port (default: %d; 0: any)\n"
     "  --http [ADDR:]PORT  counters and a page (default: 127.0.0.1, port + "
     "1);\n"
-    "                      \"off\": none\n"
+    "                      PORT 0: any; \"off\": none\n"
     "  --shards N          threads with a socket each, 1 to 8 (default: 1)\n"
     "  --jobs N            at once (default: 64)\n"
     "  --slots N           of a job in a shard at most (default: 1024)\n"
@@ -89,6 +89,7 @@ static bool parse_http(char *text, sw_options *o)
         return false;
     }
     o->http_port = (uint16_t)port;
+    o->http_beside = false;
     return true;
 }
 
@@ -194,6 +195,7 @@ int main(int argc, char **argv)
     sw_options o = {.port = WF_AGG_PORT,
                     .http = true,
                     .http_host = "127.0.0.1",
+                    .http_beside = true,
                     .shards = 1,
                     .jobs = 64,
                     .slots = 1024,

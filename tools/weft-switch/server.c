@@ -230,7 +230,9 @@ static weft_status open_ports(sw_server *s)
     if (st == WEFT_OK && o->http) {
         uint16_t port = o->http_port;
 
-        port = port != 0 || o->port == 0 ? port : (uint16_t)(s->port + 1);
+        if (o->http_beside && o->port != 0) {
+            port = (uint16_t)(s->port + 1);
+        }
         st = resolve(o->http_host, port, &at);
         st = st == WEFT_OK ? listen_at(&at, &s->http) : st;
         s->http_port = st == WEFT_OK ? port_of(&at) : 0;

@@ -23,8 +23,9 @@ typedef struct sw_options {
     const char *key_file;
     const char *host;
     const char *http_host;
-    uint16_t port; /* 0: any */
-    uint16_t http_port;
+    uint16_t port;      /* 0: any */
+    uint16_t http_port; /* 0: any */
+    bool http_beside;   /* instead: the port after `port`; any if that is 0 */
     bool http;
     uint32_t shards;
     uint32_t jobs;        /* at once */
