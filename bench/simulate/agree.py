@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does the simulator agree with what is measured?
 
-    agree.py [--hosts 2 4 8] [--each 1] [--rate 1gbit] [--transport ucx] [--seconds 1]
+    agree.py [--hosts 2 4 8] [--each 1] [--rate 1gbit] [--transport ucx] [--seconds 1] [--runs 3]
 
 Starts a job on hosts that are namespaces of this machine (needs root), measures what a message
 costs between pairs of them, and then collectives; has bench_simulate predict the same calls with a
@@ -11,9 +11,15 @@ shared memory; `--calibrate FILE` only measures three hosts, and writes the mode
 `--save FILE` keeps what was measured, and `--from FILE` predicts the same calls anew, by a
 simulator that was changed since.
 
-Times are the least of several blocks, since other programs of this machine only add to them. With
+Times are the least of several blocks, since other programs of this machine only add to them; then
+the median of several jobs, since one and the same call may take a third longer in the next job. The
+spread between jobs is printed: no model can be closer than what is measured is to itself. With
 `--realtime` ranks go before all others, where there is a core for each; with more ranks than cores
 that would starve the kernel's own threads that move packets.
+
+Where ranks outnumber cores they do not poll, as hosts that share cores are to be used, and each
+stays on one core. Then all cores are busy all the time, and what a message takes of them is all
+that the model has of it.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ import argparse
 import contextlib
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -84,11 +91,14 @@ def _pretended(
 
 
 def measure(options: argparse.Namespace, hosts: int, cases: list[tuple[str, int]]) -> dict:
+    from weft.bench.bed import SHARED_CORES
+
     words = [json.dumps(cases), str(options.seconds), str(options.each)]
     command = [sys.executable, str(RANK), *words]
-    if options.realtime and hosts * options.each <= (os.cpu_count() or 1):
+    crowded = hosts * options.each > len(os.sched_getaffinity(0))
+    if options.realtime and not crowded:
         command = ["chrt", "-r", "10", *command]
-    env = {"OMP_NUM_THREADS": "1"}
+    env = {"OMP_NUM_THREADS": "1", **(SHARED_CORES if crowded else {})}
     if options.transport is not None:
         env["WEFT_TRANSPORTS"] = f"self,shm,{options.transport}"
     job = (
@@ -115,30 +125,54 @@ def rate_of(text: str | None) -> float | None:
     return None
 
 
-def model_of(messages: Mapping[str, float], options: argparse.Namespace) -> dict[str, float]:
-    """What the simulator needs to know, from what messages were measured to cost.
+def small_of(messages: Mapping[str, float]) -> dict[str, float]:
+    """What a message without data takes where there is a core for each rank.
 
     Half of what a small message costs in a stream is each end's; the rest of half a round trip is
     latency. What a barrier of two takes beyond that is the library's own time, for two looks. In a
     circle of three hosts nobody answers whom it hears from, so that TCP acknowledges a message
     by a packet of its own, where answers do it in a round trip: that is what a hop takes longer.
-    All hosts share the cores of this machine.
     """
     one_way = messages["round_trip"] / 2
     each_end = min(messages["small"], one_way) / 2
-    stream = messages["large_bytes"] / messages["large"]
-    limit = rate_of(None if options.pretend else options.rate)
     return {
         "latency": one_way - 2 * each_end,
-        "bandwidth": stream,
         "step": max(messages["barrier"] - one_way, 0) / 2,
         "send": each_end,
         "receive": each_end,
         "ack": max(messages["hop"] - one_way, 0),
+    }
+
+
+def crowded_of(messages: Mapping[str, float]) -> dict[str, float]:
+    """What it takes where ranks outnumber cores: the time of a core, half of it at each end.
+
+    There is no wire between namespaces, so nothing else passes time. What ranks lose by looking
+    when nothing has come, and by changing places on a core, is in it.
+    """
+    each_end = messages["work"] / 2
+    return {"latency": 0, "step": 0, "send": each_end, "receive": each_end, "ack": 0}
+
+
+def model_of(
+    messages: Mapping[str, float], hosts: int, options: argparse.Namespace
+) -> dict[str, float]:
+    """What the simulator needs to know, from what messages were measured to cost.
+
+    All hosts share the cores of this machine.
+    """
+    crowded = hosts * options.each > messages["cores"]
+    stream = messages["large_bytes"] / messages["large"]
+    limit = rate_of(None if options.pretend else options.rate)
+    return {
+        **(crowded_of(messages) if crowded else small_of(messages)),
+        "bandwidth": stream,
+        "longer": max(messages["longer"] - 2 * messages["longer_bytes"] / options.touch, 0),
         "burst": BURST if limit is not None else 0,
         "header": 0,
         "cores": messages["cores"],
         "one_machine": 1,
+        "pinned": 1 if crowded else 0,
         "eager": options.eager,
         "touch": options.touch,
         "fold": options.fold,
@@ -163,35 +197,50 @@ def predict(model: Path, hosts: int, each: int, case: Mapping[str, Any]) -> dict
 def _print_row(hosts: int, case: Mapping[str, Any], said: Mapping[str, Any]) -> float:
     measured, predicted = case["seconds"], said["seconds"][2]
     ratio = predicted / measured
+    low, high = (100 * (case[end] / measured - 1) for end in ("least", "most"))
     print(
         f"{hosts:5} {case['op']:10} {case['bytes']:10} {measured * 1e6:12.1f} "
-        f"{predicted * 1e6:12.1f} {ratio:7.2f}  {said['how']}",
+        f"{low:+4.0f}/{high:+4.0f}% {predicted * 1e6:12.1f} {ratio:7.2f}  {said['how']}",
         flush=True,
     )
     return ratio
 
 
+def middle(runs: Sequence[dict]) -> dict:
+    """What several jobs found: the median of each figure, and of calls the spread."""
+    messages = {
+        name: statistics.median(run["messages"][name] for run in runs)
+        for name in runs[0]["messages"]
+    }
+    cases = []
+    for same in zip(*(run["cases"] for run in runs), strict=True):
+        times = [case["seconds"] for case in same]
+        spread = {"seconds": statistics.median(times), "least": min(times), "most": max(times)}
+        cases.append({**same[0], **spread})
+    return {"messages": messages, "cases": cases}
+
+
 def measured(options: argparse.Namespace) -> Iterator[tuple[int, dict]]:
     """Of each number of hosts, what messages and calls take there."""
     if options.old is not None:
-        for hosts, found in json.loads(options.old.read_text()).items():
-            yield int(hosts), found
+        for hosts, runs in json.loads(options.old.read_text()).items():
+            yield int(hosts), middle(runs)
         return
     all_found = {}
     for hosts in options.hosts:
-        found = measure(options, hosts, _cases(hosts * options.each, options.sizes))
-        all_found[hosts] = found
-        yield hosts, found
+        cases = _cases(hosts * options.each, options.sizes)
+        all_found[hosts] = [measure(options, hosts, cases) for _ in range(options.runs)]
+        yield hosts, middle(all_found[hosts])
     if options.save is not None:
         options.save.write_text(json.dumps(all_found))
 
 
 def compare(options: argparse.Namespace, folder: Path) -> list[float]:
     ratios = []
-    print("hosts operation       bytes  measured us predicted us   ratio  by")
+    print("hosts operation       bytes  measured us    spread predicted us   ratio  by")
     for hosts, found in measured(options):
         model = folder / f"model{hosts}"
-        model.write_text(lines_of(model_of(found["messages"], options)))
+        model.write_text(lines_of(model_of(found["messages"], hosts, options)))
         for case in found["cases"]:
             said = predict(model, hosts, options.each, case)
             ratios.append(_print_row(hosts, case, said))
@@ -206,9 +255,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="bytes")
     parser.add_argument("--transport", help="between hosts: ucx or mpi")
     parser.add_argument("--seconds", type=float, default=1.0, help="for each case")
+    parser.add_argument("--runs", type=int, default=3, help="jobs on as many hosts")
     parser.add_argument("--eager", type=float, default=65536, help="bytes sent unasked")
     parser.add_argument(
-        "--touch", type=float, default=2e9, help="bytes a second of a core to a link"
+        "--touch", type=float, default=8e9, help="bytes a second of a core to a link"
     )
     parser.add_argument("--fold", type=float, default=4e9, help="bytes a second that are reduced")
     parser.add_argument("--copy", type=float, default=6e9, help="bytes a second that are copied")
@@ -226,7 +276,7 @@ def main() -> int:
     options = _options()
     if options.calibrate is not None:
         found = measure(options, 3, [])
-        options.calibrate.write_text(lines_of(model_of(found["messages"], options)))
+        options.calibrate.write_text(lines_of(model_of(found["messages"], 3, options)))
         return 0
     with tempfile.TemporaryDirectory() as folder:
         ratios = compare(options, Path(folder))
