@@ -23,7 +23,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=("weft", "sml", "gloo"), default="weft")
     parser.add_argument("--steps", type=int, default=200)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        parser.error("torchrun starts it, as the head of this file says")
+    return args
 
 
 def make_model():

@@ -43,7 +43,7 @@ class Recommender(torch.nn.Module):
 def ratings(options, rank, step):
     """Ratings that follow from four hidden tastes, so that there is something to learn."""
     random = torch.Generator().manual_seed(1_000_003 * rank + step)
-    count = options.batch - 37 * rank
+    count = options.batch - 37 * rank % options.batch
     users = torch.randint(options.users, (count,), generator=random)
     films = (torch.rand(count, generator=random) ** 2 * options.films).long()  # some are popular
     tastes = torch.Generator().manual_seed(7)

@@ -25,7 +25,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--backend", choices=("weft", "gloo"), default="weft")
     parser.add_argument("--steps", type=int, default=100)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        parser.error("torchrun starts it, as the head of this file says")
+    return args
 
 
 class Layer(nn.Module):

@@ -34,7 +34,12 @@ def arguments():
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=64, help="of each rank in a step")
     parser.add_argument("--steps", type=int, default=8)
-    return parser.parse_args()
+    args = parser.parse_args()
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        parser.error("torchrun starts it, as the head of this file says")
+    if args.share and args.backend != "weft":
+        parser.error("--share needs --backend weft: gloo reads no shared tensors in place")
+    return args
 
 
 class Model(nn.Module):

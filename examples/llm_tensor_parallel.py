@@ -44,7 +44,10 @@ def arguments():
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--heads", type=int, default=8, help="a multiple of the number of ranks")
-    return parser.parse_args()
+    args = parser.parse_args()
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        parser.error("torchrun starts it, as the head of this file says")
+    return args
 
 
 class Layer(nn.Module):

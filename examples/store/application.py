@@ -111,7 +111,7 @@ def parse(about, sizes):
     )
     parser.add_argument(
         "--hosts",
-        type=int,
+        type=_not_negative,
         default=0,
         metavar="N",
         help="make N hosts of this machine and train on them (default: this process is a rank)",
@@ -131,7 +131,9 @@ def parse(about, sizes):
     parser.add_argument("--seed", type=int, nargs="+", default=[1], help="train once for each")
     parser.add_argument("--size", choices=sizes, default="small")
     parser.add_argument("--epochs", type=_positive, help="(default: as the size says)")
-    parser.add_argument("--ahead", type=int, default=20, help="batches that are announced early")
+    parser.add_argument(
+        "--ahead", type=_not_negative, default=20, help="batches that are announced early"
+    )
     parser.add_argument(
         "--sampling",
         choices=("naive", "preloc", "pool", "local"),
@@ -148,11 +150,18 @@ def parse(about, sizes):
     return options
 
 
+def _at_least(least, text):
+    if not text.lstrip("-").isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, not {text}")
+    return int(text)
+
+
 def _positive(text):
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, not {number}")
-    return number
+    return _at_least(1, text)
+
+
+def _not_negative(text):
+    return _at_least(0, text)
 
 
 def run(name, options, with_store, with_torch):

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 
-from weft.bench.bed import Bed, missing
+from weft.bench.bed import Bed, Unavailable, missing
 
 PATIENCE = 5.0  # seconds that ranks may take to end after one has failed
 HERE = pathlib.Path(__file__).resolve().parent
@@ -63,7 +63,10 @@ def make(hosts, rate, pretend=False):
     """Hosts, and what their ranks have to know."""
     if pretend or missing() is not None:
         return Pretended(hosts), SHARED
-    return Bed(hosts, rate=rate, visible=[HERE]), {**SHARED, CABLE: "eth0"}
+    try:
+        return Bed(hosts, rate=rate, visible=[HERE]), {**SHARED, CABLE: "eth0"}
+    except (Unavailable, ValueError) as error:
+        sys.exit(f"no {hosts} hosts: {error}")
 
 
 def _ended(number, code):

@@ -90,6 +90,20 @@ def test_a_model_is_the_same_with_tensors_in_shared_memory(kind):
     assert "weft, shared tensors" in texts[1]
 
 
+@pytest.mark.parametrize("example", ["ddp", "fsdp2", "large_model", "llm_tensor_parallel"])
+def test_what_needs_torchrun_says_so(example):
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{example}.py"],
+        env=ranks.quiet_environment(),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert done.returncode == 2 and "torchrun starts it" in done.stderr
+
+
 def on_ranks(size, example, *arguments):
     """Run an example on `size` ranks; what rank 0 prints."""
     command = [sys.executable, str(EXAMPLES / example), *map(str, arguments)]
@@ -188,6 +202,23 @@ def test_an_application_pulls_from_afar_what_it_does_not_announce():
     assert "pretended" in row["where"]
     assert row["local_share"] < announced["local_share"]
     assert abs(found - as_good) < 0.1 * found
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (("--hosts", "-1"), "from 0 on, not -1"),
+        (("--ahead", "few"), "from 0 on, not few"),
+        (("--ranks-per-host", "0"), "from 1 on, not 0"),
+        (("--hosts", "1000", "--pretend", "--torch"), "takes no --hosts"),
+    ],
+    ids=lambda part: part[0] if isinstance(part, tuple) else "",
+)
+def test_a_wrong_argument_of_an_application_is_told_in_a_line(wrong, told):
+    pytest.importorskip("torch")
+    command = [sys.executable, EXAMPLES / "store" / "mf.py", *wrong]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 2 and told in done.stderr.splitlines()[-1], done.stderr
 
 
 DIES_BEFORE_IT_MEETS_OTHERS = """

@@ -211,12 +211,15 @@ def test_it_lists_jobs_and_finds_them_by_name():
         assert done.returncode == 0, done.stderr
         view = json.loads(done.stdout)
         assert view["ranks"][1]["pid"] == job[1].process.pid
+        by_launcher = top("--json", "--pid", str(os.getpid()), "--interval", "0.05")
+        assert json.loads(by_launcher.stdout)["job"]["id"] == view["job"]["id"]
         by_id = top("--job", view["job"]["id"], "--interval", "0.05")
         assert "a-job-of-the-test, 2 ranks" in by_id.stdout
         with started(1, bodies.reduce_for_ever):
             done = top("--json")
             assert "a-job-of-the-test" in [row["name"] for row in json.loads(done.stdout)["jobs"]]
-    assert top("--job", "a-job-of-the-test").returncode == 2
+    done = top("--job", "a-job-of-the-test")
+    assert done.returncode == 2 and "no job of yours fits 'a-job-of-the-test'" in done.stderr
     assert "no process" in top("--pid", "999999999").stderr
     assert "in no job" in top("--pid", str(os.getpid())).stderr
 
@@ -279,12 +282,14 @@ def test_viewers_that_are_killed_harm_nothing():
 def test_a_job_that_ends_meanwhile_is_seen_to_its_end():
     with started(3, ending) as job:
         board = find.by_pid(job[2].process.pid)
+        script = find.program(job[2].process.pid)
         while not sample.has_ended(sample.look(board)):
             time.sleep(0.01)
-        states = [row["state"] for row in sample.between(None, sample.look(board))["ranks"]]
-        assert states == ["left"] * 3
-        board.close()
         job.finish()
+        view = sample.between(None, sample.look(board))
+        assert [row["state"] for row in view["ranks"]] == ["left"] * 3
+        assert script and view["job"]["program"] == script
+        board.close()
 
 
 def forks():
@@ -337,6 +342,22 @@ def test_another_layout_is_refused_with_advice():
     with pytest.raises(weft.UnsupportedError, match="use the weft of the job"):
         _core.view_json(fd)
     os.close(fd)
+
+
+def test_rates_of_a_store_go_on_where_counting_begins_anew():
+    store = weft.Store(100, 8)
+    keys = np.arange(50)
+    with open(find._boards(os.getpid())[0], "rb") as file:
+        job = find.Job(os.dup(file.fileno()))
+    store.push(np.tile(keys, 4), np.ones((200, 8), "f4"))
+    old = sample.look(job)
+    store.reset_stats()
+    store.push(keys, np.ones((50, 8), "f4"))
+    view = sample.between(old, sample.look(job))
+    assert round(view["stores"][0]["pushes_per_s"] * view["interval_s"]) == 50
+    job.close()
+    store.finalize()
+    weft.finalize()
 
 
 def row(rank, **more):

@@ -55,6 +55,68 @@ def test_groups_of_a_process_share_one_arena():
     groups.run(3, one_arena)
 
 
+def late_calls(x, out, group):
+    """By name: what it fills on rank 2 from x of rank 0, if x is 0 there, and how to start it.
+
+    all_to_all_single is not among them: its data moves after its lengths in any case.
+    """
+    part = out[: len(x) // 2]
+    return {
+        "broadcast": (x, lambda: dist.broadcast(x, 0, group=group, async_op=True)),
+        "all_reduce": (x, lambda: dist.all_reduce(x, group=group, async_op=True)),
+        "all_gather": (
+            out[: len(x)],
+            lambda: dist.all_gather_into_tensor(out, x, group=group, async_op=True),
+        ),
+        "reduce_scatter": (
+            part,
+            lambda: dist.reduce_scatter_tensor(part, x, group=group, async_op=True),
+        ),
+    }
+
+
+def seen_late(group, sharing):
+    """Of which calls does rank 2 see what rank 0 wrote after it had made them?
+
+    Nobody may write there at that time, and only data that has not been copied can show it. Rank 0
+    has made its first step, which would fill its slots, when its call returns.
+    """
+    rank = dist.get_rank()
+    with sharing:
+        x, out = torch.empty(LARGE), torch.empty(2 * LARGE)
+    found = set()
+    for name, (result, call) in late_calls(x, out, group).items():
+        x.zero_(), out.zero_()
+        dist.barrier()
+        if rank == 0:
+            work = call()
+            x.fill_(1)
+        dist.barrier()
+        if rank == 2:
+            work = call()
+        if rank != 1:
+            work.wait()
+        if rank == 2 and (result == 1).all():
+            found.add(name)
+    return found
+
+
+def in_place():
+    pair = dist.new_group([0, 2])
+    elsewhere = dist.new_group([0, 2], pg_options=weft.torch.Options(spin="3us"))
+    return [
+        seen_late(pair, weft.torch.shared()),
+        seen_late(pair, weft.torch.shared(minimum=1 << 40)),  # none is that large
+        seen_late(elsewhere, weft.torch.shared()),  # its world does not know that arena
+    ]
+
+
+def test_groups_read_shared_tensors_in_place(monkeypatch):
+    monkeypatch.delenv("WT_SHARE_ALL", raising=False)  # it says itself what is shared
+    everything = {"broadcast", "all_reduce", "all_gather", "reduce_scatter"}
+    assert groups.run(3, in_place)[2] == [everything, set(), set()]
+
+
 def mesh():
     with weft.torch.shared():
         x = torch.full((LARGE,), float(dist.get_rank()))

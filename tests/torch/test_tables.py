@@ -2,6 +2,8 @@
 """A process group that exists is the job of tables, of weft.init and of weft.mpi."""
 
 import os
+import subprocess
+import sys
 
 import groups
 import pytest
@@ -142,6 +144,41 @@ def forked_child():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_forked_child_of_a_rank_is_told_that_it_is_none(backend):
     groups.run(2, forked_child, backend=backend)
+
+
+CHILD = """
+import sys, weft
+try:
+    weft.init(timeout=5)
+except weft.ClosedError as error:
+    assert f"process {sys.argv[1]} is already rank" in str(error), error
+else:
+    sys.exit("it has joined")
+assert weft.init("alone").size == 1
+"""
+
+
+def started_child():
+    rank, size = place()
+    store = dist.PrefixStore("later", dist.distributed_c10d._get_default_store())
+    dist.destroy_process_group()
+    os.environ.update(
+        RANK=str(rank),
+        WORLD_SIZE=str(size),
+        LOCAL_WORLD_SIZE=str(size),
+        MASTER_ADDR="localhost",
+        MASTER_PORT="1",
+        TORCHELASTIC_RUN_ID=f"child of {os.getppid()}",
+        WEFT_BOOT_TIMEOUT="30s",
+    )
+    dist.init_process_group("weft", store=store, rank=rank, world_size=size)
+    subprocess.run([sys.executable, "-c", CHILD, str(os.getpid())], check=True)
+    assert weft.init().size == size
+    groups.meet("children have ended")
+
+
+def test_so_is_a_process_that_a_rank_starts():
+    groups.run(2, started_child)
 
 
 def pretended_ranks():

@@ -88,6 +88,23 @@ class Rank:
                 pipe.close()
 
 
+class Ranks:
+    """Several of them, which are told things one after the other or at once."""
+
+    def __init__(self, ranks: list[Rank]):
+        self.ranks = ranks
+
+    def all(self, do: str, **words: object) -> list[dict]:
+        """What all answer; they do it at the same time."""
+        for rank in self.ranks:
+            rank.tell(do, **words)
+        return [rank.hear() for rank in self.ranks]
+
+    def one(self, do: str, **words: object) -> dict:
+        """What the first answers."""
+        return self.ranks[0].ask(do, **words)
+
+
 def _now_and_then(tell: Callable[[], object]) -> Callable[[], None]:
     """Call `tell` at most once in a while, however often this is called."""
     last = time.monotonic()

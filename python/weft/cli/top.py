@@ -21,7 +21,7 @@ arguments the jobs of this host are listed, and if there is just one it is shown
 written to a terminal is written once. Exit status 2 if there is no such job, or it is not yours."""
 EXAMPLES = (
     ("weft top", "the job of this host, or a list of them"),
-    ("weft top --pid 4711", "the job of a process, of any of its ranks"),
+    ("weft top --pid 4711", "the job of a process: of any of its ranks, or their launcher"),
     ("weft top --job train.py", "by WEFT_JOB, the launcher's id, the script, or the id"),
     ("weft top --once --json", "for programs"),
 )
@@ -65,16 +65,27 @@ def _seen(jobs: list[find.Job]) -> list[tuple[find.Job, sample.Shown]]:
     return seen
 
 
+def _as_jobs(seen: list[tuple[find.Job, sample.Shown]]) -> list[tuple[find.Job, sample.Shown]]:
+    """Each job once: one whose hosts are namespaces of this machine has a board on each of them."""
+    first: dict[str, tuple[find.Job, sample.Shown]] = {}
+    for job, shown in seen:
+        kept = first.setdefault(shown["job"], (job, shown))[0]
+        if kept is not job:
+            kept.elsewhere += sorted(job.pids.values())
+            job.close()
+    return list(first.values())
+
+
 def _rows(seen: list[tuple[find.Job, sample.Shown]]) -> list[dict]:
     return [
         {
             "id": shown["job"],
             "name": shown["name"],
-            "program": find.program(next(iter(job.pids.values()))),
+            "program": job.program,
             "size": len(shown["ranks"]),
             "hosts": shown["nodes"],
             "age_s": max(0.0, time.time() - shown["began"]),
-            "pids": sorted(job.pids.values()),
+            "pids": sorted([*job.pids.values(), *job.elsewhere]),
         }
         for job, shown in seen
     ]
@@ -103,12 +114,12 @@ def _chosen(args: argparse.Namespace) -> tuple[find.Job | None, list]:
     """The job that was asked for, or the only one; else None, and those there are."""
     if args.pid is not None:
         return find.by_pid(args.pid), []
-    seen = _seen(find.jobs())
+    seen = _as_jobs(_seen(find.jobs()))
     if args.job is not None:
         fitting = [job for job, shown in seen if find.matches(job, shown, args.job)]
         if len(fitting) != 1:
-            how = "no job" if not fitting else f"{len(fitting)} jobs"
-            raise Refused(f"{how} of yours on this host fit {args.job!r}; weft top lists them")
+            how = "no job of yours fits" if not fitting else f"{len(fitting)} jobs of yours fit"
+            raise Refused(f"{how} {args.job!r} on this host; weft top lists them")
         return fitting[0], seen
     return (seen[0][0] if len(seen) == 1 else None), seen
 

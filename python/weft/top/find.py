@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import pwd
+from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,9 @@ class Job:
     """A job with ranks on this host. `fd` is its board, open for reading."""
 
     fd: int
+    program: str = ""  # kept, as processes end while one looks
     pids: dict[int, int] = field(default_factory=dict)  # as the board has it -> as it is here
+    elsewhere: list[int] = field(default_factory=list)  # on other boards of the same job
 
     def read(self) -> dict[str, Any]:
         """What the board shows now. weft.Error if it is none that this weft can read."""
@@ -84,8 +87,22 @@ def _own_pids() -> list[int]:
     return sorted(own)
 
 
-def jobs(only: int | None = None) -> list[Job]:
-    """All jobs of this user here, oldest process first; or those that process `only` is in."""
+def _descendants(pid: int) -> list[int]:
+    """Processes of this user that a process has started, and theirs: the ranks of a launcher."""
+    children: dict[int, list[int]] = {}
+    for child in _own_pids():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            # "pid (name) state parent ...", and the name may contain anything.
+            fields = (PROC / str(child) / "stat").read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(child)
+    found = [pid]
+    for parent in found:  # which grows meanwhile
+        found += children.get(parent, [])
+    return found[1:]
+
+
+def jobs(only: Container[int] | None = None) -> list[Job]:
+    """All jobs of this user here, oldest process first; or those that one of `only` is in."""
     found: dict[tuple[int, int], Job] = {}
     wanted: set[tuple[int, int]] = set()
     for pid in _own_pids():
@@ -102,7 +119,8 @@ def jobs(only: int | None = None) -> list[Job]:
                     os.close(fd)
                 job = found.setdefault(key, Job(fd))
                 job.pids[_inner_pid(pid)] = pid
-                if pid == only:
+                job.program = job.program or program(pid)
+                if only is not None and pid in only:
                     wanted.add(key)
     for key in [key for key in found if only is not None and key not in wanted]:
         found.pop(key).close()
@@ -110,7 +128,7 @@ def jobs(only: int | None = None) -> list[Job]:
 
 
 def by_pid(pid: int) -> Job:
-    """The job of a process; of several worlds in it the first."""
+    """The job of a process, or of those that it has started; of several worlds the first."""
     try:
         owner = (PROC / str(pid)).stat().st_uid
     except OSError:
@@ -121,9 +139,9 @@ def by_pid(pid: int) -> Job:
             f"process {pid} belongs to {them}, and you are {me}: weft top shows jobs of the user "
             "who runs it"
         )
-    found = jobs(pid) if _boards(pid) else []
+    found = jobs([pid] if _boards(pid) else _descendants(pid))
     if not found:
-        raise Refused(f"process {pid} ({program(pid)}) is in no job of weft")
+        raise Refused(f"process {pid} ({program(pid)}) is in no job of weft, and has started none")
     for other in found[1:]:
         other.close()
     return found[0]

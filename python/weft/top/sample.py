@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .find import Job, program
+from .find import Job
 
 VERSION = 1  # of what --json prints
 SLOW = 0.05  # a rank is slow if the others wait for it for this share of their time
@@ -40,6 +40,7 @@ def _process(pid: int) -> dict[str, Any] | None:
 def look(job: Job) -> Shown:
     """The board, and the processes of this host."""
     shown = job.read()
+    shown["program"] = job.program
     for rank in shown["ranks"]:
         pid = job.pids.get(rank["pid"], rank["pid"]) if rank["here"] else None
         rank["process"] = None if pid is None else _process(pid)
@@ -122,11 +123,13 @@ def _things(shown: Shown | None, what: str) -> dict[Any, dict[int, Shown]]:
 def _rates(
     old: dict[int, Shown], new: dict[int, Shown], keys: Iterable[str], seconds: float
 ) -> dict[str, float]:
-    """Of all ranks that show it together."""
-    return {
-        key: sum(_rate(old.get(rank), part, key, seconds) for rank, part in new.items())
-        for key in keys
-    }
+    """Of all ranks that show it together. Where counting began anew meanwhile, what came since."""
+
+    def rate(before: Shown | None, now: Shown, key: str) -> float:
+        began_anew = before is not None and now[key] < before[key]
+        return _rate({key: 0} if began_anew else before, now, key, seconds)
+
+    return {key: sum(rate(old.get(rank), part, key) for rank, part in new.items()) for key in keys}
 
 
 def _region(old: dict[int, Shown], new: dict[int, Shown], seconds: float) -> Shown:
@@ -211,7 +214,6 @@ def between(old: Shown | None, new: Shown) -> Shown:
     before = {} if old is None else {rank["rank"]: rank for rank in old["ranks"]}
     others = sum(rank["state"] == "here" for rank in new["ranks"]) - 1
     ranks = [_rank(before.get(r["rank"]), r, seconds, others) for r in new["ranks"]]
-    pids = [row["pid"] for row in ranks if row["here"]]
     things = {
         what: [
             make(_things(old, what).get(key, {}), parts, seconds)
@@ -224,7 +226,7 @@ def between(old: Shown | None, new: Shown) -> Shown:
         "job": {
             "id": new["job"],
             "name": new["name"],
-            "program": next(filter(None, map(program, pids)), ""),
+            "program": new["program"],
             "age_s": max(0.0, time.time() - new["began"]),
             "hosts": new["nodes"],
             "size": len(ranks),

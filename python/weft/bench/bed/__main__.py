@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from .bed import Bed, Unavailable
+from .bed import MOST_HOSTS, Bed, Unavailable
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -33,8 +33,20 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _args() -> argparse.Namespace:
+    parser = _parser()
+    args = parser.parse_args()
+    if not 1 <= args.hosts <= MOST_HOSTS:
+        parser.error(f"--hosts goes from 1 to {MOST_HOSTS}")
+    if args.ranks < 1:
+        parser.error("--ranks must be at least 1")
+    if args.on is not None and not 0 <= args.on < args.hosts:
+        parser.error(f"there is no host {args.on}: they go from 0 to {args.hosts - 1}")
+    return args
+
+
 def main() -> int:
-    args = _parser().parse_args()
+    args = _args()
     try:
         with Bed(args.hosts, rate=args.rate, delay=args.delay) as bed:
             env = {"BED_RSH": str(bed.rsh)}

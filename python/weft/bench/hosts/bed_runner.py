@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..bed import Bed
+from ..bed import SHARED_CORES, Bed
 from ..build import PAGE, cache_folder
 from ..collectives.systems import WEFT
 from ..in_turn import CheckedInTurn
@@ -22,8 +22,6 @@ WEFT_RANKS = python_family("hosts-weft", "hosts.rank", "weft")
 GLOO_RANKS = python_family("hosts-gloo", "hosts.rank", "gloo")
 IPERF3 = Family("iperf3", PAGE, find_iperf3, ranks=False)
 FREE = {"BENCH_FREE": "1"}  # has ranks in Python not pinned
-# Hosts made of one machine do not know that they share its cores: weft is told so.
-_SHARED_CORES = {"WEFT_SPIN": "0us", "WEFT_YIELD": "2ms"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ def sharing_cores(system: System) -> System:
     """The system as it runs where there are fewer cores than processes."""
     if system.family not in (WEFT_RANKS, WEFT):
         return system
-    return replace(system, env={**system.env, **_SHARED_CORES})
+    return replace(system, env={**system.env, **SHARED_CORES})
 
 
 class BedRunner(CheckedInTurn):

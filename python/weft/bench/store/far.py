@@ -9,27 +9,25 @@ by itself and meanwhile, and the rate at which rows of a region are gathered.
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from ..bed import Bed, missing
-from ..piped import Rank, serve
+from ..bed import SHARED_CORES, Bed, missing
+from ..bed_ranks import bed_ranks
+from ..piped import serve
 from .cable import folder, long_cable
-from .pair import Pair
 
 _KEYS = 200_000  # half of them on each host
 _CALL = 80_000  # keys, or rows, of a long call
 _WIDTH = 128  # floats of a row
 _CALLS = 3
 _ROW = 4 * _WIDTH  # bytes
-_ENV = {"WEFT_RANKS": "2", "WEFT_TRANSPORTS": "self,shm,ucx", "WEFT_SPIN": "0", "WEFT_YIELD": "2ms"}
+_ENV = {"WEFT_TRANSPORTS": "self,shm,ucx", **SHARED_CORES}
 _COMMAND = (sys.executable, "-m", "weft.bench.store.far", "--rank")
 
 
@@ -101,13 +99,7 @@ def _measure(delay_ms: float, megabytes: float) -> dict:
     with ExitStack() as stack:
         bed = stack.enter_context(Bed(2, visible=[folder()]))
         stack.enter_context(long_cable(bed, delay_ms, megabytes))
-        boot = stack.enter_context(tempfile.TemporaryDirectory(prefix="boot-", dir=bed.shared))
-        ranks = []
-        for number in (0, 1):
-            env = {**_ENV, "WEFT_RANK": str(number), "WEFT_BOOT_DIR": boot}
-            ranks.append(Rank(_COMMAND, env, functools.partial(bed.popen, number)))
-            stack.callback(ranks[-1].stop)
-        both = Pair(ranks)
+        both = stack.enter_context(bed_ranks(bed, _COMMAND, (0, 1), **_ENV))
         both.all("make")
         found = both.one("measure")
         both.all("end")

@@ -6,14 +6,13 @@ Nothing of it can go through shared memory, and the bytes on the cable are count
 
 from __future__ import annotations
 
-import functools
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ..bed import Bed
-from ..piped import Rank
+from ..bed import SHARED_CORES, Bed
+from ..bed_ranks import bed_ranks
+from ..piped import Ranks
 from ..results import Block
 from .cases import (
     AHEAD,
@@ -28,15 +27,14 @@ from .cases import (
     ZIPF_ROW,
     case_of,
 )
-from .pair import COMMAND, Pair
+from .pair import COMMAND
 
 Add = Callable[[Block], None]
 _TRANSPORTS = "self,shm,ucx"
 _KEY = 8  # bytes
 _KEYS = 200_000  # of the store that is pulled from
 _STEADY = 5  # blocks of keys wanted for good
-# Where hosts share cores a waiter lets others run soon.
-_SHARED_CORES = {"WEFT_SPIN": "0", "WEFT_YIELD": "2ms"}
+_MANY_CORES = 4
 
 
 @dataclass(frozen=True)
@@ -60,38 +58,41 @@ class Found:
 
 
 @contextmanager
-def _job(bed: Bed, path: str, hosts: Sequence[int], **more: str) -> Iterator[Pair]:
-    """One rank on each of these hosts; they meet in a directory."""
-    with ExitStack() as stack:
-        boot = stack.enter_context(tempfile.TemporaryDirectory(prefix="boot-", dir=bed.shared))
-        shared = {"WEFT_RANKS": str(len(hosts)), "WEFT_BOOT_DIR": boot, **more}
-        ranks = []
-        for number, host in enumerate(hosts):
-            start = functools.partial(bed.popen, host)
-            env = {**shared, "WEFT_RANK": str(number), "WEFT_TRANSPORTS": _TRANSPORTS}
-            ranks.append(Rank(COMMAND, env, start))
-            stack.callback(ranks[-1].stop)
-        job = Pair(ranks)
+def _job(
+    bed: Bed, path: str, hosts: Sequence[int], cores: Sequence[int], **more: str
+) -> Iterator[Ranks]:
+    """One rank on each of these hosts, each on a core of its own; they meet in a directory."""
+    env = {"WEFT_TRANSPORTS": _TRANSPORTS, **more}
+    with bed_ranks(bed, COMMAND, hosts, **env) as job:
+        for host, rank in zip(hosts, job.ranks, strict=True):
+            if host < len(cores):  # before it opens: its threads stay there, too
+                rank.ask("pin", core=cores[host])
         job.all("open", path=path)
         yield job
 
 
-def measure(path: str, plan: Plan, crowded: bool, add: Add) -> Found:
-    """Blocks of all cases between two hosts; `crowded` if they share cores."""
-    more = _SHARED_CORES if crowded else {}
+def measure(path: str, plan: Plan, cores: Sequence[int], add: Add) -> Found:
+    """Blocks of all cases between two hosts.
+
+    Threads of a host that answer others have its core, too, unless there are many. Who wakes a
+    thread of the other host on this machine may put it on its own core, where it stays for
+    milliseconds while the other one is idle: hence a core for each.
+    """
+    more = SHARED_CORES if len(cores) < _MANY_CORES else {}
+    pinned = cores if len(cores) in (2, 3) else ()
     # The driver is a file of the cache folder, which may lie where hosts have their own.
     with Bed(2, visible=[path.rpartition("/")[0]]) as bed:
         found = Found(add)
-        with _job(bed, path, (0, 1), **more) as both:
+        with _job(bed, path, (0, 1), pinned, **more) as both:
             for row in plan.rows:
                 _pulls(bed, both, plan, row, found)
             _quiet(bed, both, plan, found)
-            with _job(bed, path, (0,), **more) as alone:
+            with _job(bed, path, (0,), pinned, **more) as alone:
                 _streams(bed, both, alone, plan, found)
         return found
 
 
-def _pulls(bed: Bed, both: Pair, plan: Plan, row: int, found: Found) -> None:
+def _pulls(bed: Bed, both: Ranks, plan: Plan, row: int, found: Found) -> None:
     """Pulls of one key and of many, and as many bytes by messages and by TCP."""
     both.all("make", number=_KEYS, row=row)
     both.all("begin")
@@ -120,11 +121,11 @@ def _pulls(bed: Bed, both: Pair, plan: Plan, row: int, found: Found) -> None:
     both.all("tcp", address="")
 
 
-def _pull(both: Pair, plan: Plan, keys: int) -> float:
+def _pull(both: Ranks, plan: Plan, keys: int) -> float:
     return both.one("remote", push=False, keys=keys, ms=plan.times / 5)["us"]
 
 
-def _quiet(bed: Bed, both: Pair, plan: Plan, found: Found) -> None:
+def _quiet(bed: Bed, both: Ranks, plan: Plan, found: Found) -> None:
     """Bytes a second while nothing happens, and while copies stay as they are."""
 
     def rate(name: str) -> None:
@@ -138,7 +139,7 @@ def _quiet(bed: Bed, both: Pair, plan: Plan, found: Found) -> None:
     rate(f"a second, with {_STEADY * BATCH} keys that both hosts want and nobody changes")
 
 
-def _streams(bed: Bed, both: Pair, alone: Pair, plan: Plan, found: Found) -> None:
+def _streams(bed: Bed, both: Ranks, alone: Ranks, plan: Plan, found: Found) -> None:
     """Training steps on two hosts, and on one."""
     for job in (both, alone):
         job.all("make", number=ZIPF_KEYS, row=ZIPF_ROW)

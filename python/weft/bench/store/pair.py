@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from ..piped import Rank
+from ..piped import Rank, Ranks
 from ..results import Block
 from .cases import AHEAD, BATCH, BETWEEN, HOT, HOT_KEYS, HOT_ROW, HOT_SYSTEMS, MEMORY, case_of
 
@@ -30,25 +30,8 @@ _FRUGAL = {
 _FIRST = 10_000  # keys at most that move before memory is measured: messages have their room then
 
 
-class Pair:
-    """Two ranks, which are told things one after the other or at once."""
-
-    def __init__(self, ranks: list[Rank]):
-        self.ranks = ranks
-
-    def all(self, do: str, **words: object) -> list[dict]:
-        """What both answer; they do it at the same time."""
-        for rank in self.ranks:
-            rank.tell(do, **words)
-        return [rank.hear() for rank in self.ranks]
-
-    def one(self, do: str, **words: object) -> dict:
-        """What the first answers."""
-        return self.ranks[0].ask(do, **words)
-
-
 @contextmanager
-def pair(path: str, hosts: bool, **more: str) -> Iterator[Pair]:
+def pair(path: str, hosts: bool, **more: str) -> Iterator[Ranks]:
     """Two ranks on one host, or on two; `more` goes to their environment."""
     job = f"bench-store-{secrets.token_hex(8)}"
     with ExitStack() as stack:
@@ -59,7 +42,7 @@ def pair(path: str, hosts: bool, **more: str) -> Iterator[Pair]:
                 env["WEFT_NODE"] = f"host{number}"
             ranks.append(Rank(COMMAND, env))
             stack.callback(ranks[-1].stop)
-        both = Pair(ranks)
+        both = Ranks(ranks)
         both.all("open", path=path)
         yield both
 
@@ -109,7 +92,7 @@ def hosts(path: str, plan: HostsPlan, add: Add) -> dict[int, float]:
     return {row: sum(shares) / len(shares) for row, shares in local.items()}
 
 
-def _turn(both: Pair, plan: HostsPlan, local: list[float]) -> Iterator[tuple[str, float]]:
+def _turn(both: Ranks, plan: HostsPlan, local: list[float]) -> Iterator[tuple[str, float]]:
     for op, what in BETWEEN.items():
         kind, _, rest = op.partition("-")
         if kind == "intent":
@@ -184,7 +167,7 @@ def footprint(path: str, number: int, row: int, seconds: float) -> Footprint:
         )
 
 
-def _copies(both: Pair, few: int) -> int:
+def _copies(both: Ranks, few: int) -> int:
     """Both hosts want the same keys: how many copies there are then."""
     both.all("want", first=0, keys=few, step=1)
     return max(1, sum(answer["copies"] for answer in both.all("want", first=0, keys=0, step=1)))

@@ -129,7 +129,7 @@ class Runner:
             seconds=seconds,
         )
         try:
-            found = network.measure(self._path, plan, len(self._cores) < 4, self._add)
+            found = network.measure(self._path, plan, self._cores, self._add)
         except Unavailable as error:
             self.outcome.notes.append(f"no hosts that are namespaces: {error}")
             return
