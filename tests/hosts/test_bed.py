@@ -474,6 +474,14 @@ def test_the_command_line_runs_a_program_on_each_host():
     assert "host2: sent 0, received 0 bytes" in done.stderr
 
 
+@pytest.mark.parametrize("wrong", [("--hosts", "0"), ("--ranks", "0"), ("--on", "2")])
+def test_the_command_line_says_which_number_is_wrong(wrong):
+    bed = [sys.executable, "-m", "weft.bench.bed", *wrong, "--", "true"]
+    done = subprocess.run(bed, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr and "bed: error: " in done.stderr
+
+
 def test_where_there_can_be_no_hosts_tests_are_skipped_and_say_why():
     tests = pathlib.Path(__file__).with_name("test_ranks.py")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests]

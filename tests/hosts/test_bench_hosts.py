@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from weft.bench import pairs
-from weft.bench.hosts import limit, marks, parts, run
+from weft.bench.hosts import algorithms, limit, marks, parts, run
 from weft.bench.results import Block, Case
 from weft.bench.runner import Options
 
@@ -99,3 +99,11 @@ def test_no_rank_talks_to_all_hosts(bed):
     assert max(each["collective"] for each in found) <= 2 * 3 + 2
     # Two hosts beside it, a chord, and one of the ring's own.
     assert max(each["ring"] for each in found) <= 4
+
+
+def test_each_algorithm_between_hosts_is_measured(capsys):
+    words = ["--hosts", "2", "--each", "2", "--ops", "allgather", "--sizes", "1024"]
+    assert algorithms.main([*words, "--rounds", "1"]) == 0
+    row = capsys.readouterr().out.splitlines()[-1]
+    for way in ("chosen", "doubling", "bruck", "ring", "message"):
+        assert f"{way} " in row

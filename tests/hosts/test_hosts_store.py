@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameter store between hosts: what it promises, and what can go wrong."""
 
+import concurrent.futures
+import os
 import pathlib
 import signal
 import sys
@@ -100,13 +102,6 @@ def count_pushes():
 @pytest.mark.parametrize("each", [1, [2, 0, 1, 3]], ids=str)
 def test_totals_are_exact_on_any_number_of_ranks_of_each_host(bed, transport, each):
     host_ranks.run(bed, count_pushes, each=each, environment=test_jobs.environment(transport))
-
-
-def test_the_store_keeps_its_promises_over_the_mpi_that_started_the_ranks(mpi, bed):
-    folders = [str(TESTS / name) for name in ("hosts", "python", "support")]
-    program = f"import sys; sys.path[:0] = {folders}; import test_hosts_store as t; t.promises()"
-    mpi(program, each=1, timeout=150, finalizes=False)
-    assert min(bed.bytes(1)) > 100_000
 
 
 def say_nothing():
@@ -295,16 +290,20 @@ def until_sent(bed, host, packets, what):
     waiting.until(lambda: bed.packets(host)[0] >= before + packets, what)
 
 
+def cut_and_mend(bed, seen=False):
+    bed.cut(1, seen=seen)
+    until_sent(bed, 0, 2, "packets are sent again")
+    bed.mend(1)
+    until_sent(bed, 1, 20, "the host is heard again")
+
+
 @pytest.mark.bed(hosts=3)
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_cable_that_is_cut_and_mended_in_time_costs_no_push(bed, transport, seen):
     end, settings = bed.shared / "end", {"HOST_TIMEOUT": 60}
     with test_jobs.started(bed, count_exactly, transport, str(end), **settings) as job:
         for _ in range(2):
-            bed.cut(1, seen=seen)
-            until_sent(bed, 0, 2, "packets are sent again")
-            bed.mend(1)
-            until_sent(bed, 1, 20, "the host is heard again")
+            cut_and_mend(bed, seen)
         end.touch()
         job.finish()
 
@@ -357,15 +356,15 @@ def access_locally(folder, slow):
 class SlowDown:
     """A process gets a tenth of its time: it is stopped for 90 of each 100 ms."""
 
-    def __init__(self, process):
-        self._process, self._over = process, threading.Event()
+    def __init__(self, pid):
+        self._pid, self._over = pid, threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
         while not self._over.is_set():
-            self._process.send_signal(signal.SIGSTOP)
+            os.kill(self._pid, signal.SIGSTOP)
             self._over.wait(0.09)
-            self._process.send_signal(signal.SIGCONT)
+            os.kill(self._pid, signal.SIGCONT)
             self._over.wait(0.01)
 
     def __enter__(self):
@@ -381,7 +380,7 @@ def test_a_host_that_is_ten_times_slower_does_not_slow_the_local_accesses_of_oth
     with test_jobs.started(bed, access_locally, transport, str(bed.shared), 2) as job:
         for rank in job.ranks[:2]:
             rank.line("measured False")
-        with SlowDown(job[2].process):
+        with SlowDown(job[2].process.pid):
             (bed.shared / "slow").touch()
             for rank in job.ranks[:2]:
                 rank.line("measured True")
@@ -426,6 +425,41 @@ def test_keys_of_other_hosts_come_while_one_host_is_stopped(bed, transport):
         job[0].line("came", seconds=60)
         slow.send_signal(signal.SIGCONT)
         job.finish()
+
+
+# --- over MPI ------------------------------------------------------------------------------------
+
+
+def promises_and_trouble(end):
+    """What holds while all is well, and then exact totals until there is the file `end`."""
+    promises()
+    pathlib.Path(end).with_name("well").touch()
+    count_exactly(end)
+
+
+def python_of(bed, host):
+    """The rank of a host, beside the daemons that have started it."""
+    pids = bed.processes(host)
+    (rank,) = [pid for pid in pids if "python" in pathlib.Path(f"/proc/{pid}/comm").read_text()]
+    return rank
+
+
+def test_the_store_keeps_its_promises_over_the_mpi_that_started_the_ranks(mpi, bed):
+    """With a cable cut and mended, and with a slow host; mpirun ends a job in which a rank dies."""
+    end = bed.shared / "end"
+    folders = [str(TESTS / name) for name in ("hosts", "python", "support")]
+    program = f"import sys; sys.path[:0] = {folders}; import test_hosts_store as t; "
+    program += f"t.promises_and_trouble({str(end)!r})"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        job = pool.submit(mpi, program, each=1, timeout=150)
+        waiting.until(lambda: job.done() or (bed.shared / "well").exists(), "promises are kept")
+        if not job.done():
+            cut_and_mend(bed)
+            with SlowDown(python_of(bed, 1)):
+                until_sent(bed, 1, 100, "the slow host goes on")
+        end.touch()
+        job.result()
+    assert min(bed.bytes(1)) > 100_000
 
 
 # --- the benchmark -------------------------------------------------------------------------------

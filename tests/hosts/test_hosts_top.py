@@ -2,6 +2,7 @@
 """`weft top` on one of several hosts."""
 
 import json
+import subprocess
 import sys
 import time
 
@@ -31,3 +32,12 @@ def test_ranks_of_the_other_host_are_shown_with_their_counters(transport):  # no
         assert all("allreduce of 1000 f32" in row["doing"] for row in rows)
         assert view["job"]["hosts"] == 2
         assert all(row["age_s"] < 30 for row in rows)
+        # From outside of the namespaces it is one job, too.
+        for arguments in (command, command[:-2]):
+            done = subprocess.run(
+                arguments, capture_output=True, text=True, timeout=60, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            shown = json.loads(done.stdout)
+            ids = [job["id"] for job in shown.get("jobs", [shown.get("job")])]
+            assert ids.count(view["job"]["id"]) == 1

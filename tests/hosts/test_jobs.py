@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of weft on several hosts: right results, the bytes that they cost, and what can go wrong."""
 
+import contextlib
 import functools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,6 +20,7 @@ from weft.bench.bed import Bed
 MIB = 1 << 20
 HOST_TIMEOUT = 3  # seconds after which a host that is not heard is given up
 TRANSPORTS = ("ucx",)
+TCP_RTO_MAX_MS = 44  # of linux/tcp.h; the longest pause before TCP sends again
 
 
 def environment(transport, **more):
@@ -93,6 +96,14 @@ def test_ranks_of_one_host_are_a_node(bed, transport):
     assert said[3].splitlines()[0] == "host0:0:0 host0:0:0 host1:1:1 host1:1:1"
 
 
+@pytest.mark.bed(hosts=3)
+def test_the_interface_that_leads_to_other_hosts_is_told_once(bed, transport):
+    env = environment(transport, WEFT_LOG="info")
+    for text in host_ranks.run(bed, collectives, environment=env):
+        (line,) = [line for line in text.splitlines() if " uses UCX " in line]
+        assert line.endswith(" over tcp/eth0")
+
+
 @pytest.mark.bed(hosts=4)
 def test_jobs_that_are_left_at_once_end_well(bed, transport):
     """Some are still connecting then."""
@@ -108,6 +119,63 @@ def allreduce(count, times):
         assert (comm.allreduce(x) == comm.size).all()
 
 
+def meet_or_tell(late):
+    """Rank `late` comes after the deadline of the others."""
+    comm = weft.init().comm
+    comm.barrier()
+    for operation in ("allreduce", "iallreduce"):
+        group = comm.dup()
+        group.timeout = 1.0
+        begun = time.monotonic()
+        try:
+            if comm.rank != late:
+                request = getattr(group, operation)(np.ones(1000))
+                if operation == "iallreduce":
+                    request.wait()
+        except weft.TimeoutError as error:
+            print(f"{time.monotonic() - begun:.2f}", error, flush=True)
+        comm.barrier()
+
+
+@pytest.mark.bed(hosts=2)
+@pytest.mark.parametrize("each", [1, 2])
+def test_a_rank_that_does_not_come_is_named_when_the_deadline_passes(bed, transport, each):
+    """Heartbeats, which go on meanwhile, do not put it off."""
+    said = host_ranks.run(bed, meet_or_tell, each, each=each, environment=environment(transport))
+    told = [text.splitlines() for text in said]
+    assert [len(lines) for lines in told] == [
+        0 if rank == each else 2 for rank in range(len(bed) * each)
+    ]
+    assert all(float(line.split()[0]) < 5 for lines in told for line in lines)
+    assert all(f"rank {each} " in line for line in told[0])
+
+
+def long_messages(mib):
+    """Each takes longer than the deadline."""
+    comm = weft.init().comm
+    comm.barrier()
+    x = np.full(mib * MIB, comm.rank, "u1")
+    y = np.empty_like(x)
+    if comm.rank == 0:
+        comm.send(x, 1)
+        comm.isend(x, 1).wait()
+    else:
+        comm.recv(y, 0)
+        assert not y.any()
+        y[:] = 1
+        comm.irecv(y, 0).wait()
+        assert not y.any()
+    comm.broadcast(x, root=1)
+    assert x.all()
+    comm.iallreduce(x).wait()
+    assert (x == 2).all()
+
+
+@pytest.mark.bed(hosts=2, rate="100mbit")
+def test_a_message_that_moves_is_not_late(bed, transport):
+    host_ranks.run(bed, long_messages, 16, environment=environment(transport, WEFT_TIMEOUT="0.5s"))
+
+
 @pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize("hosts", [2, 3, 4])
 def test_an_allreduce_sends_what_a_ring_of_hosts_has_to_and_no_more(hosts, each, transport):
@@ -119,6 +187,37 @@ def test_an_allreduce_sends_what_a_ring_of_hosts_has_to_and_no_more(hosts, each,
         for host in range(hosts):
             for moved in bed.bytes(host):
                 assert least < moved < 1.05 * least, f"{moved / least:.2f} of what is needed"
+
+
+def call(operation, count, times):
+    comm = weft.init().comm
+    x = np.ones(count, "f4")
+    all_ = np.ones(comm.size * count, "f4")
+    for _ in range(times):
+        if operation in ("broadcast", "reduce"):
+            getattr(comm, operation)(x, root=1)
+        elif operation == "allgather":
+            comm.allgather(x, all_)
+        elif operation == "reduce_scatter":
+            comm.reduce_scatter(all_, x)
+        else:
+            comm.alltoall(all_, np.empty_like(all_))
+    comm.barrier()
+
+
+# What crosses the cable of a host, in parts of one rank, with two ranks on each of two hosts.
+PARTS = {"broadcast": 1, "reduce": 1, "allgather": 4, "reduce_scatter": 4, "alltoall": 8}
+
+
+@pytest.mark.parametrize("operation", PARTS)
+def test_other_operations_send_what_they_have_to_and_no_more(bed, transport, operation):
+    count, times = MIB, 2
+    env = environment(transport)
+    host_ranks.run(bed, call, operation, count, times, each=2, environment=env)
+    least = PARTS[operation] * 4 * count * times
+    for host in range(len(bed)):
+        moved = sum(bed.bytes(host))
+        assert least < moved < 1.06 * least, f"{moved / least:.2f} of what is needed"
 
 
 def until_told(end):
@@ -215,6 +314,24 @@ def test_a_cable_that_is_cut_and_mended_in_time_loses_nothing(bed, transport, se
         job.finish()
 
 
+def bounds_pauses():
+    """Can TCP's pauses be bounded here? Since Linux 6.15."""
+    with socket.socket() as any_, contextlib.suppress(OSError):
+        any_.setsockopt(socket.IPPROTO_TCP, TCP_RTO_MAX_MS, 1000)
+        return True
+    return False
+
+
+@pytest.mark.skipif(not bounds_pauses(), reason="TCP has no TCP_RTO_MAX_MS here")
+def test_a_cable_may_be_cut_for_most_of_the_timeout(bed, transport):
+    """By itself TCP sends again 6.2 s after the cut, and then 12.6 s after it."""
+    with started(bed, reduce_for, transport, 1.0, HOST_TIMEOUT=10) as job:
+        bed.cut(1)
+        time.sleep(7)
+        bed.mend(1)
+        job.finish()
+
+
 def wait_in_barrier():
     comm = weft.init().comm
     print("started", flush=True)
@@ -232,6 +349,28 @@ def test_a_stopped_process_of_another_host_is_waited_for(bed, transport):
         waiting.until(lambda: state(stopped.pid) == "T", "the rank is stopped")
         stopped.send_signal(signal.SIGCONT)
         job.finish()
+
+
+def wait_in_allreduce():
+    comm = weft.init().comm
+    comm.barrier()
+    comm.timeout = 4
+    print("started", flush=True)
+    try:
+        while True:
+            comm.allreduce(np.ones(1))
+    except weft.Error as error:
+        print("told", type(error).__name__, error, flush=True)
+
+
+@pytest.mark.bed(hosts=3)
+def test_a_stopped_process_is_named_when_the_timeout_passes(bed, transport):
+    """Others ask the host of a stopped rank for signs of life, and it answers."""
+    settings = {"HOST_TIMEOUT": HOST_TIMEOUT}
+    with started(bed, wait_in_allreduce, transport, each=[1, 1, 3], **settings) as job:
+        job.kill(2, signal.SIGSTOP)
+        for number in (0, 1, 3, 4):
+            assert "rank 2 " in job[number].line("told TimeoutError", seconds=12)
 
 
 def state(pid):

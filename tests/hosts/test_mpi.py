@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on several hosts over the MPI that has started them: no directory, nothing but mpirun."""
 
-import pathlib
 import re
-import shutil
 import sys
 
+import launched
 import pytest
-import weft
 
 COLLECTIVES = """
 import numpy as np, weft
@@ -40,33 +38,17 @@ weft.finalize()
 def mpi(request, bed):
     """Run a Python program on `each` ranks of every host, started by this MPI's mpirun.
 
-    One line that need not end with MPI_Finalize (`finalizes`) runs over MPICH, too.
+    Over MPICH it ends without MPI_Finalize, which before MPICH 4.2 can hang over UCX.
     """
-    library = pathlib.Path(weft.__file__).parent / f"libweft_mpi_{request.param}.so"
-    launcher = {"openmpi": "mpirun.openmpi", "mpich": "mpiexec.hydra"}[request.param]
-    if shutil.which(launcher) is None or not library.exists():
-        pytest.skip(f"no {launcher}, or {library.name} was not built")
+    if (why := launched.lacks(request.param)) is not None:
+        pytest.skip(why)
 
-    def run(program, each, timeout=60.0, finalizes=True):
+    def run(program, each, timeout=60.0):
         if request.param == "mpich":
-            if finalizes:
-                pytest.skip("MPI_Finalize of MPICH before 4.2 over UCX hangs, for all programs")
-            program += "; import os; os._exit(0)"
-        ranks = str(each * len(bed))
-        hosts = ",".join(f"{bed.name(host)}:{each}" for host in range(len(bed)))
-        # Hosts that are namespaces have the machine's memory in common, which is no network.
-        if request.param == "openmpi":
-            networks = ["--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0"]
-            launch = ["--allow-run-as-root", "--bind-to", "none", *networks]
-            launch += ["--mca", "plm_rsh_agent", bed.rsh, "--mca", "oob_tcp_if_include", "eth0"]
-            launch += ["--mca", "pml", "ob1", "--host", hosts, "-n", ranks]
-        else:
-            launch = ["-launcher", "rsh", "-launcher-exec", bed.rsh, "-hosts", hosts]
-            launch += ["-n", ranks, "-genv", "UCX_TLS", "tcp,self"]
-            launch += ["-genv", "MPIR_CVAR_NOLOCAL", "1"]
-        settings = ["env", "WEFT_TRANSPORTS=self,shm,mpi"]
-        words = [*settings, sys.executable, "-c", program]
-        return bed.run(0, [launcher, *launch, *words], timeout=timeout)
+            program += "\nimport os; os._exit(0)"
+        counts = [each] * len(bed)
+        words = launched.command(request.param, bed, counts, [sys.executable, "-c", program])
+        return bed.run(0, words, timeout=timeout)
 
     return run
 
@@ -88,3 +70,47 @@ def test_an_allreduce_over_mpi_sends_what_it_has_to_and_no_more(mpi, bed):
     for host in range(len(bed)):
         for moved in bed.bytes(host):
             assert least < moved < 1.1 * least, f"{moved / least:.2f} of what is needed"
+
+
+UNASKED = """
+import numpy as np, weft
+comm = weft.init().comm
+assert comm.allreduce(np.ones(1000))[0] == comm.size
+weft.finalize()
+"""
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_mpi_is_taken_where_ucx_is_missing(bed, there):
+    """Without a word about transports. A file that is no library stands where UCX would be."""
+    if (why := launched.lacks("openmpi")) is not None:
+        pytest.skip(why)
+    folder = bed.shared / "no-ucx"
+    folder.mkdir()
+    (folder / "libucp.so.0").touch()
+    missing = [] if there else [f"LD_LIBRARY_PATH={folder}"]
+    settings = ["env", "-u", "WEFT_TRANSPORTS", "WEFT_LOG=info", *missing]
+    words = [*settings, sys.executable, "-c", UNASKED]
+    said = bed.run(0, launched.command("openmpi", bed, [1, 1], words), timeout=60)
+    assert ("uses UCX" in said) == there, said
+    assert ("uses MPI: Open MPI" in said) != there, said
+
+
+MPI4PY = """
+from mpi4py import MPI
+import numpy as np, weft
+comm = weft.init(comm=MPI.COMM_WORLD).comm
+assert (comm.rank, comm.size) == (MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
+assert comm.allreduce(np.ones(1000))[0] == comm.size
+print(f"right {comm.rank}\\n", end="", flush=True)
+weft.finalize()
+"""
+
+
+def test_an_mpi4py_communicator_is_a_job_on_several_hosts(bed):
+    pytest.importorskip("mpi4py")
+    if (why := launched.lacks("openmpi")) is not None:
+        pytest.skip(why)
+    words = ["env", "-u", "WEFT_TRANSPORTS", sys.executable, "-c", MPI4PY]
+    said = bed.run(0, launched.command("openmpi", bed, [2, 1], words), timeout=60)
+    assert sorted(re.findall("right (\\d)", said)) == ["0", "1", "2"], said

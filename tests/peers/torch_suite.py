@@ -13,25 +13,36 @@ presented in three ways:
             runs on MPI and NCCL only
   peer      gloo itself, to see what the suite makes of it here
 
-With WT_HOSTS=2 the ranks are spread over two hosts (tests/support/on_hosts.py), with WT_SHARE_ALL=1
-all their tensors lie in the arena (weft.torch.share_all).
+With WT_HOSTS=2 the ranks are spread over two hosts, with WT_PRETEND=1 beside it over two nodes of
+this one, with WT_MPI=openmpi they are started by its mpirun, anew for each test (tests/support/
+on_hosts.py); with WT_SHARE_ALL=1 all their tensors lie in the arena (weft.torch.share_all).
 
 Exits with 0 if all passed, 77 if the suite cannot run here.
 """
 
 import argparse
+import itertools
+import multiprocessing
 import os
 import pathlib
 import re
 import sys
 import tempfile
+import time
 import types
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 
-import on_hosts  # noqa: E402
+import on_hosts
+import processes
 
+try:
+    import torch
+except ModuleNotFoundError:
+    torch = None
+
+DEADLINE = 120.0  # seconds for one test of ranks that mpirun starts
 # In these tests torch looks at the name "gloo" itself and refuses any other.
 NAME_CHECKED = {
     "test_monitored_barrier_gloo",
@@ -61,7 +72,7 @@ def arguments():
 def prepare(options, folder):
     """What the suite reads from the environment when it is imported."""
     for name in ("barrier", "test_dir", "init_dir"):
-        (folder / name).mkdir()
+        (folder / name).mkdir(exist_ok=True)
     # The decorators are evaluated with this name; see also present_as_weft.
     os.environ["BACKEND"] = "mpi" if options.variant == "alltoall" else "gloo"
     os.environ.update(
@@ -183,9 +194,74 @@ def selected(options, case):
     return options.names or names
 
 
-def make_case(suite, ranks):
-    import torch
+def made_here(options, folder):
+    """The suite, in this process."""
+    torch.set_num_threads(1)
+    prepare(options, folder)
+    if options.variant == "gloo":
+        present_as_gloo()
+    import torch.testing._internal.distributed.distributed_test as suite
 
+    if options.variant in ("weft", "alltoall"):
+        present_as_weft(suite)
+    if options.variant != "peer":
+        name_in_logs(suite)
+        if "WT_SHARE_ALL" in os.environ:
+            share_tensors()
+    return suite
+
+
+def meet_in(store, ranks):
+    """A barrier for a suite whose own one tells ranks by their pids, which hosts have each."""
+    rounds = itertools.count()
+
+    def sync(wait_for=ranks, timeout=10):
+        key = f"barrier {next(rounds)}"
+        end = time.monotonic() + timeout
+        store.add(key, 1)
+        while store.add(key, 0) < wait_for:
+            if time.monotonic() > end:
+                raise RuntimeError("barrier timeout")
+            time.sleep(0.01)
+
+    return sync
+
+
+def launched_rank(rank, options, folder, name, file):
+    """One rank of one test, started by mpirun: how it exits, and what it has to say."""
+    suite = made_here(options, folder)
+    store = torch.distributed.FileStore(f"{file}.barrier", options.ranks)
+    suite.Barrier.sync = meet_in(store, options.ranks)
+    case = make_case(suite, options.ranks)
+    ours, theirs = multiprocessing.Pipe()
+    try:
+        case._run(rank, name, file, theirs)
+    except SystemExit as end:
+        failed = end.code == case.TEST_ERROR_EXIT_CODE
+        return end.code, ours.recv() if failed else ""
+    return 0, ""
+
+
+def make_launched_case(suite, options, folder):
+    import launched
+    import torch_suite  # this file, by the name that the ranks know
+
+    skips = {skip.exit_code: skip.message for skip in suite.TEST_SKIPS.values()}
+
+    class OnWeft(suite.TestDistBackend, suite.DistributedTest._DistTestBase):
+        def _join_processes(self, fn):
+            what = (options, folder, self._testMethodName, self.file_name)
+            work = torch_suite.launched_rank
+            ended = launched.start(options.ranks, work, *what, deadline=DEADLINE)
+            codes, said = zip(*processes.values(ended), strict=True)
+            if codes[0] in skips:
+                self.skipTest(skips[codes[0]])
+            self.assertEqual(set(codes), {0}, "\n".join(said))
+
+    return OnWeft
+
+
+def make_case(suite, ranks):
     class Rank(torch.multiprocessing.get_context("fork").Process):
         """Forked: so it has torch loaded already, which is most of the time."""
 
@@ -204,12 +280,10 @@ def make_case(suite, ranks):
 
 def main():
     options = arguments()
-    try:
-        import torch
-        import torch.distributed as dist
-    except ModuleNotFoundError:
+    if torch is None:
         print("torch is not installed")
         return 77
+    dist = torch.distributed
     if not dist.is_available() or not dist.is_gloo_available():
         print("this torch has no gloo")
         return 77
@@ -218,20 +292,13 @@ def main():
     if options.variant != "peer" and build.find() is None:
         print(f"the shim is not built: {build.COMMAND}")
         return 77
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder:
-        prepare(options, pathlib.Path(folder))
-        if options.variant == "gloo":
-            present_as_gloo()
-        import torch.testing._internal.distributed.distributed_test as suite
-
-        if options.variant in ("weft", "alltoall"):
-            present_as_weft(suite)
-        if options.variant != "peer":
-            name_in_logs(suite)
-            if "WT_SHARE_ALL" in os.environ:
-                share_tensors()
-        case = make_case(suite, options.ranks)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        suite = made_here(options, folder)
+        if on_hosts.MPI is None:
+            case = make_case(suite, options.ranks)
+        else:
+            case = make_launched_case(suite, options, folder)
         names = selected(options, case)
         if options.list:
             print("\n".join(names))

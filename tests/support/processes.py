@@ -32,6 +32,10 @@ def start(size, work, *args, deadline, context=FORK, spread=True):
 
     spread: they may be on several hosts (on_hosts)
     """
+    if spread and size > 1 and on_hosts.MPI is not None:
+        import launched
+
+        return launched.start(size, work, *args, deadline=deadline)
     if spread:
         on_hosts.bed()  # made here, and not by each rank
     with gpu.shown() if context is SPAWN else contextlib.nullcontext():
@@ -46,6 +50,14 @@ def _begin(rank, spread, work, args, context):
     process.start()
     theirs.close()
     return process, ours
+
+
+def outcome(work, rank, args):
+    """Do it, in the process of that rank."""
+    try:
+        return Ended(value=work(rank, *args))
+    except BaseException:
+        return Ended(error=traceback.format_exc())
 
 
 def values(ended):
@@ -73,12 +85,11 @@ def _collect(process, pipe, end):
 
 
 def _child(pipe, work, rank, spread, args):
-    try:
+    def there(rank, *args):
         if spread:
             on_hosts.enter(rank, spread)
-        ended = Ended(value=work(rank, *args))
-    except BaseException:
-        ended = Ended(error=traceback.format_exc())
-    pipe.send_bytes(pickle.dumps(ended))
+        return work(rank, *args)
+
+    pipe.send_bytes(pickle.dumps(outcome(there, rank, args)))
     pipe.close()
     os._exit(0)

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run test suites and end with a table of what passed and how long it took.
 
-usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|hosts|spread|shared|peers|soak ...]
+usage: suites.py [checks|c|asan|asan_python|tsan|fuzz|python|hosts|spread|spread_nodes|spread_mpi
+                  |shared|peers|soak ...]
 
 Those that are named run one after the other. Without a name all of QUEUES run: tests of several
 ranks wait more than they compute, so that two suites at a time take little longer than one.
@@ -78,6 +79,11 @@ SPREAD_TESTS = (
 # With every tensor in the arena: what is done with tensors most, and all of it in the full run.
 SHARED_TESTS = ("tests/torch/test_operations.py", "tests/torch/test_features.py")
 SHARED_TESTS_FULL = ("tests/torch",)
+# Of these, what needs no process but the ranks: mpirun starts them, and ends all when one dies.
+SPREAD_MPI_TESTS = tuple(
+    test for test in SPREAD_TESTS if not re.search("arguments|death|tests/python", test)
+)
+SPREAD_MPI_NOT = "not last_messages and not ctrl_c and not warned_of"
 # What this machine lacks for them, printed.
 SPREAD_LACKS = """
 import pathlib, weft
@@ -88,8 +94,8 @@ print(missing() or ("" if ucx.exists() else "libweft_ucx.so was not built"), end
 # Tests between hosts or pretended ones, by the transport that they take: what their report's name
 # for them contains, the first that fits.
 TRANSPORTS = (
-    ("UCX", r"ucx|spread$|hosts\.test_(jobs|ranks|hosts_switch)"),
-    ("MPI", r"_openmpi|_mpich|\[openmpi|\[mpich|conform_mpi|hosts\.test_mpi"),
+    ("UCX", r"ucx|spread$|hosts\.test_(jobs|pmix|ranks|hosts_switch)"),
+    ("MPI", r"_openmpi|_mpich|spread_mpi|\[openmpi|\[mpich|conform_mpi|hosts\.test_mpi"),
     ("shm between nodes", r"nodes|_far|hosts_engine|store_hosts|conform_shm"),
 )
 # As many failed tests are run again at most; none by `make test-full` and `make soak`.
@@ -367,14 +373,34 @@ def hosts():
     return pytest("several hosts", "hosts.xml", "tests/hosts")
 
 
+def spread_lacks():
+    """What this machine lacks to be two hosts; nothing, if it can."""
+    command = [PYTHON, "-c", SPREAD_LACKS]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
 def spread():
     """Tests that were written for one host, with their ranks on two, over UCX."""
     title = "on 2 hosts, UCX"
-    command = [PYTHON, "-c", SPREAD_LACKS]
-    lacks = subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    if lacks:
+    if lacks := spread_lacks():
         return Result(title, ok=True, note=f"skipped: {lacks}")
     return pytest(title, "spread.xml", *SPREAD_TESTS, WT_HOSTS="2")
+
+
+def spread_nodes():
+    """The same on two nodes of this host, between which shared memory carries messages."""
+    return pytest("on 2 nodes", "spread_nodes.xml", *SPREAD_TESTS, WT_HOSTS="2", WT_PRETEND="1")
+
+
+def spread_mpi():
+    """The same on two hosts, their ranks started by Open MPI, over which messages go."""
+    title = "on 2 hosts, MPI"
+    if lacks := spread_lacks():
+        return Result(title, ok=True, note=f"skipped: {lacks}")
+    if shutil.which("mpirun.openmpi") is None:
+        return Result(title, ok=True, note="skipped: no mpirun.openmpi")
+    choice = [*SPREAD_MPI_TESTS, "-k", SPREAD_MPI_NOT]
+    return pytest(title, "spread_mpi.xml", *choice, WT_HOSTS="2", WT_MPI="openmpi")
 
 
 def shared():
@@ -387,8 +413,14 @@ def peers():
     """torch's own tests of torch.distributed, on weft."""
     result = Result("torch's suite", ok=True)
     ways = [("gloo", {}), ("alltoall", {})]
+    if lacks := spread_lacks():
+        result.note = f"not on 2 hosts: {lacks}"
+    else:
+        ways += [("gloo", {"WT_HOSTS": "2"})]
     if FULL:
-        ways += [("gloo", {"WT_SHARE_ALL": "1"})]
+        ways += [("gloo", {"WT_HOSTS": "2", "WT_PRETEND": "1"}), ("gloo", {"WT_SHARE_ALL": "1"})]
+    if FULL and not lacks and shutil.which("mpirun.openmpi") is not None:
+        ways += [("gloo", {"WT_HOSTS": "2", "WT_MPI": "openmpi"})]
     for variant, environment in ways:
         command = [PYTHON, "tests/peers/torch_suite.py"]
         code = run([*command, "--as", variant, "--ranks", "4"], **environment)
@@ -441,7 +473,7 @@ SUITES = {
     f.__name__: f
     for f in (
         *(checks, c, asan, asan_python, tsan, fuzz),
-        *(python, hosts, spread, shared, peers, soak),
+        *(python, hosts, spread, spread_nodes, spread_mpi, shared, peers, soak),
     )
 }
 # What `make test` runs, one queue beside the other, and the builds that it needs beside both.

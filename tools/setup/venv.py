@@ -20,6 +20,10 @@ VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 TORCH_OLDEST = (2, 11)
 TORCH_WANTED = "torch==2.13.0"
+# Beside the system's UCX, to test hosts with different ones. Not among the packages of .venv,
+# where libweft_ucx.so would prefer it everywhere.
+OTHER_UCX = "libucx-cu12>=1.22"
+OTHER_UCX_FOLDER = VENV / "ucx"
 
 
 def say(text):
@@ -82,12 +86,12 @@ class Pip:
         if not self._works:
             say("there is no pip here")
 
-    def install(self, *requirements):
-        """Install together; return whether that went well."""
+    def install(self, *requirements, how=()):
+        """Install together, with these options of pip; return whether that went well."""
         if not requirements or not self._works:
             return not requirements
         say(f"installing {' '.join(requirements)}")
-        options = ["--quiet", "--disable-pip-version-check", "--retries=1", "--timeout=20"]
+        options = ["--quiet", "--disable-pip-version-check", "--retries=1", "--timeout=20", *how]
         command = [PYTHON, "-m", "pip", "install", *options, *requirements]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         if result.returncode == 0:
@@ -110,6 +114,8 @@ def main():
     pip.install(*missing([TORCH_WANTED]))
     for requirement in missing(groups["dev-extra"]):
         pip.install(requirement)
+    if not OTHER_UCX_FOLDER.exists():
+        pip.install(OTHER_UCX, how=["--no-deps", f"--target={OTHER_UCX_FOLDER}"])
     left = missing([*groups["dev"], TORCH_WANTED, *groups["dev-extra"]])
     if left:
         say(f"not in .venv, so what uses them is skipped: {' '.join(left)}")
