@@ -7,6 +7,7 @@
 
 #include "comm/comm.h"
 #include "comm/drive.h"
+#include "comm/text.h"
 
 /* When a goal is stalled, and how often it is told so. */
 #define STALL_NS (100 * WF_MS)
@@ -14,28 +15,81 @@
 /* After so long a wait shows whom it waits for, having looked at so many. */
 #define BLAME_NS (100000ull)
 #define LOOKED_AT 64u
+/* Ranks that wait for each other in turn, in an error. */
+#define CHAIN_MAX 4
+#define NEVER_NS UINT64_MAX
 
 /* --- peers, in words ------------------------------------------------------ */
+
+/* When this node knew what its entry of the board says: 0 for its own ranks,
+ * which write it themselves; NEVER_NS where nothing was heard. */
+static uint64_t known_ns(const wf_host *host, uint32_t rank)
+{
+    uint64_t heard = atomic_load_explicit(&wf_host_entry(host, rank)->heard_ns,
+                                          memory_order_relaxed);
+
+    return wf_host_same_node(host, rank) ? 0 : heard != 0 ? heard : NEVER_NS;
+}
+
+/* ", waiting for rank 2 (pid 812 on node2)": whom a rank of the job waits for,
+ * whom that one waits for, and so on. So whoever gives up first names the rank
+ * that keeps them all, though it waits for another one. */
+static void add_chain(const wf_goal *g, uint32_t of, wf_text *t)
+{
+    const wf_host *host = g->world->host;
+
+    for (int i = 0;
+         i < CHAIN_MAX && of != host->rank && known_ns(host, of) != NEVER_NS;
+         i++) {
+        uint32_t next = atomic_load_explicit(
+            &wf_host_entry(host, of)->waits_for, memory_order_relaxed);
+        uint32_t r = 0;
+
+        if (next == 0 || next > host->ranks) {
+            return;
+        }
+        of = next - 1;
+        while (r < g->ranks && g->member[r] != of) {
+            r++;
+        }
+        wf_text_add(t, ", waiting for rank %u%s (pid %d on %s)",
+                    r < g->ranks ? r : of, r < g->ranks ? "" : " of the job",
+                    host->peer[of].pid, host->peer[of].host);
+    }
+}
 
 /* "it was last in allreduce of 4 f32, sum, number 7 on communicator 2" */
 static void last_act(const wf_goal *g, uint32_t rank, char *text, size_t room)
 {
-    const wf_board_rank *e = wf_host_entry(g->world->host, g->member[rank]);
+    const wf_host *host = g->world->host;
+    const wf_board_rank *e = wf_host_entry(host, g->member[rank]);
+    uint64_t known = known_ns(host, g->member[rank]);
+    uint64_t now = wf_now_ns();
+    wf_text t = wf_text_at(text, room);
     char shown[192];
+    bool waits;
 
-    if (!wf_host_same_node(g->world->host, g->member[rank])) {
-        snprintf(text, room, "its host knows what it did last");
+    if (known == NEVER_NS) {
+        wf_text_add(&t, "its host knows what it did last");
         return;
+    }
+    waits = atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0;
+    if (known != 0) {
+        wf_text_add(&t, "%.1f s ago ",
+                    known < now ? (double)(now - known) / 1e9 : 0.0);
     }
     if (!wf_comm_shown_text(e, shown, sizeof(shown))) {
-        snprintf(text, room, "it has called nothing yet");
+        wf_text_add(&t, "it %s called nothing yet", known != 0 ? "had" : "has");
         return;
     }
-    snprintf(text, room, "%s %s",
-             atomic_load_explicit(&e->waiting, memory_order_relaxed) != 0
-                 ? "it is in"
-                 : "it was last in",
-             shown);
+    wf_text_add(&t, "it %s %s",
+                !waits       ? "was last in"
+                : known != 0 ? "was in"
+                             : "is in",
+                shown);
+    if (waits) {
+        add_chain(g, g->member[rank], &t);
+    }
 }
 
 static void goal_name(const wf_goal *g, char *text, size_t room)
@@ -51,7 +105,7 @@ static weft_status timed_out(const wf_goal *g, uint64_t waited_ns)
 {
     const wf_host *host = g->world->host;
     char text[WF_DETAIL_MAX];
-    char name[256] = "";
+    char name[384] = "";
     const char *before = ", waiting for";
     size_t n;
 
@@ -60,7 +114,7 @@ static weft_status timed_out(const wf_goal *g, uint64_t waited_ns)
                          "rank %u: no progress for %.3g s in %s", g->rank,
                          (double)waited_ns / 1e9, name);
     for (uint32_t r = 0;
-         g->kind->awaits != NULL && r < g->ranks && n < sizeof(text) - 300;
+         g->kind->awaits != NULL && r < g->ranks && n < sizeof(text) - 400;
          r++) {
         const wf_peer *p = &host->peer[g->member[r]];
         /* A rank that is stopped may keep us waiting through others. */

@@ -107,6 +107,61 @@ static void a_rank_that_never_calls_is_named(void **state)
     wt_run_threads(3, "ENGINE=message", never_calls_body);
 }
 
+/* --- who gives up first waits for one that waits ------------------------- */
+
+/* Ranks 0 and 1 are on a node, and 2 and 3 on another; ranks 0 and 2 compare
+ * calls for their nodes. `hasty` does not wait for `absent` but for one who
+ * does. */
+typedef struct chain {
+    unsigned absent;
+    unsigned hasty;
+    double seconds; /* of the hasty one: heartbeats tell what far ranks do */
+} chain;
+
+static void wait_in_chain(weft_world *world, const chain *who, bool asks)
+{
+    weft_comm *comm = NULL;
+    weft_request *request = NULL;
+    float x[8] = {0};
+    weft_status st;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    weft_comm_set_timeout(comm, wt_rank() == who->hasty ? who->seconds : 60.0);
+    if (wt_rank() != who->absent) {
+        if (asks) {
+            WT_OK(weft_iallreduce(comm, x, x, 8, WEFT_F32, WEFT_SUM, &request));
+            st = weft_request_wait(request, 0);
+            weft_request_release(request);
+        } else {
+            st = weft_allreduce(comm, x, x, 8, WEFT_F32, WEFT_SUM);
+        }
+        WT_STATUS(st, WEFT_ERR_TIMEOUT);
+        if (!wt_names_rank(weft_error_detail(), who->absent)) {
+            WT_FAIL("rank %u is not named: %s", who->absent,
+                    weft_error_detail());
+        }
+    }
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    weft_comm_destroy(comm);
+}
+
+static void wait_in_chain_body(weft_world *world)
+{
+    static const chain who[] = {{2, 1, 1.0}, {3, 0, 4.0}};
+
+    for (unsigned i = 0; i < 4; i++) {
+        wait_in_chain(world, &who[i / 2], i % 2 != 0);
+    }
+}
+
+static void who_waits_for_one_that_waits_names_both(void **state)
+{
+    wt_job job = wt_job_on_nodes(2, 2, wait_in_chain_body);
+
+    (void)state;
+    wt_run_job_both(&job);
+}
+
 /* --- it gives up --------------------------------------------------------- */
 
 static void aborts_body(weft_world *world)
@@ -177,6 +232,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_never_calls_is_named),
+        cmocka_unit_test(who_waits_for_one_that_waits_names_both),
         cmocka_unit_test(a_rank_that_gives_up_ends_every_call),
         cmocka_unit_test(giving_up_in_the_middle_ends_every_request),
     };

@@ -147,7 +147,7 @@ def test_a_rank_that_does_not_come_is_named_when_the_deadline_passes(bed, transp
         0 if rank == each else 2 for rank in range(len(bed) * each)
     ]
     assert all(float(line.split()[0]) < 5 for lines in told for line in lines)
-    assert all(f"rank {each} " in line for line in told[0])
+    assert all(f"rank {each} " in line for line in told[0]), told
 
 
 def long_messages(mib):
