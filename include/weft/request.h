@@ -30,7 +30,9 @@ WEFT_API weft_status weft_request_wait(weft_request *request, double seconds);
  * Have `fn` called once when the operation is over: at once, on this thread,
  * if it already is; else on the thread that completes it, without any lock of
  * the library held. At most one callback per request, set at most once. It
- * may start operations, but not destroy communicators or worlds.
+ * may start operations, but not destroy communicators or worlds. A blocking
+ * collective in it fails with WEFT_ERR_INVALID while one of the same
+ * communicator is under way.
  */
 typedef void weft_request_fn(weft_request *request, weft_status status,
                              void *ctx);

@@ -157,22 +157,32 @@ static weft_status run_behind(wf_coll_op *op)
 static weft_status run_to_end(wf_coll_op *op, bool begun)
 {
     weft_comm *comm = op->op.comm;
-    bool outer; /* a callback may make blocking calls */
     weft_status st;
 
     if (!begun) {
         begin(op);
+        if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
+            set_reducer(op);
+        }
     }
-    if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
-        set_reducer(op);
-    }
-    outer = atomic_exchange(&comm->running, true);
+    atomic_store(&comm->running, true);
     st = wf_op_run(&op->op);
-    atomic_store(&comm->running, outer);
+    atomic_store(&comm->running, false);
     if (atomic_load(&comm->queued) != 0) {
         wf_progress_kick(comm->world->progress); /* requests had to wait */
     }
     return st;
+}
+
+/* Operations of a communicator end in their order, which others rely on when
+ * they use slots again: one cannot end within another. */
+static weft_status refuse_within_another(const wf_coll_op *op)
+{
+    return wf_fail(WEFT_ERR_INVALID,
+                   "rank %u: a blocking %s within a blocking collective of "
+                   "the same communicator, in a callback or on another "
+                   "thread: start a request instead",
+                   op->op.comm->rank, wf_call_name(op->op.call.kind));
 }
 
 /* Run it on this thread, or queue it after outstanding requests. */
@@ -185,6 +195,9 @@ static weft_status run(wf_coll_op *op)
 
     if (st != WEFT_OK) {
         return st;
+    }
+    if (atomic_load_explicit(&comm->running, memory_order_relaxed)) {
+        return refuse_within_another(op);
     }
     if (atomic_load_explicit(&comm->queued, memory_order_acquire) != 0) {
         return run_behind(op);

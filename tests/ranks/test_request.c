@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Requests: testing, waiting with and without a limit, callbacks, order. */
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "comm/comm.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 
@@ -189,6 +192,58 @@ static void a_callback_set_afterwards_comes_at_once_and_only_one(void **state)
 {
     (void)state;
     wt_run_both(2, NULL, late_callback_body);
+}
+
+/* Runs while its rank is in a broadcast, which the root has not begun. */
+static void call_within(weft_request *request, weft_status status, void *ctx)
+{
+    weft_comm *comm = ctx;
+    weft_request *barrier = NULL;
+
+    WT_CHECK(status == WEFT_OK);
+    while (!atomic_load(&comm->running)) {
+        sched_yield();
+    }
+    WT_STATUS(weft_barrier(comm), WEFT_ERR_INVALID);
+    WT_CHECK(strstr(weft_error_detail(), "barrier within a blocking") != NULL);
+    WT_OK(weft_ibarrier(comm, &barrier));
+    weft_request_release(barrier);
+    weft_request_release(request);
+    wt_word_set(CALLS, 1);
+}
+
+static void within_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_comm *other = NULL;
+    weft_request *request = NULL;
+    char token = 1;
+    uint8_t x[40000] = {0};
+
+    WT_OK(weft_comm_dup(comm, &other));
+    if (wt_rank() == 0) {
+        wt_word_await(GO, 1);
+        WT_OK(weft_send(other, &token, 1, 1, 0));
+        wt_word_await(CALLS, 1);
+        memset(x, 7, sizeof(x));
+    } else {
+        WT_OK(weft_irecv(other, &token, 1, 0, 0, NULL, &request));
+        WT_OK(weft_request_on_done(request, call_within, comm));
+        wt_word_set(GO, 1);
+    }
+    WT_OK(weft_broadcast(comm, x, sizeof(x), WEFT_U8, 0));
+    WT_CHECK(x[0] == 7 && x[sizeof(x) - 1] == 7);
+    if (wt_rank() == 0) {
+        WT_OK(weft_barrier(comm)); /* with the one of the callback */
+    }
+    WT_OK(weft_barrier(comm));
+    weft_comm_destroy(other);
+}
+
+static void no_blocking_collective_runs_within_another(void **state)
+{
+    (void)state;
+    wt_run_both(2, "TIMEOUT=60s", within_body);
 }
 
 /* The deadline is changed here while the library looks at it elsewhere. */
@@ -433,6 +488,7 @@ int main(void)
         cmocka_unit_test(a_callback_comes_once_although_nobody_waits),
         cmocka_unit_test(a_callback_set_afterwards_comes_at_once_and_only_one),
         cmocka_unit_test(a_callback_comes_when_the_time_is_over),
+        cmocka_unit_test(no_blocking_collective_runs_within_another),
         cmocka_unit_test(many_operations_can_be_under_way_at_once),
         cmocka_unit_test(a_blocking_call_queues_behind_pending_requests),
         cmocka_unit_test(an_operation_goes_on_after_its_request_is_released),

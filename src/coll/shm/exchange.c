@@ -352,11 +352,12 @@ static weft_status fold_own(wf_coll_op *op, shm_state *s)
     shm_progress *p = shm_of(op);
     weft_comm *comm = op->op.comm;
     size_t bytes = piece_bytes(op, op->bytes, p->out);
-    void *to = (unsigned char *)op->dst + p->out * p->chunk;
+    void *to;
 
     if (bytes == 0) {
         return WEFT_OK;
     }
+    to = (unsigned char *)op->dst + p->out * p->chunk;
     for (uint32_t r = 0; r < comm->size; r++) {
         s->src[r] = r == comm->rank ? shm_source(op, r) + p->out * p->chunk
                                     : piece_of(op, s, r, p->out).at;

@@ -18,6 +18,9 @@ static weft_status give_up(wf_coll_op *op, bool posted, uint32_t at,
 {
     wf_op_init(&op->op);
     shm_begin(op);
+    if (wf_call_is(op->op.call.kind, WF_REDUCES)) {
+        op->reducer = shm_quick_reducer(op, op->state);
+    }
     shm_of(op)->posted = posted;
     shm_of(op)->at = at;
     shm_of(op)->finished = finished;
