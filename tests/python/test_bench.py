@@ -3,6 +3,8 @@
 
 import dataclasses
 import json
+import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -17,13 +19,14 @@ from weft.bench.collectives.operations import OPERATIONS, SIZES
 from weft.bench.collectives.run import CollectivesRunner, plan, takes_case, takes_turn
 from weft.bench.collectives.systems import SYSTEMS, taking_part
 from weft.bench.dense.systems import DRIVER as PEAK_DRIVER
+from weft.bench.job import Job, Program
 from weft.bench.marks import MIN_PAIRS
 from weft.bench.results import Block, Case, block_from, changes, paired_ratios, rows_of
 from weft.bench.runner import QUICK_SECONDS, Options, fits_memory, quick_end, run_setups
 from weft.bench.store.cable import DRIVER as CABLE_DRIVER
 from weft.bench.store.run import DRIVER as STORE_DRIVER
 from weft.bench.switch.bare import BARE
-from weft.bench.systems import launch_command
+from weft.bench.systems import Tools, launch_command
 from weft.bench.units import format_size, format_time, parse_size
 from weft.cli import bench as command
 
@@ -784,3 +787,24 @@ def test_a_peer_that_does_nothing_does_not_pass_the_checks(op):
     rank._dist = unittest.mock.Mock()
     with pytest.raises(ValueError, match=f"{op} of 64 bytes"):
         rank.check(op, 64, 1)
+
+
+class CoresSeen(Job):
+    """Starts nothing: what its processes would find is in `cores`."""
+
+    def _start(self, program, command, folder, pipes):
+        self.cores = os.sched_getaffinity(0)
+
+
+def test_ranks_that_share_cores_can_see_so_when_they_start(tmp_path):
+    """Or weft, which counts cores then, would wait as if each rank had its own."""
+    free = os.sched_getaffinity(0)
+    core = min(free)
+    program = Program(Tools(), pathlib.Path("driver"))
+    for ranks, expected in ((2, {core}), (1, free)):
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        job = CoresSeen(SYSTEMS[0], program, ranks, [core], folder)
+        job.stop()
+        assert job.cores == expected
+        assert os.sched_getaffinity(0) == free

@@ -8,6 +8,7 @@ coordinator; they open it through /proc. Nothing outlives the run.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import select
@@ -15,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,20 @@ class Program:
     path: Path
 
 
+@contextlib.contextmanager
+def _started_on(cores: Sequence[int]) -> Iterator[None]:
+    """Processes that this thread starts may use these cores alone; any of them if there are none.
+
+    Ranks that share cores are to find that out when they start, before the driver pins each.
+    """
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class Job:
     """The processes of one system. Whoever makes it calls `stop`."""
 
@@ -65,7 +80,8 @@ class Job:
         self._processes: list[subprocess.Popen] = []
         with open(self._log, "wb") as log:
             pipes = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "process_group": 0}
-            self._start(program, self._rank_command(program, serve, folder), folder, pipes)
+            with _started_on(cores if ranks > len(cores) else ()):
+                self._start(program, self._rank_command(program, serve, folder), folder, pipes)
 
     def _make_page(self, folder: Path) -> tuple[int, str]:
         """The page's descriptor, and the path at which ranks find it."""
