@@ -20,8 +20,9 @@
  *
  * Bytes are those that a rank has for one other, or for all of them if all get
  * the same. The forms of an operation take turns; each broadcast has the next
- * root. What is read and written is counted where it is copied: means of all
- * ranks, a call; "others'" is what of both lies in another rank's memory.
+ * root, and one buffer on each rank, so that what is read was written by the
+ * call before. What is read and written is counted where it is copied: means of
+ * all ranks, a call; "others'" is what of both lies in another rank's memory.
  *
  * The last operation sums blocks that outgrow the caches: each rank folds its
  * own straight out of the others' buffers. Its forms, and parts of it:
@@ -234,7 +235,7 @@ static void spread_give(const spread *how, size_t at, size_t n, uint64_t chunk,
                         uint64_t fed)
 {
     if (!how->direct) {
-        copy(slot_for(chunk, fed), src[rank] + at, n, rank, false);
+        copy(slot_for(chunk, fed), dst[rank] + at, n, rank, false);
     }
     tell(&all[rank].in, chunk + 1);
 }
@@ -245,8 +246,7 @@ static void spread_take(const spread *how, size_t at, size_t n, uint64_t chunk,
 {
     unsigned feeder = feeder_of(rank, how->group);
     const unsigned char *from =
-        how->direct ? (feeder == root ? src[root] : dst[feeder]) + at
-                    : slot_of(feeder, chunk);
+        how->direct ? dst[feeder] + at : slot_of(feeder, chunk);
 
     await(&all[feeder].in, chunk + 1);
     if (fed != 0 && !how->direct) {
