@@ -26,7 +26,12 @@
 /* What was found to be free counts as that so long, and so many bytes. */
 #define CREDIT_NS (100 * WF_MS)
 #define CREDIT_BYTES ((uint64_t)64 << 20)
-#define FILL_BYTES ((size_t)64 << 20) /* allocated in one step */
+#define FILL_BYTES ((size_t)64 << 20) /* allocated in one step, at most */
+#define FILL_LEAST ((size_t)1 << 20)  /* and at least, as also for the kernel  \
+                                       */
+#define FILL_NS (10 * WF_SEC)         /* a step takes no longer */
+/* What a rank can have said, with some threads: no peer can make it more. */
+#define PROMISE_MOST ((uint64_t)1 << 40)
 
 #define BLOCK "a block of the arena"
 
@@ -161,11 +166,12 @@ static void show(const wf_arena *a)
                           memory_order_relaxed);
 }
 
-void wf_arena_show(wf_arena *a, wf_shown_arena *shown)
+void wf_arena_show(wf_arena *a, wf_board *board, uint32_t rank)
 {
     pthread_mutex_lock(&a->lock);
-    a->shown = shown;
-    atomic_store(&shown->room, a->range);
+    a->board = board;
+    a->shown = &wf_board_shelf(board, rank)->arena;
+    atomic_store(&a->shown->room, a->range);
     show(a);
     pthread_mutex_unlock(&a->lock);
 }
@@ -319,26 +325,76 @@ static uint32_t pages_to_keep(const wf_arena *a)
     return pages < UINT32_MAX ? (uint32_t)pages : UINT32_MAX;
 }
 
-/* Asking takes longer than allocating a few pages, so each answer is asked to
- * cover some more of them, for a short time. */
-static weft_status check_ahead(wf_arena *a, uint64_t bytes)
+/* What other ranks of the host have said that they are about to allocate. */
+static uint64_t promised_by_others(const wf_arena *a)
 {
     uint64_t now = wf_now_ns();
-    weft_status st = WEFT_OK;
+    uint64_t sum = 0;
 
-    if (bytes <= a->credit && now - a->credit_ns < CREDIT_NS) {
-        a->credit -= bytes;
-        return WEFT_OK;
+    for (uint32_t r = 0; a->shown != NULL && r < a->board->ranks; r++) {
+        const wf_shelf *shelf = wf_board_shelf(a->board, r);
+
+        if (shelf != NULL && &shelf->arena != a->shown &&
+            now < atomic_load(&shelf->arena.promised_until)) {
+            sum += wf_least(atomic_load(&shelf->arena.promised), PROMISE_MOST);
+        }
     }
-    a->credit = 0;
-    if (bytes <= UINT64_MAX - CREDIT_BYTES &&
-        wf_memory_check(BLOCK, bytes + CREDIT_BYTES) == WEFT_OK) {
-        a->credit = CREDIT_BYTES;
-        a->credit_ns = now;
-    } else {
-        st = wf_memory_check(BLOCK, bytes);
+    return sum;
+}
+
+/* Say what we are about to allocate, before we look what others say (A5). With
+ * the lock, as all of these. */
+static void promise(wf_arena *a)
+{
+    if (a->shown != NULL) {
+        atomic_store(&a->shown->promised_until,
+                     a->filling > 0 ? wf_now_ns() + FILL_NS : a->credit_until);
+        atomic_store(&a->shown->promised, a->credit + a->filling);
     }
-    return st;
+}
+
+/* Is there memory for all that was said, `times` of our own part of it? */
+static weft_status check_promises(const wf_arena *a, uint64_t times)
+{
+    return wf_memory_check(BLOCK, promised_by_others(a) + FILL_LEAST +
+                                      times * (a->credit + a->filling));
+}
+
+/* Asking takes longer than allocating a few pages. So where there is much more
+ * than needed, each answer is asked to cover some more, for a short time. Is
+ * there such an answer? */
+static bool has_credit(wf_arena *a, uint64_t bytes)
+{
+    uint64_t now = wf_now_ns();
+
+    if (now >= a->credit_until) {
+        a->credit = 0;
+    }
+    if (bytes > a->credit && bytes <= CREDIT_BYTES) {
+        a->credit = bytes + CREDIT_BYTES;
+        a->credit_until = now + CREDIT_NS;
+        promise(a);
+        if (check_promises(a, (uint64_t)2 * a->sharers) != WEFT_OK) {
+            a->credit = 0;
+            promise(a);
+        }
+    }
+    return bytes <= a->credit;
+}
+
+static bool use_credit(wf_arena *a, uint64_t bytes)
+{
+    if (!has_credit(a, bytes)) {
+        return false;
+    }
+    a->credit -= bytes;
+    a->filling += bytes;
+    promise(a);
+    if (wf_now_ns() < a->credit_until) {
+        return true;
+    }
+    a->filling -= bytes; /* others may have seen that it is void */
+    return false;
 }
 
 weft_status wf_arena_check(wf_arena *a, uint64_t bytes)
@@ -350,7 +406,7 @@ weft_status wf_arena_check(wf_arena *a, uint64_t bytes)
         a->limited = true;
         a->spans.keep = pages_to_keep(a);
     }
-    st = check_ahead(a, bytes);
+    st = has_credit(a, bytes) ? WEFT_OK : wf_memory_check(BLOCK, bytes);
     if (st != WEFT_OK && a->spans.kept > 0) {
         wf_spans_trim(&a->spans, 0);
         st = wf_memory_check(BLOCK, bytes);
@@ -359,22 +415,61 @@ weft_status wf_arena_check(wf_arena *a, uint64_t bytes)
     return st;
 }
 
-/* Allocate the memory of a block that was found to be there. Other ranks of the
- * host may have been told so of the same memory: each looks again before each
- * step, and leaves room for one of everybody. */
-static weft_status populate(const wf_arena *a, const wf_segment *range,
-                            size_t at, size_t bytes)
+/* Is there memory for a step of so many bytes? Then they are promised. */
+static weft_status step_promise(wf_arena *a, size_t n)
+{
+    weft_status st;
+
+    a->filling += n;
+    promise(a);
+    st = check_promises(a, 1);
+    if (st != WEFT_OK) {
+        a->filling -= n;
+        promise(a);
+    }
+    return st;
+}
+
+/* Find memory for the next step of at most `*n` bytes: the scarcer it is, the
+ * fewer, so that one rank alone gets nearly all of it. */
+static weft_status step_begin(wf_arena *a, size_t *n)
 {
     weft_status st = WEFT_OK;
 
-    for (size_t done = 0; done < bytes && st == WEFT_OK; done += FILL_BYTES) {
-        size_t n = wf_least(bytes - done, FILL_BYTES);
-
-        if (done > 0) {
-            st = wf_memory_check(BLOCK, (uint64_t)n * a->sharers);
+    pthread_mutex_lock(&a->lock);
+    if (!use_credit(a, *n)) {
+        st = step_promise(a, *n);
+        while (st != WEFT_OK && *n > FILL_LEAST) {
+            *n = wf_round_up(*n / 2, wf_segment_page());
+            st = step_promise(a, *n);
         }
+    }
+    pthread_mutex_unlock(&a->lock);
+    return st;
+}
+
+static void step_end(wf_arena *a, size_t n)
+{
+    pthread_mutex_lock(&a->lock);
+    a->filling -= n;
+    promise(a);
+    pthread_mutex_unlock(&a->lock);
+}
+
+/* Allocate the memory of a block, which was found to be there, in steps: other
+ * ranks of the host may have been told so of the same memory. */
+static weft_status populate(wf_arena *a, const wf_segment *range, size_t at,
+                            size_t bytes)
+{
+    weft_status st = WEFT_OK;
+    size_t n = 0;
+
+    for (size_t done = 0; done < bytes && st == WEFT_OK; done += n) {
+        n = wf_least(bytes - done, FILL_BYTES);
+        st = step_begin(a, &n);
         if (st == WEFT_OK) {
             st = wf_segment_populate(range, at + done, n);
+            step_end(a, n);
         }
     }
     return st;

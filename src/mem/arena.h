@@ -17,6 +17,12 @@
  *      breaks: a member that is late may still write its results there.
  *  A4  In a child the range is mapped privately, at the same addresses, the
  *      ranges of other ranks not at all; taking fails, giving does nothing.
+ *  A5  Ranks of a host that ask the kernel at the same moment would all be told
+ *      of the same free memory. So before a rank asks, it says on the board
+ *      what it is about to allocate, and then wants as much free as all have
+ *      said. Of two that do so at once at least one sees what both said. It
+ *      says so until the memory is allocated, and shows in what the kernel
+ *      says; what a rank says is void after some time, as it may die.
  *
  * An arena lives until its world is gone and its last block is given back. */
 #ifndef WF_MEM_ARENA_H
@@ -27,7 +33,7 @@
 
 #include "base/num.h"
 #include "base/settings.h"
-#include "mem/shelf.h"
+#include "mem/board.h"
 #include "mem/spans.h"
 
 /* A fork whose child lives, as far as is known. */
@@ -47,11 +53,13 @@ typedef struct wf_arena {
     pthread_mutex_t lock;
     wf_spans spans;
     wf_shown_arena *shown; /* of its rank's shelf; NULL: it is not shown */
+    wf_board *board;       /* with those of others; valid if `shown` is */
     uint64_t keep_bytes;   /* the setting */
     uint32_t sharers;      /* ranks that share the host's memory */
     bool limited;          /* spans.keep is known */
     uint64_t credit;       /* bytes that were found to be free, */
-    uint64_t credit_ns;    /* and when */
+    uint64_t credit_until; /* and till when that counts */
+    uint64_t filling;      /* bytes that are being allocated */
     bool open;             /* its world is there */
     bool child;
     uint32_t forks;   /* how many there were while there were blocks */
@@ -74,8 +82,8 @@ weft_status wf_arena_open(const wf_settings *settings, int fd, uint64_t range,
                           uint32_t ranges, uint32_t self, uint32_t ranks,
                           wf_arena *a);
 
-/* Show there how much of it is used, until it is closed. */
-void wf_arena_show(wf_arena *a, wf_shown_arena *shown);
+/* Show on the shelf of `rank` how much of it is used, until it is closed. */
+void wf_arena_show(wf_arena *a, wf_board *board, uint32_t rank);
 
 /* The world is gone. Takes NULL. */
 void wf_arena_close(wf_arena *a);

@@ -48,7 +48,7 @@ void wf_host_arena_settle(wf_host *h, const wf_settings *settings, bool all)
                "through shared memory",
                h->rank, settings->arena_bytes == 0 ? " (WEFT_ARENA is 0)" : "");
     } else {
-        wf_arena_show(h->arena, &wf_board_shelf(h->board, h->rank)->arena);
+        wf_arena_show(h->arena, h->board, h->rank);
     }
 }
 

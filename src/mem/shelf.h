@@ -131,6 +131,10 @@ typedef struct wf_shown_arena {
     _Atomic uint64_t in_use;
     _Atomic uint64_t kept; /* free, with memory */
     _Atomic uint64_t blocks;
+    /* What the rank is about to allocate (rule A5 in mem/arena.h), and when, on
+     * the monotonic clock, that is void. */
+    _Atomic uint64_t promised;
+    _Atomic uint64_t promised_until;
 } wf_shown_arena;
 _Static_assert(sizeof(wf_shown_arena) == 64, "layout");
 

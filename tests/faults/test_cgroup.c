@@ -15,7 +15,7 @@
 
 #define MIB(n) ((size_t)(n) << 20)
 
-enum { LIMIT_MIB = 96 };
+enum { LIMIT_MIB = 96, ROUNDS = 4 };
 
 static char group[2 * PATH_MAX];
 
@@ -127,6 +127,75 @@ static void a_region_too_big_for_the_group_is_an_error(void **state)
     wt_run_job(&(const wt_job){.ranks = 2, .bare = ask_for_too_much});
 }
 
+/* Both ranks ask for three quarters of the group at one moment, alone. Returns
+ * how many got it. */
+static uint32_t take_together(weft_world *world, unsigned round)
+{
+    void *block = NULL;
+    weft_status st;
+    uint32_t got;
+
+    wt_meet();
+    st = weft_arena_alloc(world, MIB(LIMIT_MIB) * 3 / 4, &block);
+    WT_CHECK(st == WEFT_OK || st == WEFT_ERR_NOMEM);
+    if (st == WEFT_OK) {
+        wt_word_add(round, 1);
+    }
+    wt_meet();
+    got = atomic_load(wt_word(round));
+    weft_arena_free(block);
+    wt_meet();
+    return got;
+}
+
+/* Both ranks take what there is in small blocks, until there is no more. */
+static void fill_together(weft_world *world)
+{
+    void *block[LIMIT_MIB];
+    unsigned n = 0;
+
+    wt_meet();
+    while (n < LIMIT_MIB &&
+           weft_arena_alloc(world, MIB(1), &block[n]) == WEFT_OK) {
+        n++;
+    }
+    WT_CHECK(n < LIMIT_MIB);
+    wt_meet();
+    while (n > 0) {
+        weft_arena_free(block[--n]);
+    }
+    wt_meet();
+}
+
+static void take_the_last(void)
+{
+    weft_world *world = NULL;
+    void *block = NULL;
+
+    enter();
+    wt_meet();
+    WT_OK(wt_join("TIMEOUT=60s ARENA_KEEP=0", 0, &world));
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        WT_CHECK(take_together(world, round) <= 1);
+        fill_together(world);
+    }
+    /* One alone gets it. */
+    if (wt_rank() == 1) {
+        WT_OK(weft_arena_alloc(world, MIB(LIMIT_MIB) / 2, &block));
+        weft_arena_free(block);
+    }
+    weft_world_destroy(world);
+}
+
+static void of_two_that_take_the_last_memory_one_gets_it_at_most(void **state)
+{
+    (void)state;
+    if (group[0] == '\0') {
+        skip();
+    }
+    wt_run_job(&(const wt_job){.ranks = 2, .bare = take_the_last});
+}
+
 /* Fill what is left of the group with pages of a file. */
 static void read_a_file(void)
 {
@@ -177,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_region_too_big_for_the_group_is_an_error),
+        cmocka_unit_test(of_two_that_take_the_last_memory_one_gets_it_at_most),
         cmocka_unit_test(a_job_starts_after_a_large_file_was_read),
     };
 

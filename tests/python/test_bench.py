@@ -32,6 +32,7 @@ from weft.cli import bench as command
 
 PAIR = Case("allreduce", 4, 2, 2)
 FAMILIES = {system.family.name: system.family for system in SYSTEMS}
+OURS = ("weft", "weft-arena", "weft-thp")
 VALUE_KEYS = {"bench", "case", "system", "ranks", "bytes", "value", "unit", "low", "high"}
 MARK_KEYS = {"mark", "ratio", "goal", "direction", "met"}
 
@@ -53,7 +54,7 @@ def blocks_with_ratio(goal, placement, factor, factor_else=None):
     ours = goal.at_most[placement] * factor
     found = []
     for turn in range(MIN_PAIRS):
-        found += [block(name, turn, ours, placement, goal.case) for name in ("weft", "weft-thp")]
+        found += [block(name, turn, ours, placement, goal.case) for name in OURS]
         for systems in marks.opponents(goal.against).values():
             found += [block(s.name, turn, 1.0, placement, goal.case) for s in systems]
         if goal.or_else is not None:
@@ -227,6 +228,15 @@ def test_against_the_better_peer_is_against_each_of_them():
     assert (verdict.ratio, verdict.peer, verdict.met) == (0.6, "openmpi", False)
 
 
+def test_the_mark_of_buffers_from_the_library_is_not_met_by_private_ones():
+    goals = [goal for goal in marks.GOALS if goal.case.op == "cycle"]
+    assert {goal.mark for goal in goals} == {"C3c"}
+    blocks = blocks_with_ratio(goals[0], "near", 0.5)
+    assert judge(goals[0], "near", blocks, {}).met
+    blocks = [b for b in blocks if b.system != "weft-arena"]
+    assert judge(goals[0], "near", blocks, {}).ratio is None
+
+
 def test_huge_pages_are_compared_with_huge_pages():
     goal = next(g for g in marks.GOALS if g.against == "best")
     blocks = blocks_with_ratio(goal, "near", 0.5)
@@ -324,10 +334,10 @@ def test_what_was_not_measured_is_told_by_its_ranks():
 def test_further_setups_have_those_alone_that_their_marks_compare():
     *_, eight, sixteen, crowd = plan(Options(), range(16))
     assert [case.bytes for case in crowd.cases] == [32 << 20] * 3
-    assert {s.name for s in crowd.systems} == {"weft", "openmpi-yield"}
+    assert {s.name for s in crowd.systems} == {"weft", "weft-arena", "openmpi-yield"}
     assert (len(crowd.cores), len(eight.cores), len(sixteen.cores)) == (2, 8, 16)
     for setup in (eight, sixteen):
-        assert {s.name for s in setup.systems} == {"weft", "openmpi"}
+        assert {s.name for s in setup.systems} == {"weft", "weft-arena", "openmpi"}
     assert [setup.ranks for setup in plan(Options(quick=True), range(16))] == [2, 4, 8]
     chosen = Options(ops=("alltoall", "barrier"), sizes=(64,))
     (*_, some) = plan(chosen, range(16))
@@ -370,7 +380,8 @@ def test_crowds_run_allreduce_unless_more_is_asked_for():
 
 def test_tuned_settings_of_peers_can_be_left_out():
     (setup,) = plan(Options(ranks=(2,), installed=True), range(2))
-    assert {s.name for s in setup.systems} == {"weft", "openmpi", "mpich", "gloo", "limit"}
+    names = {"weft", "weft-arena", "openmpi", "mpich", "gloo", "limit"}
+    assert {s.name for s in setup.systems} == names
 
 
 def test_an_interrupted_run_keeps_what_it_has(tmp_path, monkeypatch, capsys):
@@ -584,6 +595,20 @@ def test_the_table_shows_medians_spread_and_ratios():
     assert "0.500" in text
 
 
+def test_the_table_has_both_ways_and_says_when_the_arena_was_used():
+    case = Case("allgather", 4 << 20, 2, 2)
+    blocks = [block("weft", 0, 8.0, case=case), block("openmpi", 0, 10.0, case=case)]
+    alone = collectives_report.figures(blocks)
+    assert "arena" not in alone
+    assert "no buffer was in the arena" in collectives_report.arena_legend(blocks)
+    blocks.append(block("weft-arena", 0, 2.0, case=case))
+    text = collectives_report.figures(blocks)
+    head, _rule, line = text.splitlines()[1:4]
+    assert re.split(r"\s{2,}", head.strip())[:3] == ["weft", "weft arena", "openmpi"]
+    assert re.search(r"8.00 us.*2.00 us.*10.0 us.*0\.800.*0\.200", line)
+    assert "all buffers were in the arena" in collectives_report.arena_legend(blocks)
+
+
 def test_the_table_has_operations_in_order_and_says_what_a_size_is():
     cases = [Case("alltoall", 8, 2, 2), Case("barrier", 0, 2, 2), PAIR]
     blocks = [block("weft", 0, 1.0, case=case) for case in cases]
@@ -668,6 +693,30 @@ def test_a_contest_is_with_the_fastest_peer_of_each_size_and_one_placement():
     text = contest.headline([row])
     assert text.startswith("weft is faster than the best peer in 1 of 2 cases, slower in 1;")
     assert "4 MiB (3.00 of gloo's time)" in text
+
+
+def arena_rows():
+    """Of the larger size alone: data that goes with the calls is in no arena."""
+    case = Case("allreduce", 4 << 20, 2, 2)
+    return results.rows_of([Block(case, "weft-arena", 0, "near", 0.5)])
+
+
+def test_a_contest_shows_data_in_the_arena_beside_the_other():
+    (row,) = contest.standing([*contest_rows(), *arena_rows()])
+    assert [point.also for point in row.points] == [None, 0.25]
+    assert "faster than the best peer in 1 of 2 cases" in contest.headline([row])
+    assert contest.headline([row]).endswith(" With data in the arena it is faster in 1 of 1.")
+    assert re.search(r"3.00 4 MiB\s+gloo\s+0.75\s+0.25$", contest.text([row]), re.MULTILINE)
+    assert "arena" not in contest.headline(contest.standing(contest_rows()))
+
+
+def test_the_picture_has_a_mark_for_data_in_the_arena():
+    needs_matplotlib()
+    without, with_it = (
+        contest.picture(contest.standing([*contest_rows(), *more])) for more in ([], arena_rows())
+    )
+    # The white inside of a hollow mark, beside that of the drawing and its axes.
+    assert with_it.count(b"fill: #ffffff") > without.count(b"fill: #ffffff")
 
 
 def test_without_a_peer_there_is_no_contest(capsys, tmp_path):
@@ -756,6 +805,38 @@ def test_a_tiny_run_has_the_form_of_a_large_one(tmp_path):
     if drawn:
         assert "<img" in page_file.read_text()
         assert (folder / "allreduce.svg").is_file()
+
+
+def test_a_run_measures_private_buffers_and_those_in_the_arena(tmp_path):
+    """Each rank looks its buffers up in the arena, and answers that it has none otherwise."""
+    rows_file = tmp_path / "rows.json"
+    arguments = (
+        *("--systems", "weft", "--ranks", "2", "--sizes", "8,64K", "--rounds", "2"),
+        *("--ops", "allgather,cycle,scatter", "--block-ms", "1", "--json", str(rows_file)),
+    )
+    text = run_bench(*arguments)
+    assert "all buffers were in the arena" in text
+    found = {(r["op"], r["bytes"]) for r in of_arena(rows_file)}
+    assert found <= {("allgather", 65536), ("cycle", 65536), ("scatter", 65536)}
+    assert found
+
+
+def of_arena(rows_file):
+    rows = json.loads(rows_file.read_text())
+    return [r for r in rows if r.get("system") == "weft-arena" and r.get("value") is not None]
+
+
+def test_ranks_without_an_arena_are_measured_with_private_buffers(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_ARENA", "0")
+    rows_file = tmp_path / "rows.json"
+    text = run_bench(
+        *("--systems", "weft", "--ranks", "2", "--sizes", "64K", "--rounds", "2"),
+        *("--ops", "allgather", "--block-ms", "1", "--json", str(rows_file)),
+    )
+    assert of_arena(rows_file) == []
+    assert "weft-arena" in text
+    assert "no buffer was in the arena" in text
+    assert any(row.get("system") == "weft" for row in json.loads(rows_file.read_text()))
 
 
 def test_a_tiny_quick_run_judges_no_mark_that_it_did_not_measure(tmp_path):

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/world.h"
+#include "transport/shm/shm.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 #include "wt_data.h"
@@ -80,7 +82,7 @@ static void sizes_body(weft_world *world)
     turn_all(world, sizes, sizeof(sizes) / sizeof(sizes[0]), MOST);
 }
 
-static void each_message_is_read_where_it_lies(void **s)
+static void each_message_arrives_whole(void **s)
 {
     (void)s;
     wt_run_both(1, READS, sizes_body);
@@ -108,6 +110,63 @@ static void what_is_larger_than_caches_is_always_read(void **s)
 {
     (void)s;
     wt_run(2, "TIMEOUT=60s", large_body);
+}
+
+/* Lines of records of rank 0 that rank 1 has read so far. */
+static uint64_t lines_read(const weft_world *world)
+{
+    const wf_port *port = wf_world_route(world, 0)->port;
+    uint32_t i = 0;
+
+    while (port->peer[i].rank != 0) {
+        i++;
+    }
+    return port->in[i].head;
+}
+
+/* The lines that rank 1 reads while `n` bytes come from rank 0, where they
+ * begin at `from`. */
+static uint64_t lines_of(weft_world *world, unsigned char *from, size_t n,
+                         unsigned tag)
+{
+    weft_comm *comm = weft_world_comm(world);
+    unsigned char *to;
+    uint64_t lines;
+
+    wt_fill_bytes(from, n, tag, 0);
+    if (weft_comm_rank(comm) == 0) {
+        WT_OK(weft_send(comm, from, n, 1, tag));
+        return 0;
+    }
+    to = malloc(n);
+    WT_CHECK(to != NULL);
+    lines = lines_read(world);
+    WT_OK(weft_recv(comm, to, n, 0, tag, NULL));
+    WT_CHECK(memcmp(from, to, n) == 0);
+    free(to);
+    return lines_read(world) - lines;
+}
+
+/* Reading through the kernel is off: a message is read where it lies, or goes
+ * through the ring, line by line. */
+static void ring_body(weft_world *world)
+{
+    size_t n = (17u << 20) + 5; /* more than caches: it is always read */
+    unsigned char *own = malloc(n);
+    unsigned char *shared = NULL;
+
+    WT_CHECK(own != NULL);
+    WT_OK(weft_arena_alloc(world, n, (void **)&shared));
+    WT_CHECK(lines_of(world, shared, n, 1) < 64);
+    WT_CHECK(lines_of(world, own, n, 2) > n / WF_RING_LINE || wt_rank() == 0);
+    weft_arena_free(shared);
+    free(own);
+}
+
+static void no_byte_of_it_goes_through_the_ring(void **s)
+{
+    (void)s;
+    wt_run(2, "TIMEOUT=60s SHM_CMA=0", ring_body);
 }
 
 /* Two messages of one block to two receivers at once, and its own rank. */
@@ -179,7 +238,8 @@ static void a_death_on_either_side_is_an_error(void **s)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_message_is_read_where_it_lies),
+        cmocka_unit_test(each_message_arrives_whole),
+        cmocka_unit_test(no_byte_of_it_goes_through_the_ring),
         cmocka_unit_test(between_two_nodes_they_take_the_ring),
         cmocka_unit_test(what_is_larger_than_caches_is_always_read),
         cmocka_unit_test(one_block_goes_to_several_at_once),

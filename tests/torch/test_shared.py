@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import gpu
 import groups
@@ -440,6 +441,37 @@ def test_workers_of_a_dataloader_read_shared_tensors(persistent):
     groups.run(2, loader, persistent)
 
 
+class Untouched(Rows):
+    """Rows of a tensor, which a worker only reads."""
+
+    def __getitem__(self, i):
+        return self._table[i].clone()
+
+
+def loader_of_other_processes(method):
+    weft.torch.share_all(minimum=1)
+    rank = dist.get_rank()
+    table = torch.arange(64.0).repeat_interleave(1024).view(64, 1024) + rank
+    assert is_shared(table)
+    batches = torch.utils.data.DataLoader(
+        Untouched(table), 16, num_workers=1, multiprocessing_context=method
+    )
+    total = torch.zeros(1024)
+    for batch in batches:
+        dist.all_reduce(torch.randn(1 << 16))
+        total += batch.sum(0)
+    assert (total == sum(range(64)) + 64 * rank).all()
+    assert (table[:, 0] == torch.arange(64.0) + rank).all()
+    dist.all_reduce(table)
+    assert table[1, 0] == 1 + 2
+    assert is_shared(torch.ones(LARGE))
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_workers_that_are_not_forked_read_copies(method):
+    groups.run(2, loader_of_other_processes, method)
+
+
 def events():
     weft.torch.share_all()
     torch.ones(LARGE)
@@ -457,8 +489,21 @@ def test_the_memory_profiler_sees_shared_tensors():
     groups.run(1, events)
 
 
+def local(x):
+    """This rank's part of a parameter of FSDP2, or a parameter."""
+    return getattr(x, "to_local", lambda: x)()
+
+
+def keep_bucket(seen, bucket):
+    """What DDP does with a bucket, seen."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    seen.append(is_shared(bucket.buffer()))
+    return allreduce_hook(None, bucket)
+
+
 def steps(kind):
-    """Gradients and parameters after some steps of DDP or FSDP2."""
+    """Parameters after some steps of DDP or FSDP2, in which all that moves is in the arena."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -466,24 +511,33 @@ def steps(kind):
         weft.torch.share_all(minimum=1 << 10)
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(64, 500), nn.ReLU(), nn.Linear(500, 10))
+    linear = model[0]
+    moved, kept = [], []
     if kind == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
+        model.register_comm_hook(moved, keep_bucket)
     else:
         for layer in (model[0], model[2], model):
             fully_shard(layer, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        # In a forward pass a unit has the whole of its parameters.
+        linear.register_forward_pre_hook(lambda unit, _: moved.append(is_shared(unit.weight)))
     adjust = torch.optim.AdamW(model.parameters())
     source = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(4):
         adjust.zero_grad()
         x = torch.randn(32, 64, generator=source)
         F.cross_entropy(model(x), torch.arange(32) % 10).backward()
+        kept += [is_shared(local(linear.weight)), is_shared(local(linear.weight.grad))]
         adjust.step()
+    ours = dist.get_backend() == "weft"
+    assert len(moved) >= 4 and set(moved) == {ours}, moved
+    assert set(kept) == {ours}, kept
     whole = [getattr(p, "full_tensor", lambda p=p: p)() for p in model.parameters()]
     return [p.detach().clone() for p in whole]
 
 
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
-def test_training_is_the_same(kind):
+def test_training_is_the_same_and_what_it_moves_is_shared(kind):
     groups.same_as_gloo(2, steps, kind, exact=False)
 
 
@@ -508,6 +562,88 @@ def test_tensors_stay_good_when_a_rank_is_killed_and_leave_nothing():
     ended = groups.start(2, dying)
     assert ended[0].error is None and ended[0].value is False
     assert ended[1].error == f"ended with -{signal.SIGKILL.value}"
+
+
+def arena_file():
+    """The file of the node's arena, as /proc/PID/maps names it."""
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    device, inode = next(line.split()[3:5] for line in lines if "memfd:weft arena" in line)
+    return device, inode
+
+
+def killed_with_a_worker(folder):
+    """Both ranks are killed while a forked worker of each has its dataset in the arena."""
+    weft.torch.share_all()
+    large = torch.ones(DYING_BYTES // 4)
+    # Workers ask that often whether their parent lives.
+    torch.utils.data._utils.worker.MP_STATUS_CHECK_INTERVAL = 0.2
+    keeping = torch.utils.data.DataLoader(
+        Rows(large.view(-1, 1 << 16)),
+        num_workers=1,
+        persistent_workers=True,
+        multiprocessing_context="fork",
+    )
+    batches = iter(keeping)
+    assert next(batches).sum() == 1 << 16
+    (worker,) = batches._workers
+    said = (str(worker.pid), *arena_file())
+    holders = those_with_the_file(*arena_file())
+    assert {str(os.getpid()), str(worker.pid)} <= set(holders), holders
+    (pathlib.Path(folder) / str(dist.get_rank())).write_text(" ".join(said))
+    groups.meet("all have a worker")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def opened_by(process):
+    """Device and inode of what it has open."""
+    for fd in os.listdir(process / "fd"):
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            file = (process / "fd" / fd).stat()
+            yield file.st_dev, file.st_ino
+
+
+def those_with_the_file(device, inode):
+    """Processes that map a file or have it open."""
+    of_file = os.makedev(*(int(part, 16) for part in device.split(":"))), int(inode)
+    found = []
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        # Those that end meanwhile, and those of others.
+        with contextlib.suppress(OSError):
+            lines = (process / "maps").read_text().splitlines()
+            maps = [device, inode] in (line.split()[3:5] for line in lines)
+            if maps or of_file in opened_by(process):
+                found.append(process.name)
+    return found
+
+
+def shared_memory():
+    """What all processes of the machine have of it, in bytes."""
+    lines = pathlib.Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Shmem:"))
+
+
+def awaited(holds, seconds=60):
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.1)
+    return holds()
+
+
+DYING_BYTES = 256 << 20
+
+
+def test_ranks_that_are_killed_leave_nothing_although_their_workers_live_on(tmp_path):
+    """Other programs may take and give back shared memory meanwhile, but hardly so much."""
+    before = shared_memory()
+    ended = groups.start(2, killed_with_a_worker, str(tmp_path))
+    assert [rank.error for rank in ended] == [f"ended with -{signal.SIGKILL.value}"] * 2
+    said = [path.read_text().split() for path in tmp_path.iterdir()]
+    (_, device, inode), _ = said
+    workers = [worker for worker, *_ in said]
+    assert [device, inode] == said[1][1:]
+    assert awaited(lambda: not any(pathlib.Path("/proc", pid).exists() for pid in workers))
+    assert those_with_the_file(device, inode) == []
+    assert awaited(lambda: shared_memory() < before + DYING_BYTES)
 
 
 ENDINGS = """

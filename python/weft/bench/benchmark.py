@@ -22,13 +22,15 @@ def whole_floats(size: int) -> str | None:
 class Contest:
     """Who is compared on the page of a run: `ours` with the fastest of `peers`.
 
-    `limits` are systems that no other can be faster than, as far as is known.
+    `limits` are systems that no other can be faster than, as far as is known. `also` is a second
+    way of ours, which is shown beside it.
     """
 
     peers: tuple[str, ...]
     limits: tuple[str, ...] = ()
     ours: str = "weft"
     of_weft: bool = True  # or of libraries that PyTorch computes with
+    also: str | None = None
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 """Who is ahead where: a run in one table and one picture.
 
 For each operation, number of ranks and size the time of one system is divided by that of the
-fastest of its peers, and so is the time of the limit, where there is one. Figures of different
-placements are not compared.
+fastest of its peers, and so is the time of the limit, where there is one, and that of a second way
+of the system: with data in the arena. Figures of different placements are not compared.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ EVEN = 1.05
 
 @dataclass(frozen=True)
 class Point:
-    """One size: our time and the limit's over that of the fastest peer."""
+    """One size: our time, the limit's and that of our second way over that of the fastest peer."""
 
     at: str
     ratio: float
     peer: str
     limit: float | None = None
+    also: float | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,11 @@ class Row:
     def worst(self) -> Point:
         return max(self.points, key=lambda point: point.ratio)
 
+    @property
+    def also(self) -> tuple[float, ...]:
+        """The ratios of the second way."""
+        return tuple(point.also for point in self.points if point.also is not None)
+
 
 def _size(row: dict) -> str:
     return row.get("at") or (format_size(row["bytes"]) if row["bytes"] else "")
@@ -65,7 +71,9 @@ def _points(rows: Sequence[dict], contest: Contest, bench: Benchmark) -> tuple[P
         theirs = here[peer]["value"]
         limits = [here[name]["value"] / theirs for name in contest.limits if name in here]
         ratio = here[contest.ours]["value"] / theirs
-        found.append(Point(_size(here[contest.ours]), ratio, peer, min(limits, default=None)))
+        also = here[contest.also]["value"] / theirs if contest.also in here else None
+        size = _size(here[contest.ours])
+        found.append(Point(size, ratio, peer, min(limits, default=None), also))
     return tuple(found)
 
 
@@ -97,19 +105,22 @@ def _rows(op: str, rows: Sequence[dict], contest: Contest, bench: Benchmark) -> 
             yield Row(bench.name, f"{op}, {title}", contest.ours, points, contest.of_weft)
 
 
+def _word(ratio: float) -> str:
+    if 1 / EVEN <= ratio <= EVEN:
+        return "even"
+    return "ahead" if ratio < 1 else "behind"
+
+
 def _count(found: Sequence[Row]) -> Mapping[str, list[tuple[Row, Point]]]:
     groups: dict[str, list[tuple[Row, Point]]] = {"ahead": [], "even": [], "behind": []}
     for row in found:
         for point in row.points:
-            word = "even"
-            if not 1 / EVEN <= point.ratio <= EVEN:
-                word = "ahead" if point.ratio < 1 else "behind"
-            groups[word].append((row, point))
+            groups[_word(point.ratio)].append((row, point))
     return groups
 
 
 def headline(found: Sequence[Row]) -> str:
-    """The result for weft in a sentence."""
+    """The result for weft in a sentence, and in another one that of data in the arena."""
     groups = _count([row for row in found if row.of_weft])
     total = sum(map(len, groups.values()))
     if total == 0:
@@ -119,7 +130,11 @@ def headline(found: Sequence[Row]) -> str:
     text += f", slower in {len(groups['behind'])}" if groups["behind"] else ""
     worst = sorted(groups["behind"], key=lambda pair: -pair[1].ratio)[:3]
     places = [f"{r.bench} {_label(r)} {p.at} ({p.ratio:.2f} of {p.peer}'s time)" for r, p in worst]
-    return text + (f"; most of all in {', '.join(places)}." if places else ".")
+    text += f"; most of all in {', '.join(places)}." if places else "."
+    also = [_word(ratio) for row in found for ratio in row.also]
+    if also:
+        text += f" With data in the arena it is faster in {also.count('ahead')} of {len(also)}."
+    return text
 
 
 def _label(row: Row) -> str:
@@ -138,18 +153,24 @@ def _end(point: Point) -> str:
     return f"{_ratio(point.ratio)} {point.at}".rstrip()
 
 
+def _span(ratios: Sequence[float]) -> str:
+    ends = dict.fromkeys((_ratio(min(ratios)), _ratio(max(ratios)))) if ratios else ("-",)
+    return " to ".join(ends)
+
+
 def text(found: Sequence[Row]) -> str:
-    """A line for each row: the best and the worst of its sizes."""
+    """A line for each row: the best and the worst of its sizes, and those in the arena."""
     lines: list[Sequence[str]] = []
     for heading in dict.fromkeys(map(_heading, found)):
-        lines.append((heading, "", "", "", ""))
+        lines.append((heading, *[""] * 5))
         for row in (row for row in found if _heading(row) == heading):
             worst = row.worst
             limit = "-" if worst.limit is None else _ratio(worst.limit)
             best = _end(row.best) if len(row.points) > 1 else ""
-            lines.append((f"  {_label(row)}", best, _end(worst), worst.peer, limit))
+            line = (f"  {_label(row)}", best, _end(worst), worst.peer, limit, _span(row.also))
+            lines.append(line)
     head = ("time / best peer's (below 1: ahead)", "best", "worst", "peer there", "limit there")
-    return table(head, lines)
+    return table((*head, "in the arena"), lines)
 
 
 def picture(found: Sequence[Row]) -> bytes:
@@ -170,12 +191,11 @@ def picture(found: Sequence[Row]) -> bytes:
 
 
 _AHEAD, _BEHIND, _EVEN, _LIMIT = "#176d1c", "#a61b1b", "#666666", "#000000"
+_COLORS = {"ahead": _AHEAD, "even": _EVEN, "behind": _BEHIND}
 
 
 def _color(ratio: float) -> str:
-    if 1 / EVEN <= ratio <= EVEN:
-        return _EVEN
-    return _AHEAD if ratio < 1 else _BEHIND
+    return _COLORS[_word(ratio)]
 
 
 def _draw(axes, found: Sequence[Row]) -> None:
@@ -190,7 +210,7 @@ def _draw(axes, found: Sequence[Row]) -> None:
         place += 1
         places.append(place)
         labels.append(_label(row))
-        ratios = [point.ratio for point in row.points]
+        ratios = [*(point.ratio for point in row.points), *row.also]
         axes.plot([min(ratios), max(ratios)], [place, place], color="#bbbbbb", linewidth=1)
         for number, point in enumerate(row.points):
             size = 14 + 34 * number / max(1, len(row.points) - 1)
@@ -198,6 +218,9 @@ def _draw(axes, found: Sequence[Row]) -> None:
             if point.limit is not None:
                 tick = {"marker": "|", "s": 12 + size, "color": _LIMIT, "linewidths": 1}
                 axes.scatter([point.limit], [place], zorder=4, **tick)
+            if point.also is not None:
+                ring = {"marker": "D", "facecolors": "white", "edgecolors": _color(point.also)}
+                axes.scatter([point.also], [place], s=size, zorder=3.5, linewidths=1.2, **ring)
     _frame(axes, place, places, labels)
 
 
@@ -214,5 +237,6 @@ def _frame(axes, end: float, places: list[float], labels: list[str]) -> None:
     axes.grid(axis="x", alpha=0.3)
     axes.set_xlabel(
         "time over the best peer's: left of 1 ahead, right of 1 behind; a dot a size, larger dots "
-        "larger sizes;\n| what the limit would take (a bound by arithmetic or by copying)"
+        "larger sizes;\nhollow: with data in the arena; | what the limit would take (a bound by "
+        "arithmetic or by copying)"
     )

@@ -37,6 +37,10 @@ class JobTimeout(JobError):
     """A job did not answer in time."""
 
 
+class JobLacks(JobError):
+    """The ranks have no memory of the kind that was asked for. They go on."""
+
+
 @dataclass(frozen=True)
 class Program:
     """A family's driver and how to start it."""
@@ -156,7 +160,7 @@ class Job:
 
     def ask(self, message: str, seconds: float) -> list[list[float]]:
         """Send a command to all ranks; the figures that each answers, by rank."""
-        answers: dict[int, list[float]] = {}
+        answers: dict[int, list[float] | None] = {}
         deadline = time.monotonic() + seconds
         try:
             for conn in self._conns.values():
@@ -172,13 +176,19 @@ class Job:
                 raise self._failed(what, JobTimeout)
             for conn in ready:
                 answers[due[conn]] = self._answer(conn, message)
-        return [answers[rank] for rank in range(self.ranks)]
+        figures = [answer for _, answer in sorted(answers.items()) if answer is not None]
+        if len(figures) < self.ranks:
+            raise self._failed(f"no memory of this kind for {message!r}", JobLacks)
+        return figures
 
-    def _answer(self, conn: socket.socket, message: str) -> list[float]:
+    def _answer(self, conn: socket.socket, message: str) -> list[float] | None:
+        """The figures; None if the rank lacks what it needs for them."""
         try:
             words = conn.recv(256).decode().split()
         except OSError:
             words = []
+        if words == ["lacks"]:
+            return None
         if not words or words[0] != "ok":
             raise self._failed(f"a rank {'failed' if words else 'ended'} in {message!r}")
         return [float(word) for word in words[1:]]

@@ -22,7 +22,7 @@ from pathlib import Path
 from weft import _core
 
 from .build import BuildError, build
-from .job import Job, JobError, JobTimeout, Program
+from .job import Job, JobError, JobLacks, JobTimeout, Program
 from .operations import Operation
 from .results import Block, Case, block_from, case_name
 from .systems import Family, System
@@ -90,10 +90,10 @@ def cores_here(limit: int | None) -> tuple[int, ...]:
     return cores if limit is None else cores[:limit]
 
 
-def fits_memory(operation: Operation, case: Case, systems: int, available: int) -> bool:
+def fits_memory(operation: Operation, case: Case, jobs: int, available: int) -> bool:
     """The job at work has the user's buffers, and every job may keep one for its own use."""
     buffers = operation.buffer_bytes(case.bytes, case.ranks)
-    return case.ranks * (sum(buffers) + systems * max(buffers)) <= 0.7 * available
+    return case.ranks * (sum(buffers) + jobs * max(buffers)) <= 0.7 * available
 
 
 def quick_end(number: int, setups: int) -> float:
@@ -166,18 +166,18 @@ class Runner:
     def _run(self, setup: Setup, advance: Callable[[str], None]) -> None:
         """Start the jobs of `setup`, let them take turns, and end them."""
         systems = [s for s in setup.systems if s.family in self._programs]
-        cases = self._cases_in_memory(setup, len(systems))
+        cases = self._cases_in_memory(setup, len({system.job for system in systems}))
         with self._jobs(setup, systems) as jobs:
             self._check(setup, systems, jobs, cases)
             self._take_turns(systems, jobs, cases, advance)
 
-    def _cases_in_memory(self, setup: Setup, systems: int) -> list[Case]:
+    def _cases_in_memory(self, setup: Setup, jobs: int) -> list[Case]:
         available = available_memory()
         kept: list[Case] = []
         left_out: list[str] = []
         for case in setup.cases:
             operation = self.operations.get(case.op)
-            if operation is None or fits_memory(operation, case, systems, available):
+            if operation is None or fits_memory(operation, case, jobs, available):
                 kept.append(case)
             else:
                 left_out.append(case_name(case))
@@ -247,6 +247,9 @@ class Runner:
         command = f"{verb} {self._words(system, case)} {self._block_ms} {self._seed}"
         try:
             return job.ask(command, self._patience(60 if case.bytes < LARGE else 180))
+        except JobLacks as error:
+            self.outcome.missing.setdefault(system.name, str(error))
+            return None
         except JobError as error:
             self._drop(jobs, system, case.ranks, error)
             return None

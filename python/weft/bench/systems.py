@@ -160,8 +160,9 @@ class System:
 
     name: str
     family: Family
-    kind: str = "installed"  # "installed", "best" or "yield"
-    pages: str = "4k"  # of the user's buffers: "4k" or "thp"
+    kind: str = "installed"  # "installed", "arena", "best" or "yield"
+    # Of the user's buffers: "4k" or "thp", of private memory, or "arena", the library's own.
+    pages: str = "4k"
     env: dict[str, str] = field(default_factory=dict, hash=False)
     about: str = ""
     lacks: frozenset[str] = frozenset()  # operations that it does not have

@@ -51,10 +51,8 @@ static bool pays(const wf_coll_op *op, size_t largest)
         return false;
     }
     if (wf_call_is(kind, WF_ROOT_SENDS)) {
-        if (shm_scatter_fits(op, largest) && host->count <= host->cpus) {
-            return false;
-        }
-        return comm->size >= SCATTER_RANKS && largest >= SCATTER_BYTES &&
+        return !shm_scatter_fits(op, largest) && comm->size >= SCATTER_RANKS &&
+               largest >= SCATTER_BYTES &&
                largest >= SCATTER_ALL_BYTES / (comm->size - 1);
     }
     return comm->size >= ALLTOALL_RANKS && host->count <= host->cpus &&

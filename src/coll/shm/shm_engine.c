@@ -63,21 +63,25 @@ static size_t slot_bytes(const weft_comm *comm)
 }
 
 /* Where data goes one way, several chunks let members work at the same time;
- * elsewhere all members work all the time. */
+ * elsewhere all members work all the time. Where ranks outnumber cores, each
+ * chunk more makes some of them wait for a core once more. */
 static size_t chunk_by_kind(const wf_coll_op *op, size_t bytes)
 {
+    const wf_host *host = op->op.comm->world->host;
+    bool crowded = host->count > host->cpus;
     uint8_t kind = op->op.call.kind;
-    size_t quarter = bytes / 4;
+    size_t part = crowded ? bytes : bytes / 4;
 
     if (wf_call_has_root(kind)) {
-        quarter = quarter < BIG_CHUNK_BYTES ? quarter : BIG_CHUNK_BYTES;
-        return quarter > SMALL_CHUNK_BYTES ? quarter : SMALL_CHUNK_BYTES;
+        part = part < BIG_CHUNK_BYTES ? part : BIG_CHUNK_BYTES;
+        return part > SMALL_CHUNK_BYTES ? part : SMALL_CHUNK_BYTES;
     }
     if (wf_call_is(kind, WF_SRC_BLOCKS) && !wf_call_is(kind, WF_REDUCES)) {
         return MOST_SLOT_BYTES;
     }
-    return wf_call_cuts(kind) && bytes < BIG_FROM_BYTES ? CHUNK_BYTES
-                                                        : BIG_CHUNK_BYTES;
+    return wf_call_cuts(kind) && bytes < BIG_FROM_BYTES && !crowded
+               ? CHUNK_BYTES
+               : BIG_CHUNK_BYTES;
 }
 
 size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
@@ -85,8 +89,9 @@ size_t shm_chunk_for(const wf_coll_op *op, size_t bytes)
     const weft_comm *comm = op->op.comm;
     uint32_t subslots = shm_subslots(op);
     size_t slot = slot_bytes(comm);
-    /* Above this size the length makes no difference. */
-    size_t most = bytes < BIG_FROM_BYTES ? bytes : BIG_FROM_BYTES;
+    /* Above this size the length makes no difference. Whole lines, so that
+     * data of one chunk has no second one. */
+    size_t most = wf_round_up(wf_least(bytes, BIG_FROM_BYTES), 64);
     size_t chunk = chunk_by_kind(op, most * subslots);
 
     if (chunk > slot || comm->world->settings.chunk_bytes != UINT64_MAX) {

@@ -8,7 +8,8 @@ from .operations import OPERATIONS
 
 
 def _figures(blocks: list[Block]) -> str:
-    return "\n\n".join(filter(None, (report.figures(blocks), report.size_legend(blocks))))
+    parts = (report.figures, report.size_legend, report.arena_legend)
+    return "\n\n".join(filter(None, (part(blocks) for part in parts)))
 
 
 BENCHMARK = Benchmark(
@@ -22,7 +23,7 @@ BENCHMARK = Benchmark(
     lines=lines_of(systems.SYSTEMS),
     drawn=OPERATIONS,
     contests=(
-        Contest(systems.INSTALLED, limits=("limit",)),
+        Contest(systems.INSTALLED, limits=("limit",), also="weft-arena"),
         Contest(systems.TUNED, ours="weft-thp"),
     ),
 )

@@ -31,11 +31,12 @@ class Goal:
     at_most: Mapping[str, float]
     or_else: Goal | None = None  # will do instead
     needs_cores: int = 0
+    ours: str = "weft"
 
 
-def _goals_for(mark: str, against: str, rows: Iterable[tuple]) -> list[Goal]:
+def _goals_for(mark: str, against: str, rows: Iterable[tuple], ours: str = "weft") -> list[Goal]:
     return [
-        Goal(mark, Case(op, size, 2, 2), against, {"near": near, "far": far})
+        Goal(mark, Case(op, size, 2, 2), against, {"near": near, "far": far}, ours=ours)
         for op, size, near, far in rows
     ]
 
@@ -145,6 +146,7 @@ GOALS = [
             ("cycle", 4 * _MIB, 0.13, 0.15),
             ("cycle", 256 * _MIB, 0.19, 0.12),
         ),
+        ours="weft-arena",
     ),
     *_crowded_goals(),
     *_many_goals(),
@@ -169,14 +171,14 @@ def opponents(against: str) -> dict[str, list[System]]:
 
 
 def _against(
-    blocks: list[Block], case: Case, placement: str, system: System
+    blocks: list[Block], goal: Goal, placement: str, system: System
 ) -> tuple[float | None, int]:
     """The median ratio to one system, with the same pages on both sides, and the pairs."""
-    ours = "weft-thp" if system.pages == "thp" else "weft"
+    ours = "weft-thp" if system.pages == "thp" else goal.ours
     ratios = [
         ratio
         for one in (PLACEMENTS if placement == "any" else (placement,))
-        for ratio in paired_ratios(blocks, case, ours, system.name, one)
+        for ratio in paired_ratios(blocks, goal.case, ours, system.name, one)
     ]
     enough = len(ratios) >= MIN_PAIRS
     return (statistics.median(ratios) if enough else None), len(ratios)
@@ -210,7 +212,7 @@ def _judge_alone(
         pairs = 0
         judged = False
         for system in systems:
-            ratio, count = _against(blocks, goal.case, placement, system)
+            ratio, count = _against(blocks, goal, placement, system)
             pairs = max(pairs, count)
             if ratio is not None:
                 judged = True

@@ -17,7 +17,7 @@ def _columns(blocks: list[Block]) -> list[tuple[str, list[str]]]:
     ran = {block.system for block in blocks}
     columns = []
     for family in NAMES:
-        for kind in ("installed", "best", "yield"):
+        for kind in ("installed", "arena", "best", "yield"):
             names = [s.name for s in SYSTEMS if s.family.name == family and s.kind == kind]
             names = [name for name in names if name in ran]
             if names:
@@ -32,13 +32,15 @@ def _best(blocks: list[Block], names: list[str]) -> list[float]:
     return min(filter(None, times), key=statistics.median, default=[])
 
 
-def ratio_to(blocks: list[Block], case: Case, placement: str, against: str) -> str:
-    """weft over the best of its opponents, each with its own pairs."""
+def ratio_to(
+    blocks: list[Block], case: Case, placement: str, against: str, ours: str = "weft"
+) -> str:
+    """Ours over the best of its opponents, each with its own pairs."""
     ratios = []
     for systems in opponents(against).values():
         for system in systems:
-            ours = "weft-thp" if system.pages == "thp" else "weft"
-            pairs = paired_ratios(blocks, case, ours, system.name, placement)
+            same = "weft-thp" if system.pages == "thp" else ours
+            pairs = paired_ratios(blocks, case, same, system.name, placement)
             if pairs:
                 ratios.append(statistics.median(pairs))
     return f"{max(ratios):.3f}" if ratios else "-"
@@ -59,20 +61,40 @@ def size_legend(blocks: list[Block]) -> str:
     return "\n".join(["a size is that of", *lines]) if lines else ""
 
 
-def _group(blocks: list[Block], placement: str) -> str:
-    columns = _columns(blocks)
+def arena_legend(blocks: list[Block]) -> str:
+    """When the arena was used."""
+    if not any(block.system == "weft-arena" for block in blocks):
+        return "" if not blocks else "no buffer was in the arena"
+    return (
+        "weft arena: all buffers were in the arena, where peers read and reduce them (each was "
+        "looked up);\n  all other buffers were private memory"
+    )
+
+
+def _versus(blocks: list[Block]) -> list[tuple[str, str, str]]:
+    """The titles of the ratios, whom they are against, and whose they are."""
     versus = [("/MPI", "installed"), ("/best", "best"), ("/limit", "limit")]
     if any(block.system == "openmpi-yield" for block in blocks):
         versus = [("/yield", "yield"), ("/mpich", "mpich")]
+    found = [(title, against, "weft") for title, against in versus]
+    if any(block.system == "weft-arena" for block in blocks):
+        found += [(f"arena{title}", against, "weft-arena") for title, against in versus[::2]]
+    return found
+
+
+def _group(blocks: list[Block], placement: str) -> str:
+    columns = _columns(blocks)
+    versus = _versus(blocks)
     rows = []
     for case in sorted({block.case for block in blocks}, key=_by_operation):
         here = [block for block in blocks if block.case == case]
         rows.append(
             [case_name(case)]
             + [cell(_best(here, names)) for _, names in columns]
-            + [ratio_to(here, case, placement, against) for _, against in versus]
+            + [ratio_to(here, case, placement, against, ours) for _, against, ours in versus]
         )
-    return table(["", *(title for title, _ in columns), *(title for title, _ in versus)], rows)
+    titles = [title for title, *_ in (*columns, *versus)]
+    return table(["", *titles], rows)
 
 
 def figures(blocks: list[Block]) -> str:

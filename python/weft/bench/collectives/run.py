@@ -79,13 +79,19 @@ def _further(options: Options, cores: Sequence[int], planned: set[Case]) -> list
             wanted.setdefault((case.ranks, case.cores), []).append(goal)
     setups = []
     for (ranks, count), goals in wanted.items():
-        names = {"weft"}
+        names = {"weft", "weft-arena"}
         for goal in goals:
             names |= {s.name for group in opponents(goal.against).values() for s in group}
         systems = tuple(s for s in taking_part(options, ranks, count) if s.name in names)
         cases = tuple(dict.fromkeys(goal.case for goal in goals))
         setups.append(Setup(ranks, tuple(cores[:count]), cases, systems))
     return setups
+
+
+def _arena_takes(case: Case, quick: bool) -> bool:
+    """Data that goes with the calls is copied wherever it lies."""
+    crowded = case.ranks > case.cores
+    return case.bytes >= 64 * _KIB and not crowded if quick else case.bytes >= 8 * _KIB
 
 
 def takes_case(system: System, case: Case, quick: bool) -> bool:
@@ -96,6 +102,8 @@ def takes_case(system: System, case: Case, quick: bool) -> bool:
     """
     if not system.has(case.op, quick):
         return False
+    if system.kind == "arena":
+        return _arena_takes(case, quick)
     if system.kind != "best":
         return True
     if case.op == "allreduce":

@@ -84,6 +84,17 @@ SYSTEMS = (
         lacks=frozenset({"cycle"}),
         line=Line("bound", "black", linestyle="--", linewidth=1.2),
     ),
+    System(
+        "weft-arena",
+        WEFT,
+        "arena",
+        "arena",
+        about="buffers from weft_alloc, which peers read where they lie",
+        lacks=frozenset({"barrier"}),
+        in_crowd=True,
+        runs_in="weft",
+        line=Line("weft, buffers in the arena", "#d55e00", "s", "--", linewidth=2.0, zorder=3),
+    ),
     # weft needs no settings of its own for huge pages.
     System(
         "weft-thp",

@@ -25,8 +25,9 @@ typedef struct bench_backend {
     int (*alltoall)(const float *src, float *dst, size_t n);
     int (*gather)(const float *src, float *dst, size_t n, int root);
     int (*scatter)(const float *src, float *dst, size_t n, int root);
-    /* Optional: memory that the library reduces where it lies. All ranks call
-     * both in the same order. NULL from `alloc` is a failure. */
+    /* Optional: memory of the library's own, which other ranks read and reduce
+     * where it lies. All ranks call both in the same order. NULL from `alloc`
+     * is a failure. */
     void *(*alloc)(size_t bytes);
     void (*release)(void *at);
 } bench_backend;

@@ -7,44 +7,37 @@
 #include "timed.h"
 
 typedef struct cycle {
-    buffer own; /* unless the library gave the memory */
+    data d;
     float *at;
     size_t n;
     uint32_t turn;
     volatile uint32_t sink;
 } cycle;
 
-static int cycle_init(cycle *y, const work_case *c)
+static int cycle_init(cycle *y, const work_case *c, int ranks)
 {
+    data_memory memory = {.huge = c->huge, .arena = c->arena};
+    int rc;
+
     *y = (cycle){.n = c->bytes / sizeof(float)};
-    if (backend.alloc != NULL) {
-        y->at = backend.alloc(c->bytes);
-        return y->at == NULL ? -1 : 0;
-    }
-    if (buffer_init(&y->own, c->bytes, c->huge) != 0) {
-        return -1;
-    }
-    y->at = y->own.at;
-    return 0;
+    rc = data_init(&y->d, OP_CYCLE, ranks, c->bytes, memory, true);
+    y->at = y->d.src;
+    return rc;
 }
 
 static void cycle_fini(cycle *y)
 {
-    if (backend.alloc != NULL) {
-        backend.release(y->at);
-    } else {
-        buffer_fini(&y->own);
-    }
+    data_fini(&y->d);
 }
 
 int cycle_check(const work_case *c, int rank, int ranks)
 {
     data_place place = {.rank = rank, .ranks = ranks, .seed = c->seed};
     cycle y;
-    int rc;
+    int rc = cycle_init(&y, c, ranks);
 
-    if (cycle_init(&y, c) != 0) {
-        return -1;
+    if (rc != 0) {
+        return rc;
     }
     data_fill(y.at, y.n, c->seed, rank);
     rc = backend.allreduce(y.at, y.at, y.n);
@@ -96,14 +89,15 @@ static int cycle_local(void *state)
     return 0;
 }
 
-int cycle_block(struct page *page, const work_case *c, work_result *out)
+int cycle_block(struct page *page, const work_case *c, int ranks,
+                work_result *out)
 {
     work_result local = {0};
     cycle y;
-    int rc;
+    int rc = cycle_init(&y, c, ranks);
 
-    if (cycle_init(&y, c) != 0) {
-        return -1;
+    if (rc != 0) {
+        return rc;
     }
     write_all(&y);
     page_sync(page);

@@ -2,6 +2,8 @@
 /* The data of an operation; see data.h. */
 #include "data.h"
 
+#include "backend.h"
+
 #include <stdio.h>
 
 enum {
@@ -9,14 +11,40 @@ enum {
     STRIDE = 61,
 };
 
-int data_init(data *d, enum op op, int ranks, size_t bytes, bool huge,
+static int take(const data_memory *memory, buffer *b, size_t bytes)
+{
+    if (!memory->arena) {
+        return buffer_init(b, bytes, memory->huge);
+    }
+    if (backend.alloc == NULL) {
+        fprintf(stderr, "this library has no memory of its own to offer\n");
+        return WORK_LACKS;
+    }
+    b->at = backend.alloc(bytes);
+    return b->at == NULL ? WORK_LACKS : 0;
+}
+
+static void give_back(const data_memory *memory, buffer *b)
+{
+    if (memory->arena) {
+        backend.release(b->at);
+    } else {
+        buffer_fini(b);
+    }
+}
+
+int data_init(data *d, enum op op, int ranks, size_t bytes, data_memory memory,
               bool in_place)
 {
+    int rc;
+
+    d->memory = memory;
     d->n = bytes / sizeof(float);
     d->src_n = d->n * op_src_blocks(op, ranks);
     d->dst_n = d->n * op_dst_blocks(op, ranks);
-    if (buffer_init(&d->src_buffer, d->src_n * sizeof(float), huge) != 0) {
-        return -1;
+    rc = take(&memory, &d->src_buffer, d->src_n * sizeof(float));
+    if (rc != 0) {
+        return rc;
     }
     d->src = d->src_buffer.at;
     d->dst = d->src;
@@ -24,9 +52,10 @@ int data_init(data *d, enum op op, int ranks, size_t bytes, bool huge,
     if (in_place) {
         return 0;
     }
-    if (buffer_init(&d->dst_buffer, d->dst_n * sizeof(float), huge) != 0) {
-        buffer_fini(&d->src_buffer);
-        return -1;
+    rc = take(&memory, &d->dst_buffer, d->dst_n * sizeof(float));
+    if (rc != 0) {
+        give_back(&memory, &d->src_buffer);
+        return rc;
     }
     d->dst = d->dst_buffer.at;
     return 0;
@@ -35,9 +64,9 @@ int data_init(data *d, enum op op, int ranks, size_t bytes, bool huge,
 void data_fini(data *d)
 {
     if (d->dst_buffer.at != NULL) {
-        buffer_fini(&d->dst_buffer);
+        give_back(&d->memory, &d->dst_buffer);
     }
-    buffer_fini(&d->src_buffer);
+    give_back(&d->memory, &d->src_buffer);
 }
 
 static float value_of(uint32_t seed, int rank, size_t i)

@@ -5,10 +5,17 @@
 
 #include "buffer.h"
 #include "op.h"
+#include "work.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+/* The memory of the two buffers of a case. */
+typedef struct data_memory {
+    bool huge;  /* of the kernel: ask for huge pages instead of refusing them */
+    bool arena; /* of the library under test */
+} data_memory;
 
 /* This rank's place, for what the data should be. */
 typedef struct data_place {
@@ -19,6 +26,7 @@ typedef struct data_place {
 } data_place;
 
 typedef struct data {
+    data_memory memory;
     buffer src_buffer;
     buffer dst_buffer;
     float *src;
@@ -28,7 +36,9 @@ typedef struct data {
     size_t dst_n;
 } data;
 
-int data_init(data *d, enum op op, int ranks, size_t bytes, bool huge,
+/* 0, -1, or WORK_LACKS. Where memory is the library's, all ranks call both in
+ * the same order. */
+int data_init(data *d, enum op op, int ranks, size_t bytes, data_memory memory,
               bool in_place);
 void data_fini(data *d);
 

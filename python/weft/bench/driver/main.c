@@ -6,12 +6,13 @@
  *         says until it closes. Between commands the rank sleeps in the
  *         kernel, so that it does not disturb the job whose turn it is.
  *
- *     driver OP BYTES 4k|thp MS
+ *     driver OP BYTES 4k|thp|arena MS
  *         By hand: check, time one block, and print it. Start all ranks with
  *         the library's own launcher.
  *
- * A command is "check|block OP BYTES 4k|thp MS SEED"; the answer is "ok", with
- * the figures of a block, or "failed". */
+ * A command is "check|block OP BYTES 4k|thp|arena MS SEED"; the answer is "ok",
+ * with the figures of a block, "failed", or "lacks": there is no memory of the
+ * library's own for it. */
 #define _GNU_SOURCE
 #include "work.h"
 
@@ -41,6 +42,7 @@ static int case_from(const char *text, char *verb, work_case *out)
         return -1;
     }
     out->huge = strcmp(pages, "thp") == 0;
+    out->arena = strcmp(pages, "arena") == 0;
     return op_from_name(op, &out->op);
 }
 
@@ -96,17 +98,19 @@ static void obey(struct page *page, const char *text, char *answer)
 {
     char verb[16];
     work_case c;
-    work_result r;
+    work_result r = {0};
+    bool check = false;
+    int rc = case_from(text, verb, &c);
 
-    snprintf(answer, MESSAGE_MAX, "failed");
-    if (case_from(text, verb, &c) != 0) {
-        return;
+    if (rc == 0) {
+        check = strcmp(verb, "check") == 0;
+        rc = check ? work_check(page, &c) : work_block(page, &c, &r);
     }
-    if (strcmp(verb, "check") == 0) {
-        if (work_check(page, &c) == 0) {
-            snprintf(answer, MESSAGE_MAX, "ok");
-        }
-    } else if (work_block(page, &c, &r) == 0) {
+    if (rc != 0) {
+        snprintf(answer, MESSAGE_MAX, rc == WORK_LACKS ? "lacks" : "failed");
+    } else if (check) {
+        snprintf(answer, MESSAGE_MAX, "ok");
+    } else {
         snprintf(answer, MESSAGE_MAX, "ok %.2f %.2f %.2f %.2f %.2f %" PRIu64,
                  r.probe_before, r.probe_after, r.median, r.low, r.high,
                  r.calls);
@@ -187,7 +191,7 @@ static int report_by_hand(struct page *page, const char *text, int rank)
                answer);
     }
     page_sync(page);
-    return strcmp(answer, "failed") == 0 ? -1 : 0;
+    return strncmp(answer, "ok", 2) == 0 ? 0 : -1;
 }
 
 static int run_by_hand(char **arg, int rank, int ranks)
@@ -232,7 +236,7 @@ int main(int argc, char **argv)
     } else if (argc == 5) {
         rc = run_by_hand(argv + 1, rank, ranks);
     } else {
-        fprintf(stderr, "usage: %s OP BYTES 4k|thp MS\n", argv[0]);
+        fprintf(stderr, "usage: %s OP BYTES 4k|thp|arena MS\n", argv[0]);
         rc = -1;
     }
     if (rc == 0) {

@@ -81,11 +81,12 @@ static int check_roots(const work_case *c, bool in_place)
 {
     int turns = op_turns(c->op, all_ranks);
     int step = c->bytes < ALL_ROOTS_BELOW || turns < 2 ? 1 : turns - 1;
-    int rc = 0;
+    data_memory memory = {.huge = c->huge, .arena = c->arena};
     data d;
+    int rc = data_init(&d, c->op, all_ranks, c->bytes, memory, in_place);
 
-    if (data_init(&d, c->op, all_ranks, c->bytes, c->huge, in_place) != 0) {
-        return -1;
+    if (rc != 0) {
+        return rc;
     }
     for (int root = 0; root < turns && rc == 0; root += step) {
         rc = check_call(c, &d, root);
@@ -96,6 +97,8 @@ static int check_roots(const work_case *c, bool in_place)
 
 int work_check(struct page *page, const work_case *c)
 {
+    int rc = 0;
+
     if (c->op == OP_BARRIER) {
         return check_barrier(page);
     }
@@ -103,10 +106,10 @@ int work_check(struct page *page, const work_case *c)
         return cycle_check(c, my_rank, all_ranks);
     }
     /* A sum that is timed in place is to be right either way. */
-    if (c->op != OP_BROADCAST && check_roots(c, false) != 0) {
-        return -1;
+    if (c->op != OP_BROADCAST) {
+        rc = check_roots(c, false);
     }
-    return op_shape_of(c->op)->in_place ? check_roots(c, true) : 0;
+    return rc == 0 && op_shape_of(c->op)->in_place ? check_roots(c, true) : rc;
 }
 
 /* A call after the other, each from the next root or the other way, so that
@@ -131,16 +134,17 @@ static int calls_once(void *state)
 int work_block(struct page *page, const work_case *c, work_result *out)
 {
     const op_shape *shape = op_shape_of(c->op);
+    data_memory memory = {.huge = c->huge, .arena = c->arena};
     calls s = {.op = c->op};
     timed t = {calls_once, &s, (uint64_t)op_turns(c->op, all_ranks)};
     int rc;
 
     if (c->op == OP_CYCLE) {
-        return cycle_block(page, c, out);
+        return cycle_block(page, c, all_ranks, out);
     }
-    if (data_init(&s.d, c->op, all_ranks, c->bytes, c->huge, shape->in_place) !=
-        0) {
-        return -1;
+    rc = data_init(&s.d, c->op, all_ranks, c->bytes, memory, shape->in_place);
+    if (rc != 0) {
+        return rc;
     }
     /* Touches the results, too. */
     data_fill(s.d.dst, s.d.dst_n, c->seed + 1, my_rank);

@@ -2,7 +2,8 @@
 /* What a driver does between two commands. measure.c does it for a library
  * behind backend.h, limit.c for the bare machine. All ranks call the same
  * functions in the same order; 0 is success, and a failure has left a line on
- * stderr. */
+ * stderr. WORK_LACKS, which all ranks return alike, is a failure that takes
+ * nothing from the job: the library has no memory of its own for the case. */
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 
@@ -13,10 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+enum { WORK_LACKS = 1 };
+
 typedef struct work_case {
     enum op op;
     size_t bytes;  /* of a block of floats */
     bool huge;     /* ask for huge pages instead of refusing them */
+    bool arena;    /* buffers in the library's own memory */
     double ms;     /* time for the timed calls of a block */
     uint32_t seed; /* of the data */
 } work_case;

@@ -15,5 +15,5 @@ BENCHMARK = Benchmark(
     figures=report.figures,
     lines=lines_of(run.SYSTEMS),
     drawn=OPERATIONS,
-    contests=(Contest(run.GLOOS, limits=("noop",)),),
+    contests=(Contest(run.GLOOS, limits=("noop",), also="weft-shared"),),
 )
