@@ -76,6 +76,10 @@ struct weft_comm {
     /* Without a segment: a member, by its rank in the job, less 1, that has
      * closed the communicator; 0: none is known. */
     _Atomic uint32_t closed_by;
+    /* Which members were last asked for operations that wait for anybody, see
+     * op.c, and when; 0: none. */
+    _Atomic uint32_t ask_turn;
+    _Atomic uint64_t ask_turn_ns;
 
     /* Set once, under `lock`: this rank knows that it is broken. */
     _Atomic bool failed;

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "base/time.h"
 #include "comm/comm.h"
 #include "comm/drive.h"
 #include "comm/mail.h"
@@ -16,6 +17,11 @@
 #define DIED_NS (500 * WF_MS)
 /* Members that are asked at a time. */
 #define ASKED 16u
+/* How often, at most, members are asked for those who wait for anybody: a
+ * little more often than each of them would ask. When that was so long ago
+ * nobody waits. */
+#define TURN_NS (900 * WF_MS)
+#define TURNS_END_NS (3 * WF_SEC)
 
 /* --- as a goal ------------------------------------------------------------ */
 
@@ -160,15 +166,38 @@ static bool awaits_one(const wf_goal *g)
     return count == 1;
 }
 
-/* It waits for anybody, and others have no reason to tell it that it waits in
- * vain: those who were told of an end may have closed the communicator. */
-static void ask_in_turn(wf_op *op)
+/* Is it time for the next turn, for all that wait for anybody here? Several
+ * threads may find out at once. After a time in which nobody waited it begins
+ * again. */
+static bool turn_is_due(weft_comm *comm, uint32_t *turn)
 {
-    weft_comm *comm = op->comm;
-    uint32_t member[WF_NODE_TREE_OPPOSITES];
-    uint32_t count = wf_node_tree_opposites(comm->world, comm->member,
-                                            comm->size, op->asked++, member);
+    uint64_t now = wf_now_ns();
+    uint64_t last = atomic_load(&comm->ask_turn_ns);
 
+    if ((last != 0 && now - last < TURN_NS) ||
+        !atomic_compare_exchange_strong(&comm->ask_turn_ns, &last, now)) {
+        return false;
+    }
+    if (now - last > TURNS_END_NS) {
+        atomic_store(&comm->ask_turn, 0);
+    }
+    *turn = atomic_fetch_add(&comm->ask_turn, 1);
+    return true;
+}
+
+/* It waits for anybody, and others have no reason to tell it that it waits in
+ * vain: those who were told of an end may have closed the communicator. An
+ * answer is for all operations on it, so one of them asks. */
+static void ask_in_turn(weft_comm *comm)
+{
+    uint32_t member[WF_NODE_TREE_OPPOSITES];
+    uint32_t turn;
+    uint32_t count = 0;
+
+    if (turn_is_due(comm, &turn)) {
+        count = wf_node_tree_opposites(comm->world, comm->member, comm->size,
+                                       turn, member);
+    }
     for (uint32_t i = 0; i < count; i++) {
         wf_mail_ask(comm, member[i]);
     }
@@ -185,7 +214,7 @@ static void op_stalled(const wf_goal *g)
         return;
     }
     if (wf_call_is(op->call.kind, WF_MESSAGE) && !awaits_one(g)) {
-        ask_in_turn(op);
+        ask_in_turn(comm);
         return;
     }
     for (uint32_t i = 0; i < comm->size && asked < ASKED; i++) {

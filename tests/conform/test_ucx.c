@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The conformance suite over UCX, between ranks of this machine. */
+/* The conformance suite over UCX, between ranks of this machine: that of the
+ * system, or another one (tests/support/with_ucx). */
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -408,6 +411,25 @@ static int words(void)
     return cmocka_run_group_tests_name("ucx, words", tests, NULL, NULL);
 }
 
+/* Is the UCX that was linked that of the folder WT_UCX, if one is named? */
+static bool from_folder(void)
+{
+    const char *folder = getenv("WT_UCX");
+    ucs_status_t (*of)(ucp_worker_h, int *) = ucp_worker_get_efd;
+    const void *symbol;
+    Dl_info where;
+
+    memcpy(&symbol, &of, sizeof(symbol));
+    if (folder == NULL) {
+        return true;
+    }
+    if (dladdr(symbol, &where) == 0) {
+        return false;
+    }
+    printf("UCX %s, %s\n", ucp_get_version_string(), where.dli_fname);
+    return strncmp(where.dli_fname, folder, strlen(folder)) == 0;
+}
+
 static int run(void)
 {
     const conform_kind kinds[] = {
@@ -432,7 +454,7 @@ static int run(void)
 int main(void)
 {
     ucx = load();
-    return run();
+    return from_folder() ? run() : EXIT_FAILURE;
 }
 #else
 int main(void)

@@ -26,8 +26,12 @@ def _wanted(item):
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if item.path.is_relative_to(HERE) and (why := missing("delay" in _wanted(item))):
+        if not item.path.is_relative_to(HERE):
+            continue
+        if why := missing("delay" in _wanted(item)):
             item.add_marker(pytest.mark.skip(reason=why))
+        if item.get_closest_marker("over") is None:
+            item.add_marker(pytest.mark.over("bed"))  # no transport of weft's
 
 
 @pytest.fixture

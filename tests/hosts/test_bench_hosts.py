@@ -93,6 +93,7 @@ def test_the_limit_is_measured_on_a_limited_cable(tmp_path):
     assert row["value"] > 1.5 * (64 << 20) * 8 / 1e9 * 1e6
 
 
+@pytest.mark.over("ucx")
 @pytest.mark.bed(hosts=8)
 def test_no_rank_talks_to_all_hosts(bed):
     found = parts._ranks(bed, "start_rank.py", "endpoints", each=2)
@@ -101,6 +102,7 @@ def test_no_rank_talks_to_all_hosts(bed):
     assert max(each["ring"] for each in found) <= 4
 
 
+@pytest.mark.over("ucx")
 def test_each_algorithm_between_hosts_is_measured(capsys):
     words = ["--hosts", "2", "--each", "2", "--ops", "allgather", "--sizes", "1024"]
     assert algorithms.main([*words, "--rounds", "1"]) == 0

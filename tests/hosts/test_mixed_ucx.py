@@ -19,6 +19,8 @@ import weft
 
 WHEEL = pathlib.Path(sys.prefix, "ucx", "libucx", "lib")
 
+pytestmark = pytest.mark.over("ucx")
+
 
 def load_wheel():
     """Before libweft_ucx.so asks for libraries of these names."""

@@ -80,6 +80,7 @@ weft.finalize()
 """
 
 
+@pytest.mark.over("mpi")
 @pytest.mark.parametrize("there", [True, False])
 def test_mpi_is_taken_where_ucx_is_missing(bed, there):
     """Without a word about transports. A file that is no library stands where UCX would be."""
@@ -107,6 +108,7 @@ weft.finalize()
 """
 
 
+@pytest.mark.over("ucx")
 def test_an_mpi4py_communicator_is_a_job_on_several_hosts(bed):
     pytest.importorskip("mpi4py")
     if (why := launched.lacks("openmpi")) is not None:

@@ -13,6 +13,8 @@ import weft
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NEEDS = ("mpirun.openmpi", "cc")
 
+pytestmark = pytest.mark.over("ucx")
+
 
 def unavailable():
     """Why there can be no such job here; None if there can."""

@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.over("ucx")
+
 CONFIGURATION = """
 ClusterName=bed
 SlurmctldHost={first}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch's own tests of torch.distributed, from the installed wheel, run on weft.
 
-usage: torch_suite.py [--ranks N] [--as gloo|weft|alltoall|peer] [NAME ...]
+usage: torch_suite.py [--ranks N] [--as gloo|weft|alltoall|peer] [--counts FILE] [NAME ...]
 
 The tests choose what to run by the literal name of the backend. So weft is
 presented in three ways:
@@ -22,6 +22,7 @@ Exits with 0 if all passed, 77 if the suite cannot run here.
 
 import argparse
 import itertools
+import json
 import multiprocessing
 import os
 import pathlib
@@ -65,6 +66,7 @@ def arguments():
     choices = ["gloo", "weft", "alltoall", "peer"]
     parser.add_argument("--as", dest="variant", choices=choices, default="gloo")
     parser.add_argument("--list", action="store_true", help="only print the tests' names")
+    parser.add_argument("--counts", type=pathlib.Path, help="JSON file for how many tests did what")
     parser.add_argument("names", nargs="*", metavar="NAME")
     return parser.parse_args()
 
@@ -305,8 +307,19 @@ def main():
             return 0
         case.setUpClass()
         tests = unittest.TestSuite(case(name) for name in names)
+        start = time.monotonic()
         result = unittest.TextTestRunner(verbosity=2).run(tests)
+        if options.counts is not None:
+            options.counts.write_text(json.dumps(counts(result, time.monotonic() - start)))
         return 0 if result.wasSuccessful() else 1
+
+
+def counts(result, seconds):
+    """How many tests ran, failed and were skipped, in so many seconds."""
+    skipped = len(result.skipped)
+    failed = len(result.failures) + len(result.errors)
+    run = result.testsRun - skipped
+    return {"run": run, "failed": failed, "skipped": skipped, "seconds": seconds}
 
 
 if __name__ == "__main__":

@@ -164,6 +164,7 @@ def run_doctor_on_nodes(nodes):
     run_doctor(0.0)
 
 
+@pytest.mark.over("nodes")
 def test_what_leads_from_node_to_node_is_told():
     report = json.loads(ranks.run(3, run_doctor_on_nodes, 2)[0])["job"]
     assert report["node 0"]["ranks"] == [0, 2] and report["node 1"]["ranks"] == [1]

@@ -326,5 +326,6 @@ def pretended_nodes():
     assert world.comm.allreduce(np.array([world.rank]))[0] == sum(range(world.size))
 
 
+@pytest.mark.over("nodes")
 def test_ranks_with_different_node_names_share_no_memory_and_still_talk():
     ranks.run(4, pretended_nodes)

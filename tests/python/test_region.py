@@ -641,5 +641,6 @@ def on_two_nodes():
     moved.barrier()
 
 
+@pytest.mark.over("nodes")
 def test_rows_on_another_node_are_no_single_tensor():
     ranks.run(2, on_two_nodes)

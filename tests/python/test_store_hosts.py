@@ -18,6 +18,8 @@ torch = pytest.importorskip("torch")
 
 KEYS = 60
 
+pytestmark = pytest.mark.over("nodes")
+
 
 def join(pretended=True):
     """The job's communicator; each rank is a host unless there are real ones."""

@@ -189,6 +189,7 @@ def on_nodes():
     with_things()
 
 
+@pytest.mark.over("nodes")
 def test_pretended_nodes_are_seen_together():
     with started(3, on_nodes, WEFT_HEARTBEAT="100ms") as job:
         view = until(

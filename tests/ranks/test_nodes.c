@@ -370,6 +370,106 @@ a_mere_question_opens_no_connection_while_a_node_is_wary(void **state)
     run_nodes("abcdefgh", wary_body);
 }
 
+/* What rank 3 sends to others beside messages. */
+enum { SPIED = 4 };
+
+static struct {
+    wf_transport copy[SPIED];
+    wf_transport real[SPIED];
+    const wf_port *port[SPIED];
+    _Atomic unsigned sent;
+} spied;
+
+static weft_status spied_am(wf_port *port, uint32_t to, uint32_t id,
+                            const void *header, size_t header_bytes,
+                            const void *payload, size_t payload_bytes)
+{
+    unsigned i = 0;
+
+    while (spied.port[i] != port) {
+        i++;
+    }
+    atomic_fetch_add(&spied.sent, 1);
+    return spied.real[i].am(port, to, id, header, header_bytes, payload,
+                            payload_bytes);
+}
+
+static void spy(weft_world *world)
+{
+    pthread_mutex_lock(&world->drive);
+    WT_CHECK(world->ports.count <= SPIED);
+    for (uint32_t i = 0; i < world->ports.count; i++) {
+        wf_route *route = &world->ports.route[i];
+
+        spied.port[i] = route->port;
+        spied.real[i] = *route->transport;
+        spied.copy[i] = spied.real[i];
+        spied.copy[i].am = spied_am;
+        route->transport = &spied.copy[i];
+    }
+    atomic_store(&spied.sent, 0);
+    pthread_mutex_unlock(&world->drive);
+}
+
+enum { WAITING = 400, TOO_MANY = 1000 };
+
+static void ignore(weft_request *request, weft_status status, void *ctx)
+{
+    (void)request;
+    (void)status;
+    (void)ctx;
+}
+
+/* All begin to wait together, and have reason to ask after the same time. */
+static void wait_often(weft_comm *comm, weft_world *world,
+                       weft_request *request[WAITING])
+{
+    static char in[WAITING];
+    double until;
+
+    spy(world);
+    for (unsigned i = 0; i < WAITING; i++) {
+        WT_OK(
+            weft_irecv(comm, &in[i], 1, WEFT_ANY_SOURCE, 1, NULL, &request[i]));
+        WT_OK(weft_request_on_done(request[i], ignore, NULL));
+    }
+    until = wt_now() + 0.5 * WT_SLOWDOWN;
+    while (wt_now() < until || atomic_load(&spied.sent) == 0) {
+        WT_STATUS(weft_request_wait(request[0], 0.01), WEFT_ERR_TIMEOUT);
+    }
+    if (atomic_load(&spied.sent) >= TOO_MANY) {
+        WT_FAIL("%d receives sent %u questions and heartbeats", WAITING,
+                atomic_load(&spied.sent));
+    }
+}
+
+static void often_body(weft_world *world)
+{
+    weft_request *request[WAITING];
+    weft_comm *comm = NULL;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
+    if (wt_rank() == 3) {
+        wait_often(comm, world, request);
+    }
+    wt_meet();
+    if (wt_rank() == 0) {
+        weft_comm_abort(comm, "enough");
+    }
+    for (unsigned i = 0; wt_rank() == 3 && i < WAITING; i++) {
+        WT_STATUS(weft_request_wait(request[i], 60), WEFT_ERR_ABORTED);
+        weft_request_release(request[i]);
+    }
+    wt_meet();
+    weft_comm_destroy(comm);
+}
+
+static void many_who_wait_for_anybody_ask_as_often_as_one(void **state)
+{
+    (void)state;
+    run_nodes("abcdefgh", often_body);
+}
+
 /* The two of a node who are told have closed it: a mate waits for anybody. */
 static void an_abort_reaches_those_whose_mates_have_closed_it(void **state)
 {
@@ -391,6 +491,7 @@ int main(void)
         cmocka_unit_test(an_abort_is_asked_for_by_those_who_wait_for_anybody),
         cmocka_unit_test(
             a_mere_question_opens_no_connection_while_a_node_is_wary),
+        cmocka_unit_test(many_who_wait_for_anybody_ask_as_often_as_one),
         cmocka_unit_test(an_abort_reaches_those_whose_mates_have_closed_it),
     };
 

@@ -96,6 +96,28 @@ static void launched_open(void)
     wt_process_speaks_for(self);
 }
 
+const wt_mpi_raw_calls *wt_launched_raw(void)
+{
+    const void *found = NULL;
+    char file[1024];
+
+    snprintf(file, sizeof(file), "%s_%s.so", WT_MPI_RAW, getenv("WEFT_MPI"));
+    WT_OK(wf_library_find(NULL, file, WT_MPI_RAW_SYMBOL, &found));
+    return found;
+}
+
+/* MPI may give more than it was asked for. */
+static void launched_level(void)
+{
+    const char *level = getenv("WT_MPI_LEVEL");
+
+    if (level != NULL && strcmp(level, "serialized") == 0 &&
+        !wt_launched_raw()->begin_serialized()) {
+        printf("skipped: this MPI has no MPI_THREAD_SERIALIZED\n");
+        exit(WT_EXIT_SKIP);
+    }
+}
+
 /* MPI_Init waits for all processes, also those that no job uses. */
 static void launched_start(void)
 {
@@ -104,6 +126,7 @@ static void launched_start(void)
     wf_settings settings;
     wf_port *port = NULL;
 
+    launched_level();
     WT_OK(wf_settings_load("TRANSPORTS=mpi", &settings));
     WT_OK(t->prepare(&settings, &port, &address));
     t->close(port);

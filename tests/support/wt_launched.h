@@ -9,6 +9,7 @@
 
 #include "transport/transport.h"
 #include "wt.h"
+#include "wt_mpi_raw.h"
 
 /* Transport mpi for all ranks, in the library that WEFT_MPI names. */
 extern const wf_transport wt_transport_mpi;
@@ -18,6 +19,10 @@ const wf_transport *wt_launched_load(void);
 
 /* It, leading to ranks of other nodes only. */
 const wf_transport *wt_launched_far(void);
+
+/* What tests call of the MPI that has started this process. With WT_MPI_LEVEL
+ * set to "serialized", jobs run under MPI_THREAD_SERIALIZED. */
+const wt_mpi_raw_calls *wt_launched_raw(void);
 
 bool wt_launched(void);
 

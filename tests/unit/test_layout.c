@@ -334,6 +334,27 @@ static void small_data_goes_along_and_other_calls_go_plainly(void **state)
     wf_layout_fini(&l);
 }
 
+/* One tree costs the root all bytes several times, two trees twice as many
+ * steps. */
+static void small_data_takes_one_tree_and_large_data_two(void **state)
+{
+    static const wf_call_kind rooted[] = {WF_CALL_REDUCE, WF_CALL_BROADCAST};
+
+    (void)state;
+    for (unsigned i = 0; i < 2; i++) {
+        for (uint32_t nodes = 2; nodes <= 70; nodes++) {
+            wf_algorithm large = nodes < 4 ? WF_BY_BINOMIAL : WF_BY_DOUBLE_TREE;
+
+            assert_int_equal(wf_hosts_choose(rooted[i], 32 << 10, nodes)->how,
+                             WF_BY_BINOMIAL);
+            assert_int_equal(wf_hosts_choose(rooted[i], 64 << 10, nodes)->how,
+                             large);
+            assert_int_equal(wf_hosts_choose(rooted[i], 1 << 30, nodes)->how,
+                             large);
+        }
+    }
+}
+
 /* With more than 16384 ranks those with a block for each rank go plainly. */
 static void slots_have_room_for_blocks_only_where_blocks_need_them(void **state)
 {
@@ -358,6 +379,7 @@ int main(void)
         cmocka_unit_test(pieces_fit_where_they_land),
         cmocka_unit_test(no_rank_has_more_than_2_log2_nodes_and_2_partners),
         cmocka_unit_test(small_data_goes_along_and_other_calls_go_plainly),
+        cmocka_unit_test(small_data_takes_one_tree_and_large_data_two),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

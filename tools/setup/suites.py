@@ -12,6 +12,8 @@ ranks wait more than they compute, so that two suites at a time take little long
 import collections
 import collections.abc
 import dataclasses
+import itertools
+import json
 import os
 import pathlib
 import re
@@ -91,13 +93,15 @@ from weft.bench.bed import missing
 ucx = pathlib.Path(weft.__file__).parent / "libweft_ucx.so"
 print(missing() or ("" if ucx.exists() else "libweft_ucx.so was not built"), end="")
 """
-# Tests between hosts or pretended ones, by the transport that they take: what their report's name
-# for them contains, the first that fits.
-TRANSPORTS = (
-    ("UCX", r"ucx|spread$|hosts\.test_(jobs|pmix|ranks|hosts_switch)"),
-    ("MPI", r"_openmpi|_mpich|spread_mpi|\[openmpi|\[mpich|conform_mpi|hosts\.test_mpi"),
-    ("shm between nodes", r"nodes|_far|hosts_engine|store_hosts|conform_shm"),
-)
+# Tests between hosts or pretended ones, by what their ranks talk over: the label of a C test
+# (over_ucx, tests/CMakeLists.txt), or the property `over` of a Python one (tests/conftest.py).
+TRANSPORTS = {
+    "ucx": "UCX",
+    "mpi": "MPI",
+    "nodes": "shm between nodes",
+    "sockets": "sockets of the tests",
+    "bed": "no transport of weft's, about hosts as such",
+}
 # As many failed tests are run again at most; none by `make test-full` and `make soak`.
 AGAIN_MOST = 0 if FULL or os.environ.get("WT_AGAIN") == "0" else 3
 FAILURE_LINES = 40  # of what a failed test printed, shown again at the end
@@ -116,6 +120,7 @@ class Result:
     failures: dict[str, str] = dataclasses.field(default_factory=dict)  # test: what it printed
     flaky: int = 0  # failed, and passed when they were run again
     again: collections.abc.Callable[[], None] | None = None  # run what failed once more
+    # How many tests "run" over a transport, how many were "skipped", and their "seconds".
     over: collections.Counter = dataclasses.field(default_factory=collections.Counter)
 
 
@@ -185,20 +190,33 @@ def failures_of(report):
     return found
 
 
-def over_transports(report, file):
-    """How many tests of a report ran, and were skipped, over each transport between hosts."""
-    found = collections.Counter()
-    for case in report.iter("testcase"):
-        name = f"{case.get('classname')}.{case.get('name')} {file.stem}"
-        skipped = case.find("skipped") is not None
-        for transport, pattern in TRANSPORTS:
-            if re.search(pattern, name):
-                found[transport, "skipped" if skipped else "run"] += 1
-                break
+def labels(folder):
+    """The transport between hosts of each C test of a build that has one, by its labels."""
+    command = ["ctest", "--test-dir", folder, "--show-only=json-v1"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    found = {}
+    for test in json.loads(said)["tests"]:
+        values = [p["value"] for p in test["properties"] if p["name"] == "LABELS"]
+        for label in itertools.chain(*values):
+            if label.startswith("over_"):
+                found[test["name"]] = label.removeprefix("over_")
     return found
 
 
-def counted(title, code, report):
+def over_transports(report, labelled):
+    """How many tests of a report ran over each transport between hosts, were skipped, and took."""
+    found = collections.Counter()
+    for case in report.iter("testcase"):
+        told = [p.get("value") for p in case.iter("property") if p.get("name") == "over"]
+        over = told[0] if told else labelled.get(case.get("name"))
+        if over is not None:
+            skipped = case.find("skipped") is not None
+            found[over, "skipped" if skipped else "run"] += 1
+            found[over, "seconds"] += float(case.get("time") or 0)
+    return found
+
+
+def counted(title, code, report, labelled):
     """A result out of the exit code and the JUnit report of a test run."""
     result = Result(title, ok=code == 0)
     try:
@@ -206,7 +224,7 @@ def counted(title, code, report):
     except (OSError, xml.etree.ElementTree.ParseError):
         return dataclasses.replace(result, ok=False, note="left no report")
     result.failures = failures_of(root)
-    result.over = over_transports(root, report)
+    result.over = over_transports(root, labelled)
     total = 0
     for suite in [root] if root.tag == "testsuite" else root.iter("testsuite"):
         count = {k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")}
@@ -219,23 +237,24 @@ def counted(title, code, report):
     return result
 
 
-def counted_run(title, command, option, report, again, **environment):
+def counted_run(title, command, option, report, again, *, labelled=None, **environment):
     """Run tests. Those that failed may be run once more, when all suites have ended: machines that
     others use, too, stop processes at any place, and a test may have counted on time. One that
     passes then is told from the others in the table, and what it printed is shown all the same.
 
     `option` names the report to the command; `again` turns the names of tests that failed into
-    what makes the command run them alone.
+    what makes the command run them alone; `labelled` has the transports of C tests.
     """
+    labelled = labelled or {}
     report.unlink(missing_ok=True)
-    first = counted(title, run([*command, option, report], **environment), report)
+    first = counted(title, run([*command, option, report], **environment), report, labelled)
 
     def once_more():
         say(f"once more, {title}: {', '.join(first.failures)}")
         second_report = report.with_suffix(".again.xml")
         second_report.unlink(missing_ok=True)
         code = run([*command, *again(first.failures), option, second_report], **environment)
-        second = counted(title, code, second_report)
+        second = counted(title, code, second_report, labelled)
         first.ok = second.ok and second.passed == first.failed
         if first.ok:
             first.passed, first.failed, first.flaky = first.passed + first.failed, 0, first.failed
@@ -251,7 +270,8 @@ def ctest(title, folder, *choice):
     def again(names):
         return ["-R", f"^({'|'.join(names)})$"]
 
-    return counted_run(title, command, "--output-junit", ROOT / folder / "report.xml", again)
+    report = ROOT / folder / "report.xml"
+    return counted_run(title, command, "--output-junit", report, again, labelled=labels(folder))
 
 
 def built_ctest(title, folder, *choice):
@@ -412,23 +432,30 @@ def shared():
 def peers():
     """torch's own tests of torch.distributed, on weft."""
     result = Result("torch's suite", ok=True)
-    ways = [("gloo", {}), ("alltoall", {})]
+    ways = [("gloo", None, {}), ("alltoall", None, {})]
     if lacks := spread_lacks():
         result.note = f"not on 2 hosts: {lacks}"
     else:
-        ways += [("gloo", {"WT_HOSTS": "2"})]
+        ways += [("gloo", "ucx", {"WT_HOSTS": "2"})]
     if FULL:
-        ways += [("gloo", {"WT_HOSTS": "2", "WT_PRETEND": "1"}), ("gloo", {"WT_SHARE_ALL": "1"})]
+        ways += [("gloo", "nodes", {"WT_HOSTS": "2", "WT_PRETEND": "1"})]
+        ways += [("gloo", None, {"WT_SHARE_ALL": "1"})]
     if FULL and not lacks and shutil.which("mpirun.openmpi") is not None:
-        ways += [("gloo", {"WT_HOSTS": "2", "WT_MPI": "openmpi"})]
-    for variant, environment in ways:
-        command = [PYTHON, "tests/peers/torch_suite.py"]
+        ways += [("gloo", "mpi", {"WT_HOSTS": "2", "WT_MPI": "openmpi"})]
+    counts = ROOT / "build" / "peers.json"
+    for variant, over, environment in ways:
+        counts.unlink(missing_ok=True)
+        command = [PYTHON, "tests/peers/torch_suite.py", "--counts", counts]
         code = run([*command, "--as", variant, "--ranks", "4"], **environment)
         if code == SKIPPED:
             return dataclasses.replace(result, note="skipped: no torch, or no shim for it")
+        found = json.loads(counts.read_text()) if counts.exists() else {"run": 1, "failed": 1}
         result.ok = result.ok and code == 0
-        result.passed += code == 0
-        result.failed += code != 0
+        result.passed += found["run"] - found["failed"]
+        result.failed += found["failed"]
+        result.skipped += found.get("skipped", 0)
+        if over is not None:
+            result.over.update({(over, what): n for what, n in found.items()})
     return result
 
 
@@ -502,10 +529,13 @@ def table(results, seconds):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), note)
     print(f"in all {seconds:.0f} s")
     over = sum((r.over for r in results), collections.Counter())
-    for transport, _ in TRANSPORTS:
-        ran, skipped = over[transport, "run"], over[transport, "skipped"]
-        if ran or skipped:
-            print(f"over {transport}: {ran} tests run, {skipped} skipped")
+    told = [key for key in TRANSPORTS if over[key, "run"] or over[key, "skipped"]]
+    for key in told:
+        ran, skipped, took = (over[key, what] for what in ("run", "skipped", "seconds"))
+        print(f"over {TRANSPORTS[key]}: {ran} tests run, {skipped} skipped, {took:.0f} s")
+    if told:
+        # Suites run side by side, so that this is more than what they add to the whole.
+        print(f"all of these: {sum(over[key, 'seconds'] for key in told):.0f} s")
 
 
 def print_failures(results):

@@ -29,13 +29,13 @@
  * than 2 log2(nodes) + 2 partners, rounded up, together with those of
  * dissemination. */
 static const wf_choice table[] = {
-    {WF_CALL_BROADCAST, 256 * KIB, 2, false, WF_BY_BINOMIAL, "few rounds"},
+    {WF_CALL_BROADCAST, 32 * KIB, 2, false, WF_BY_BINOMIAL, "few rounds"},
     {WF_CALL_BROADCAST, ANY, 4, false, WF_BY_DOUBLE_TREE,
      "all nodes send and receive all the time"},
     {WF_CALL_BROADCAST, ANY, 2, false, WF_BY_BINOMIAL,
      "so few nodes leave no choice"},
 
-    {WF_CALL_REDUCE, 256 * KIB, 2, false, WF_BY_BINOMIAL, "few rounds"},
+    {WF_CALL_REDUCE, 32 * KIB, 2, false, WF_BY_BINOMIAL, "few rounds"},
     {WF_CALL_REDUCE, ANY, 4, false, WF_BY_DOUBLE_TREE,
      "all nodes receive and fold all the time"},
     {WF_CALL_REDUCE, ANY, 2, false, WF_BY_BINOMIAL,

@@ -5,22 +5,10 @@
 
 #include "boot/boot.h"
 #include "transport/mpi/net.h"
+#include "transport/mpi/wire.h"
 
 /* Tags. An answer is followed by the value. */
 enum { MP_BOOT_ASK = 1, MP_BOOT_ANSWER = 2, MP_BOOT_VALUE = 3 };
-
-typedef enum mp_boot_verb {
-    MP_BOOT_SET = 1,
-    MP_BOOT_GET,
-    MP_BOOT_DONE /* nothing more comes from this rank */
-} mp_boot_verb;
-
-typedef struct mp_boot_head {
-    uint64_t verb;
-    uint64_t id; /* of a question */
-    uint64_t n;  /* bytes of the value behind this */
-    char key[WF_BOOT_KEY_MAX + 1];
-} mp_boot_head;
 
 typedef struct mp_boot_answer {
     uint64_t id;

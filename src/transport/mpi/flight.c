@@ -29,7 +29,8 @@ mp_buf *mp_frame_take(wf_port *port)
 
 mp_buf *mp_chunk_take(wf_port *port)
 {
-    return buf_take(&port->spare_chunks, sizeof(mp_chunk_head) + CHUNK_BYTES);
+    return buf_take(&port->spare_chunks,
+                    sizeof(mp_chunk_head) + MP_CHUNK_BYTES);
 }
 
 void mp_buf_give(wf_port *port, mp_buf *buf, mp_use use)
@@ -139,7 +140,7 @@ void mp_flight_recv(wf_port *port, mp_peer *peer, mp_buf *buf)
     buf->done = false;
     buf->next = NULL;
     mp_net_lock();
-    code = MPI_Irecv(buf->data, (int)(sizeof(mp_chunk_head) + CHUNK_BYTES),
+    code = MPI_Irecv(buf->data, (int)(sizeof(mp_chunk_head) + MP_CHUNK_BYTES),
                      MPI_BYTE, peer->place, TAG_CHUNK, port->comm, &request);
     mp_net_unlock();
     if (code != MPI_SUCCESS) {
@@ -165,6 +166,12 @@ static void flight_landed(wf_port *port, mp_buf *buf, const MPI_Status *status,
     port->sending -= buf->use != MP_IN_CHUNK;
     port->chunks_out -= buf->use == MP_OUT_CHUNK;
     port->chunks_in -= buf->use == MP_IN_CHUNK;
+    if (peer != NULL && buf->use == MP_IN_CHUNK && mp_net_is_too_long(code)) {
+        buf->n = SIZE_MAX;
+        buf->done = true;
+        mp_peer_wake(port, peer);
+        return;
+    }
     if (peer != NULL && code != MPI_SUCCESS) {
         mp_peer_cut(port, peer, "a message over MPI", code);
     }
@@ -311,19 +318,32 @@ weft_status mp_slots_init(wf_port *port)
     return WEFT_OK;
 }
 
+/* Called under the lock. Open MPI frees requests that have failed, those that
+ * are to be started again too. */
+static int slot_start(wf_port *port, mp_slot *slot)
+{
+    MPI_Request *request = &port->slot_request[slot->index];
+    int code = MPI_SUCCESS;
+
+    if (*request == MPI_REQUEST_NULL) {
+        code = MPI_Recv_init(slot->data, (int)port->frame_bytes, MPI_BYTE,
+                             MPI_ANY_SOURCE, TAG_FRAME, port->comm, request);
+    }
+    if (code == MPI_SUCCESS) {
+        code = MPI_Start(request);
+    }
+    slot->posted = code == MPI_SUCCESS;
+    port->slots_posted += code == MPI_SUCCESS;
+    return code;
+}
+
 weft_status mp_slots_start(wf_port *port)
 {
     int code = MPI_SUCCESS;
 
     mp_net_lock();
     for (uint32_t i = 0; i < port->slots && code == MPI_SUCCESS; i++) {
-        code = MPI_Recv_init(port->slot[i].data, (int)port->frame_bytes,
-                             MPI_BYTE, MPI_ANY_SOURCE, TAG_FRAME, port->comm,
-                             &port->slot_request[i]);
-        if (code == MPI_SUCCESS) {
-            code = MPI_Start(&port->slot_request[i]);
-            port->slot[i].posted = code == MPI_SUCCESS;
-        }
+        code = slot_start(port, &port->slot[i]);
     }
     mp_net_unlock();
     return code == MPI_SUCCESS
@@ -339,9 +359,8 @@ void mp_slot_restart(wf_port *port, mp_slot *slot)
         return;
     }
     mp_net_lock();
-    code = MPI_Start(&port->slot_request[slot->index]);
+    code = slot_start(port, slot);
     mp_net_unlock();
-    slot->posted = code == MPI_SUCCESS;
     if (code != MPI_SUCCESS) {
         (void)mp_net_fail(WEFT_ERR_SYSTEM, "MPI_Start", code);
         wf_log(WEFT_LOG_ERROR, "%s", weft_error_detail());

@@ -78,9 +78,9 @@ static in_verdict in_offer(wf_port *port, const mp_peer *peer,
 static in_verdict in_am(wf_port *port, const mp_peer *peer, const mp_head *head,
                         const unsigned char *data)
 {
-    size_t header = head->word >> 8;
-    wf_am_view am = {head->word & 0xff, data, header,
-                     data + mp_am_payload(header), head->n};
+    size_t header = mp_am_header(head);
+    wf_am_view am = {mp_am_id(head), data, header, data + mp_am_payload(header),
+                     head->n};
 
     wf_am_call(&port->handlers, peer->rank, &am);
     return IN_READ;
@@ -100,38 +100,12 @@ static in_verdict in_answer(mp_peer *peer, const mp_head *head)
 
 /* --- frames --------------------------------------------------------------- */
 
-/* Is a frame of `n` bytes with this head one that we could have sent? */
-static bool head_is_good(const wf_port *port, const mp_head *head, size_t n)
-{
-    size_t header = head->word >> 8;
-    size_t body = n - sizeof(*head);
-
-    switch (head->kind) {
-    case MP_EAGER:
-        return head->n <= port->frame_bytes && head->n == body;
-    case MP_OFFER:
-    case MP_WANT:
-        return head->n <= PTRDIFF_MAX && body == 0;
-    case MP_AM:
-        return (head->word & 0xff) < WF_AM_IDS && header <= WF_AM_HEADER_MAX &&
-               head->n <= WF_AM_PAYLOAD_MAX &&
-               body == mp_am_payload(header) + head->n;
-    case MP_CREDIT:
-    case MP_ASK:
-    case MP_BYE:
-        return head->token <= UINT32_MAX && body == 0;
-    default:
-        return false;
-    }
-}
-
 static in_verdict in_frame(wf_port *port, mp_peer *peer, const mp_head *head,
                            const unsigned char *data, size_t n)
 {
     bool bad = false;
 
-    if (!head_is_good(port, head, n) ||
-        head->credits > CREDITS - peer->credits) {
+    if (!mp_wire_check(head, n - sizeof(*head), peer->credits)) {
         return IN_BAD;
     }
     switch ((mp_kind)head->kind) {
@@ -165,7 +139,7 @@ static void in_account(wf_port *port, mp_peer *peer, const mp_head *head)
     peer->seq_in++;
     peer->credits += head->credits;
     peer->owed += mp_costs_credit(head->kind);
-    if (peer->queue.head != NULL || peer->owed >= CREDITS / 2) {
+    if (peer->queue.head != NULL || peer->owed >= MP_CREDITS / 2) {
         mp_peer_wake(port, peer);
     }
 }
@@ -236,13 +210,13 @@ static void in_arrived(wf_port *port, mp_slot *slot, int place)
                          : NOBODY;
     mp_peer *peer = index != NOBODY ? &port->peer[index] : NULL;
 
-    if (peer == NULL || peer->failed != WEFT_OK || slot->n < sizeof(*head) ||
-        head->job != port->job) {
+    if (peer == NULL || peer->failed != WEFT_OK ||
+        !mp_wire_is_frame(head, slot->n, port->job)) {
         wf_log(WEFT_LOG_DEBUG, "a stray frame of %zu bytes over MPI", slot->n);
         mp_slot_restart(port, slot);
         return;
     }
-    if (head->seq - peer->seq_in > 2 * CREDITS) {
+    if (!mp_wire_is_near(head, peer->seq_in)) {
         mp_peer_fail(port, peer, WEFT_ERR_PROTOCOL);
         mp_slot_restart(port, slot);
         return;
@@ -255,13 +229,43 @@ static void in_arrived(wf_port *port, mp_slot *slot, int place)
 static void in_failed(wf_port *port, mp_slot *slot, const MPI_Status *status)
 {
     int place = status->MPI_SOURCE;
+    mp_peer *peer = place >= 0 && (uint32_t)place < port->places &&
+                            port->of_place[place] != NOBODY
+                        ? &port->peer[port->of_place[place]]
+                        : NULL;
 
-    if (place >= 0 && (uint32_t)place < port->places &&
-        port->of_place[place] != NOBODY) {
-        mp_peer_cut(port, &port->peer[port->of_place[place]], "MPI_Testsome",
-                    status->MPI_ERROR);
+    if (peer != NULL && peer->failed == WEFT_OK &&
+        mp_net_is_too_long(status->MPI_ERROR)) {
+        mp_peer_fail(port, peer, WEFT_ERR_PROTOCOL);
+    } else if (peer != NULL) {
+        mp_peer_cut(port, peer, "MPI_Testsome", status->MPI_ERROR);
     }
     mp_slot_restart(port, slot);
+}
+
+/* Is the next frame of this peer here, and waits for memory? */
+static bool held_has_next(const mp_peer *peer)
+{
+    const mp_slot *slot = peer->held;
+
+    while (slot != NULL && ((const mp_head *)slot->data)->seq != peer->seq_in) {
+        slot = slot->next;
+    }
+    return slot != NULL;
+}
+
+/* All receives are taken by frames that are held. MPI gives the frames of a
+ * rank to receives in the order in which they were sent. So a frame that others
+ * wait for was not sent before them, and would never be received. */
+static void in_blocked(wf_port *port)
+{
+    for (uint32_t i = 0; i < port->count; i++) {
+        mp_peer *peer = &port->peer[i];
+
+        if (peer->held != NULL && !held_has_next(peer)) {
+            mp_peer_fail(port, peer, WEFT_ERR_PROTOCOL);
+        }
+    }
 }
 
 /* Open MPI looks at the requests first and at the network then, so that what
@@ -289,6 +293,7 @@ unsigned mp_in_poll(wf_port *port)
     for (int i = 0; i < over; i++) {
         port->slot[port->slot_index[i]].posted = false;
     }
+    port->slots_posted -= (uint32_t)over;
     for (int i = 0; i < over; i++) {
         mp_slot *slot = &port->slot[port->slot_index[i]];
         const MPI_Status *status = &port->slot_status[i];
@@ -301,6 +306,9 @@ unsigned mp_in_poll(wf_port *port)
         } else {
             in_arrived(port, slot, status->MPI_SOURCE);
         }
+    }
+    if (port->slots_posted == 0) {
+        in_blocked(port);
     }
     return (unsigned)over;
 }

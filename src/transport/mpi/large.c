@@ -7,7 +7,7 @@
 
 static size_t chunks_of(size_t bytes)
 {
-    return (bytes + CHUNK_BYTES - 1) / CHUNK_BYTES;
+    return (bytes + MP_CHUNK_BYTES - 1) / MP_CHUNK_BYTES;
 }
 
 static size_t least(size_t a, size_t b)
@@ -79,10 +79,9 @@ static bool chunk_read(mp_peer *peer, const mp_chunk_head *head,
                        const unsigned char *data, size_t n)
 {
     mp_pull *pull = peer->pulls;
-    size_t due =
-        pull != NULL ? least(CHUNK_BYTES, pull->want - pull->moved) : 0;
 
-    if (pull == NULL || head->token != pull->token || (n != due && n != 0) ||
+    if (pull == NULL ||
+        !mp_wire_check_chunk(head, n, pull->token, pull->want - pull->moved) ||
         (pull->moved == 0 && !pull_is_asked(peer, pull))) {
         return false;
     }
@@ -115,9 +114,10 @@ static unsigned chunks_take(wf_port *port, mp_peer *peer)
 
     while ((buf = peer->chunks) != NULL && buf->done) {
         const mp_chunk_head *head = (const mp_chunk_head *)buf->data;
-        bool ours = buf->n >= sizeof(*head) && head->job == port->job;
-        bool good = !ours || chunk_read(peer, head, buf->data + sizeof(*head),
-                                        buf->n - sizeof(*head));
+        bool fits = buf->n <= sizeof(*head) + MP_CHUNK_BYTES;
+        bool good = fits && (!mp_wire_is_chunk(head, buf->n, port->job) ||
+                             chunk_read(peer, head, buf->data + sizeof(*head),
+                                        buf->n - sizeof(*head)));
 
         peer->chunks = buf->next;
         if (buf->next == NULL) {
@@ -266,7 +266,7 @@ static void stream_chunk(wf_port *port, mp_peer *peer, mp_buf *buf)
     wf_msg *msg = peer->streams.head;
     mp_chunk_head head = {.job = port->job, .token = msg->token};
     size_t n = msg->state == MP_STREAM
-                   ? least(CHUNK_BYTES, msg->room - msg->moved)
+                   ? least(MP_CHUNK_BYTES, msg->room - msg->moved)
                    : 0;
 
     wf_copy(buf->data, &head, sizeof(head));

@@ -9,6 +9,7 @@
  *   in.c      frames coming in, and what they say
  *   out.c     frames going out
  *   large.c   large messages, in chunks
+ *   wire.c    what comes in, checked
  *   peer.c    the end of a peer
  *   mpi.c     the contract
  *   boot.c    a bootstrap table over MPI
@@ -20,7 +21,7 @@
  *
  *   frames   A head, and a small message, an active message, or a word about a
  *            large message. They go to receives from any source, which are
- *            always posted. A rank may have CREDITS frames under way to
+ *            always posted. A rank may have MP_CREDITS frames under way to
  *            another; each frame back returns what was read, or a frame that
  *            says nothing else. So a rank that does not read costs its peers
  *            that much memory and no more. Receives may complete out of order,
@@ -33,24 +34,17 @@
  * MPI may call a send complete that it still has in its hands, and that goes no
  * further once nobody calls MPI. So a rank that leaves asks those that it has
  * sent something to whether they have read it (MP_ASK), and waits a moment; at
- * last it says that it reads no more itself (MP_BYE).
- *
- * Each frame and chunk has the number of the job: what is left of a job that
- * ended may come to a communicator for which MPI uses the old one's context
- * again. */
+ * last it says that it reads no more itself (MP_BYE). */
 #ifndef WF_TRANSPORT_MPI_MP_H
 #define WF_TRANSPORT_MPI_MP_H
 
 #include "transport/am.h"
 #include "transport/match.h"
 #include "transport/mpi/net.h"
+#include "transport/mpi/wire.h"
 
-/* Frames that may be under way to one rank. */
-#define CREDITS 32u
-/* Bytes of a large message that go together, and how many such chunks may be
- * under way to one rank, and to all others together: a rank may always have
- * one. */
-#define CHUNK_BYTES ((size_t)256 << 10)
+/* How many chunks may be under way to one rank, and to all others together: a
+ * rank may always have one. */
 #define CHUNKS_PEER 4u
 #define CHUNKS_ALL 64u
 /* Frames longer than this are large messages, whatever the settings say. */
@@ -69,39 +63,6 @@
 #define NOBODY UINT32_MAX
 
 enum { TAG_FRAME = 1, TAG_CHUNK = 2 };
-
-typedef enum mp_kind {
-    MP_EAGER = 1, /* a message with `tag`, of n bytes */
-    MP_OFFER,     /* n bytes with `tag` are offered under `token` */
-    MP_WANT,      /* n bytes of what is offered under `token` are wanted */
-    MP_AM,        /* word: id, and bytes of the header above 8 bits */
-    /* These cost no credit. */
-    MP_CREDIT, /* nothing, or: all was read that came before question `token` */
-    MP_ASK,    /* question `token`: was all read? */
-    MP_BYE     /* the sender reads no more */
-} mp_kind;
-
-static inline bool mp_costs_credit(uint32_t kind)
-{
-    return kind < MP_CREDIT;
-}
-
-typedef struct mp_head {
-    uint64_t job;
-    uint32_t seq;     /* counts the frames from one rank to another */
-    uint32_t credits; /* so many frames were read since the last one */
-    uint32_t kind;
-    uint32_t word;
-    uint64_t tag;
-    uint64_t n;
-    uint64_t token;
-} mp_head;
-_Static_assert(sizeof(mp_head) == 48, "what follows is aligned to 16");
-
-typedef struct mp_chunk_head {
-    uint64_t job;
-    uint64_t token;
-} mp_chunk_head;
 
 /* What a wf_msg in a peer's queues is (wf_msg.state). */
 typedef enum mp_state {
@@ -123,7 +84,7 @@ typedef struct mp_buf {
     uint32_t peer; /* whose it is; NOBODY: to be freed */
     mp_use use;
     bool done; /* MP_IN_CHUNK: it is here */
-    size_t n;  /* how many bytes of it */
+    size_t n;  /* how many bytes of it; SIZE_MAX: more than fit */
     _Alignas(16) unsigned char data[];
 } mp_buf;
 
@@ -228,6 +189,7 @@ struct wf_port {
     uint64_t tokens;
     /* Receives for frames. */
     uint32_t slots;
+    uint32_t slots_posted;
     mp_slot *slot;
     unsigned char *slot_data;
     MPI_Request *slot_request;
@@ -321,12 +283,6 @@ static inline void mp_finish(wf_msg *msg, weft_status why)
 static inline mp_pull *mp_pull_of_note(wf_msg *note)
 {
     return (mp_pull *)((char *)note - offsetof(mp_pull, note));
-}
-
-/* Where the payload of an active message lies behind the head. */
-static inline size_t mp_am_payload(size_t header_bytes)
-{
-    return (header_bytes + 15) & ~(size_t)15;
 }
 
 #endif

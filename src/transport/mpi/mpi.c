@@ -92,7 +92,7 @@ static weft_status mp_alloc_peers(wf_port *port, const wf_port_setup *setup)
         mp_peer *peer = &port->peer[i];
 
         *peer =
-            (mp_peer){.rank = setup->rank[i], .slot = i, .credits = CREDITS};
+            (mp_peer){.rank = setup->rank[i], .slot = i, .credits = MP_CREDITS};
         peer->pulls_end = &peer->pulls;
         peer->chunks_end = &peer->chunks;
         port->of_rank[peer->rank] = i;

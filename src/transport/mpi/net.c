@@ -64,6 +64,15 @@ weft_status mp_net_fail(weft_status status, const char *what, int code)
     return wf_fail(status, "%s: %s", what, text);
 }
 
+bool mp_net_is_too_long(int code)
+{
+    int class = MPI_SUCCESS;
+
+    return code != MPI_SUCCESS &&
+           MPI_Error_class(code, &class) == MPI_SUCCESS &&
+           class == MPI_ERR_TRUNCATE;
+}
+
 /* --- requests that nobody waits for --------------------------------------- */
 
 /* Free what is over; how many are left. Called under the lock. */
@@ -175,6 +184,10 @@ static weft_status net_init(bool insist)
     }
     net.ours = true;
     net.pid = getpid();
+    /* MPICH reports what fails in MPI_Testsome to these, whatever communicator
+     * the requests belong to. */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
     if (on_exit(at_exit, NULL) != 0) {
         wf_log(WEFT_LOG_WARN, "MPI will not be finalized: no room for on_exit");
     }

@@ -46,6 +46,9 @@ void mp_net_keep(MPI_Request request, void *memory);
 /* "MPI_Isend: message truncated", as an error detail. */
 weft_status mp_net_fail(weft_status status, const char *what, int code);
 
+/* Has a receive failed with this because the message was longer? */
+bool mp_net_is_too_long(int code);
+
 /* MPI_Finalize; says so if that takes long. */
 void mp_net_finalize(int rank);
 

@@ -90,7 +90,7 @@ static void out_credit(wf_port *port, mp_peer *peer)
 {
     uint32_t question = peer->pulls == NULL ? peer->question : 0;
 
-    if ((peer->owed >= CREDITS / 2 || question != 0) &&
+    if ((peer->owed >= MP_CREDITS / 2 || question != 0) &&
         out_word(port, peer, MP_CREDIT, question) && question != 0) {
         peer->question = 0;
     }
