@@ -356,6 +356,9 @@ static void starve_body(weft_world *world)
 static void a_push_that_there_is_no_memory_to_send_fails_at_once(void **state)
 {
     (void)state;
+    if (wt_over("ucx_far")) {
+        skip(); /* what comes in needs memory, too, or the connection ends */
+    }
     wt_doomed.nodes = "ab";
     wt_run_job(&(wt_job){.ranks = 2,
                          .settings_of = wt_doomed_settings,
