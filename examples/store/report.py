@@ -22,6 +22,8 @@ APPLICATIONS = {
     "word2vec": Application("Word vectors", "purity", "higher", None),
     "mf": Application("Matrix factorisation", "RMSE", "lower", "RMSE of the noise"),
 }
+SAME = 0.02  # how far from plain torch's the quality of a way may be, in the mean of all seeds
+HITS = ("Hits@1", "Hits@3", "Hits@10")  # measures of knowledge-graph embeddings
 WAYS = {"without intent": "#d95f02", "with intent": "#1b9e77"}
 
 
@@ -32,9 +34,12 @@ class Way(NamedTuple):
     name: str
 
 
+PLAIN = Way(0, "plain torch")
+
+
 def _way(row):
     if row["system"] == "torch":
-        return Way(0, "plain torch")
+        return PLAIN
     return Way(row["hosts"], "with intent" if row["intent"] else "without intent")
 
 
@@ -60,21 +65,51 @@ def _text(numbers, form):
     return mean if low == high else f"{mean} ({low}-{high})"
 
 
+def _of_torch(ways, found):
+    """The quality of some rows over that of plain torch; None if it was not measured."""
+    plain = ways.get(PLAIN)
+    if plain is None:
+        return None
+    quality, of_plain = (_numbers(some, lambda row: row["quality"]) for some in (found, plain))
+    return quality[0] / of_plain[0]
+
+
+def _hits(found):
+    measures = [row["measures"] for row in found]
+    if not all(name in each for each in measures for name in HITS):
+        return "-"
+    return " ".join(f"{statistics.mean(each[name] for each in measures):.3f}" for name in HITS)
+
+
+def verdicts(rows):
+    """A line for each application and way: is it as good as plain torch, in the mean of all seeds?"""
+    for name in APPLICATIONS:
+        ways = _by_way([row for row in rows if row["application"] == name])
+        for way, found in ways.items():
+            share = _of_torch(ways, found)
+            if share is None or way == PLAIN:
+                continue
+            seeds = f"{len(found)} seed{'s' * (len(found) > 1)}"
+            where = f"{way.hosts} host{'s' * (way.hosts > 1)}, {way.name}, {seeds}"
+            same = "within" if abs(share - 1) <= SAME else "NOT within"
+            yield f"{name} on {where}: {share:.1%} of torch's quality, {same} {SAME:.0%}"
+
+
 def table(rows):
     """Markdown: a line for each application and way, the mean of all seeds (least-most)."""
     lines = [
-        "| | hosts | | quality | of torch's | epoch, s | local | MB an epoch |",
-        "|---|---|---|---|---|---|---|---|",
+        "| | hosts | | quality | of torch's | Hits@1, 3, 10 | epoch, s | local | MB an epoch |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, about in APPLICATIONS.items():
         ways = _by_way([row for row in rows if row["application"] == name])
-        torch_rows = ways.get(Way(0, "plain torch"))
         for way, found in ways.items():
             quality = _numbers(found, lambda row: row["quality"])
             cells = [name, str(way.hosts or "-"), way.name]
             cells.append(f"{about.quality} {_text(quality, '{:.4f}')}")
-            of_torch = torch_rows and quality[0] / _numbers(torch_rows, lambda r: r["quality"])[0]
+            of_torch = _of_torch(ways, found)
             cells.append(f"{of_torch:.1%}" if of_torch else "-")
+            cells.append(_hits(found))
             cells.append(_text(_numbers(found, lambda row: row["seconds"]), "{:.2f}"))
             if way.hosts:
                 cells.append(_text(_numbers(found, lambda row: row["local_share"]), "{:.1%}"))
@@ -116,7 +151,7 @@ def _page(pyplot, about, ways):
     _bars(seconds, ways, lambda row: row["seconds"])
     _bars(local, ways, lambda row: 100 * row["local_share"])
     _bars(sent, ways, _megabytes)
-    plain = ways.get(Way(0, "plain torch"))
+    plain = ways.get(PLAIN)
     if plain:
         _across(quality, _numbers(plain, lambda row: row["quality"])[0], "plain torch", "--")
         _across(seconds, _numbers(plain, lambda row: row["seconds"])[0], "plain torch", "--")

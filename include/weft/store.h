@@ -154,10 +154,11 @@ WEFT_API weft_status weft_store_pull(weft_worker *worker,
                                      weft_request **request);
 
 /** Add `values` to the rows (or take a step of the optimizer), as
- * weft_store_pull. A key that is there twice is added to twice. Keys and values
- * are copied before it returns: nothing is borrowed. If the host of a key dies
- * before it has answered, WEFT_ERR_PEER says that the push may or may not have
- * taken place. */
+ * weft_store_pull. A key that is there twice is added to twice; of its two steps
+ * of an optimizer either may be taken first, if the key is not on this host.
+ * Keys and values are copied before it returns: nothing is borrowed. If the host
+ * of a key dies before it has answered, WEFT_ERR_PEER says that the push may or
+ * may not have taken place. */
 WEFT_API weft_status weft_store_push(weft_worker *worker,
                                      const weft_pairs *pairs,
                                      weft_request **request);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each example runs."""
 
+import importlib
 import json
 import pathlib
 import re
@@ -253,7 +254,33 @@ def test_applications_are_compared_in_a_table_and_plots(tmp_path):
     ]
     table = (tmp_path / "figures.md").read_text()
     assert table in text and len(table.splitlines()) == 2 + 3
+    said = [line for line in text.splitlines() if line.startswith("mf on 2 hosts")]
+    assert len(said) == 2 and all("2 seeds" in line and "within 2%" in line for line in said)
     assert "not drawn" in text or (tmp_path / "mf.svg").stat().st_size > 1000
+
+
+def trained(hosts, quality, **more):
+    """A row of an application, as it prints it."""
+    row = {"application": "kge", "system": "weft" if hosts else "torch", "hosts": hosts}
+    hits = {"Hits@1": 0.25, "Hits@3": 0.5, "Hits@10": 0.75}
+    row |= {"intent": True, "seconds": 1.0, "local_share": 0.5, "store_bytes": 10**6}
+    return row | {"quality": quality, "measures": {"MRR": quality, **hits}, **more}
+
+
+def test_a_way_to_train_is_compared_with_torch_in_the_mean_of_its_seeds(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "store"))
+    report = importlib.import_module("report")
+    rows = [trained(0, 0.5), trained(0, 0.5), trained(1, 0.4), trained(1, 0.59)]
+    rows += [trained(2, 0.489), trained(4, 0.511)]
+    assert list(report.verdicts(rows)) == [
+        "kge on 1 host, with intent, 2 seeds: 99.0% of torch's quality, within 2%",
+        "kge on 2 hosts, with intent, 1 seed: 97.8% of torch's quality, NOT within 2%",
+        "kge on 4 hosts, with intent, 1 seed: 102.2% of torch's quality, NOT within 2%",
+    ]
+    lines = report.table(rows).splitlines()
+    assert all(line.count("|") == lines[0].count("|") for line in lines)
+    assert "0.250 0.500 0.750" in lines[2]
+    assert list(report.verdicts(rows[2:])) == []
 
 
 def test_the_c_program_compiles_and_adds_up_its_ranks(tmp_path):

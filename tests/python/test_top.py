@@ -15,6 +15,7 @@ import bodies
 import numpy as np
 import pytest
 import ranks
+import terminal
 import weft
 from weft import _core
 from weft.top import find, page, sample
@@ -88,6 +89,23 @@ def with_things():
         values = store.pull(keys)
         store.push(keys, values * 0 + 1)
         weft.gather(region, np.arange(10))
+
+
+def with_copies():
+    """Two pretended nodes want half of the keys for ever, and use all of them."""
+    os.environ["WEFT_NODE"] = "ab"[int(os.environ["WEFT_RANK"])]
+    comm = weft.init().comm
+    store = weft.Store(100, 8, cache=100)
+    keys = np.arange(100)
+    ones = np.ones((100, 8), "f4")
+    store.localize(keys[comm.rank : 50 : 2])  # where they are, so that the others are copied
+    store.barrier()
+    store.localize(keys[:50])
+    print("ready", comm.rank)
+    while True:
+        time.sleep(0.001)
+        store.push(keys, ones)
+        store.pull(keys)
 
 
 def ending():
@@ -204,6 +222,76 @@ def test_pretended_nodes_are_seen_together():
         assert {row["node"] for row in view["ranks"]} == {0, 1}
         assert all(row["here"] for row in view["ranks"])
         assert set(view["stores"][0]["owned_of_host"]) == {"0", "1"}
+
+
+def test_copies_and_their_age_and_the_share_of_local_keys_are_shown():
+    """Each node owns every other key, and has copies of what it wants of the rest."""
+    with started(2, with_copies, WEFT_HEARTBEAT="100ms") as job:
+        view = until(
+            job,
+            lambda v: (
+                v["stores"][0]["copies_of_host"] == {"0": 25, "1": 25}
+                and v["stores"][0]["stale_s"] > 0
+                and abs((v["stores"][0]["local_share"] or 0) - 0.75) < 0.02
+            ),
+            "copies",
+        )
+        (store,) = view["stores"]
+        assert store["owned_of_host"] == {"0": 50, "1": 50}
+        assert store["stale_s"] < view["job"]["age_s"]
+        assert store["local_share_in_all"] < 1
+        assert [row["copies"] for row in view["ranks"]] == [25, 25]
+        assert max(row["stale_s"] for row in view["ranks"]) == store["stale_s"]
+        assert all(0 < row["local_share"] < 1 for row in view["ranks"])
+        text = "\n".join(page.lines(view))
+        assert f" 75%     50 {page.seconds(store['stale_s'])} " in text
+
+
+def test_the_live_view_obeys_its_keys_and_fits_a_terminal_that_changes():
+    with started(3, bodies.reduce_for_ever) as job:
+        command = [sys.executable, "-m", "weft", "top", "--interval", "0.2"]
+        command += ["--pid", str(job[0].process.pid)]
+        with terminal.Terminal(command, 24, 80, ranks.quiet_environment()) as screen:
+            foot = " q leave  arrows sort, scroll  p pause  +- interval  h help"
+            text = screen.until(lambda text: text[-1] == foot, "the last line")
+            assert text[0].startswith("weft top: ") and "every 0.2 s, by rank" in text[0]
+            assert all("allreduce" in line for line in text[3:6])
+            screen.press("h")
+            screen.until(lambda text: text[0] == "weft top: keys", "help")
+            screen.press("x")
+            screen.until(lambda text: "by rank" in text[0], "the view again")
+            for keys, title in (
+                (["right"], "every 0.2 s, by late"),
+                (["left", "left"], "every 0.2 s, by cpu"),
+                (["s", "+"], "every 0.4 s, by rank"),
+                (["-", "-"], "every 0.1 s, by rank"),
+                (["p"], ", paused, by rank"),
+            ):
+                screen.press(*keys)
+                screen.until(lambda text, title=title: title in text[0], title)
+            paused = screen.text()
+            screen.read(1)
+            assert screen.text() == paused
+            screen.press(" ")
+            screen.until(lambda text: text[1] != paused[1], "going on")
+            screen.resize(6, 30)
+            screen.until(lambda text: text[5] == foot[:29], "a small terminal")
+            assert screen.text()[4] == "... ranks 1 to 1 of 3"
+            screen.press(*["down"] * 5)
+            screen.until(lambda text: text[4] == "... ranks 3 to 3 of 3", "the last rank")
+            screen.until(lambda text: text[3].split()[0] == "2", "the last rank")
+            screen.press("up")
+            screen.until(lambda text: text[4] == "... ranks 2 to 2 of 3", "scrolling back")
+            screen.resize(40, 132)
+            screen.until(lambda text: text[39] == foot, "a large one")
+            assert all("allreduce" in line for line in screen.text()[3:6])
+            screen.press("q")
+            assert screen.wait() == 0
+        with terminal.Terminal(command, 2, 9, ranks.quiet_environment()) as screen:
+            screen.until(lambda text: text == ["weft top", " q leave"], "a tiny terminal")
+            screen.press("q")
+            assert screen.wait() == 0
+        until(job, lambda v: all(r["operations_per_s"] > 0 for r in v["ranks"]), "work")
 
 
 def test_it_lists_jobs_and_finds_them_by_name():
@@ -386,6 +474,24 @@ def test_a_page_fits_its_terminal(size, count):
         text = page.fit(view, size, sort, start=3)
         assert len(text) <= height
         assert all(len(line) <= width for line in text)
+
+
+def test_each_rank_can_be_scrolled_to():
+    view = {
+        "job": {"id": "0", "name": "n", "program": "p.py", "age_s": 5.0, "hosts": 1, "size": 9,
+                "ended": False},
+        "slow_rank": None,
+        "ranks": [row(i) for i in range(9)], "stores": [], "regions": [], "unknown": ["x"],
+    }  # fmt: skip
+    for height in range(4, 16):
+        seen, start = set(), 0
+        for _ in range(9):
+            text = page.fit(view, (80, height), start=start)
+            pids = [line.split()[1] for line in text[3:] if line.split()[1:2]]
+            seen |= {pid for pid in pids if pid.startswith("1000")}
+            start = page.first(view, height, start + 1)
+        assert len(seen) == 9, height
+        assert page.first(view, height, 99) == start
 
 
 def test_numbers_are_short():

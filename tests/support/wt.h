@@ -103,6 +103,9 @@ size_t wt_scaled(size_t n);
 unsigned wt_rank(void);
 unsigned wt_ranks(void);
 
+/* Do messages between nodes go over this kind of transport (WT_TRANSPORT)? */
+bool wt_over(const char *kind);
+
 /* Let a thread that the test started speak for `rank`. */
 void wt_speak_for(unsigned rank);
 

@@ -49,6 +49,13 @@ void wt_process_speaks_for(unsigned rank)
     process_rank = rank;
 }
 
+bool wt_over(const char *kind)
+{
+    const char *text = getenv("WT_TRANSPORT");
+
+    return text != NULL && strcmp(text, kind) == 0;
+}
+
 bool wt_full(void)
 {
     const char *full = getenv("WT_FULL");

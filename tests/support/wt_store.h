@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <weft/store.h>
+#include <weft/weft.h>
 
 /* `n` keys and values of `length` elements in all. */
 static inline weft_pairs wt_pairs(const int64_t *keys, uint64_t n, void *values,
@@ -14,6 +15,11 @@ static inline weft_pairs wt_pairs(const int64_t *keys, uint64_t n, void *values,
                         .values = values,
                         .length = length};
 }
+
+/* Elements of 8 bytes that a row has to have, so that calls of `keys` keys of
+ * one of at most three hosts are about twice as much as may be under way at
+ * first, and more: whatever the length of a message of the transport is. */
+uint64_t wt_long_length(const weft_world *world, uint64_t keys);
 
 /* All ranks: wait until everybody sees what was pushed before. */
 void wt_store_settle(weft_store *store, weft_worker *worker);

@@ -188,6 +188,24 @@ def lines(view: dict[str, Any], sort: str = "rank", note: str = "") -> list[str]
     return [_title(view, note), _totals(view), *_rank_lines(view, sort), *below]
 
 
+def _parts(view: dict[str, Any], height: int, below: int) -> tuple[int, bool]:
+    """How many ranks a page shows at a time, and whether a line says which.
+
+    What is below them gets at most half of the page, unless the ranks leave more.
+    """
+    ranks, room = len(view["ranks"]), max(1, height - 3)
+    if ranks + below <= room:
+        return ranks, False
+    rows = max(room // 2, room - below, 1)
+    return (ranks, False) if ranks <= rows else (max(1, rows - 1), rows > 1)
+
+
+def first(view: dict[str, Any], height: int, start: int) -> int:
+    """The rank that a page of this height begins with, which is to begin with `start`."""
+    shown, _ = _parts(view, height, len(lines(view)) - 3 - len(view["ranks"]))
+    return max(0, min(start, len(view["ranks"]) - shown))
+
+
 def fit(
     view: dict[str, Any],
     size: tuple[int, int],
@@ -200,15 +218,9 @@ def fit(
     every = lines(view, sort, note)
     ranks = len(view["ranks"])
     head, rows, below = every[:3], every[3 : 3 + ranks], every[3 + ranks :]
-    # What is below gets at most half of the page, unless the ranks leave more.
-    room = max(1, height - len(head))
-    for_rows = (
-        max(min(ranks, room), 1)
-        if ranks + len(below) <= room
-        else max(room // 2, room - len(below))
-    )
-    start = max(0, min(start, ranks - for_rows))
-    shown = rows[start : start + for_rows]
-    if ranks > len(shown) and shown:
-        shown[-1] = f"... ranks {start + 1} to {start + len(shown) - 1} of {ranks}"
+    count, told = _parts(view, height, len(below))
+    start = first(view, height, start)
+    shown = rows[start : start + count]
+    if told:
+        shown.append(f"... ranks {start + 1} to {start + count} of {ranks}")
     return [text[:width] for text in [*head, *shown, *below][:height]]

@@ -40,9 +40,10 @@ class Screen:
         self.view = sample.between(None, self.new)
 
     def run(self) -> None:
-        curses.use_default_colors()
         self.window.keypad(True)
-        with contextlib.suppress(curses.error):  # a terminal that cannot do it
+        with contextlib.suppress(curses.error):  # a terminal without colors
+            curses.use_default_colors()
+        with contextlib.suppress(curses.error):  # a terminal that always shows its cursor
             curses.curs_set(0)
         due = time.monotonic() + min(self.interval, 0.25)
         while True:
@@ -62,6 +63,8 @@ class Screen:
 
     def press(self, key: int) -> bool:
         """False: leave."""
+        if key == curses.KEY_RESIZE:
+            return True
         if self.helps:
             self.helps = False
             return True
@@ -73,7 +76,8 @@ class Screen:
             self.sort = sorts[(at + (-1 if key == curses.KEY_LEFT else 1)) % len(sorts)]
         elif key in (curses.KEY_UP, curses.KEY_DOWN):
             step = 1 if key == curses.KEY_DOWN else -1
-            self.start = max(0, min(self.start + step, len(self.view["ranks"]) - 1))
+            height = self.window.getmaxyx()[0] - 1
+            self.start = page.first(self.view, height, self.start + step)
         elif key in (ord("p"), ord(" ")):
             self.paused = not self.paused
         elif key in (ord("+"), ord("-")):

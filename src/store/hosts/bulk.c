@@ -117,6 +117,19 @@ void wf_bulk_drop(wf_store_hosts *h, wf_remote *r)
     r->shares = 0;
 }
 
+void wf_bulk_lost(wf_store_hosts *h, uint32_t host)
+{
+    for (uint32_t place = 0; place < h->ops; place++) {
+        wf_remote *r = h->op[place].op;
+
+        for (uint64_t i = 0; r != NULL && i < r->n; i++) {
+            if (r->bulk[i] == SENT && wf_word_owner(r->word[i]) == host) {
+                lose(h, r, (uint32_t)i);
+            }
+        }
+    }
+}
+
 uint64_t wf_bulk_heard(const wf_store_hosts *h, const wf_remote *r)
 {
     uint64_t heard = r->since;
@@ -164,7 +177,15 @@ static void fill_ops(void *ctx, void *payload)
     }
 }
 
-/* The first n keys of what is left of a share; their bytes. */
+static void mark(const ops_parcel *p, wf_remote *r, bool how)
+{
+    for (uint32_t i = 0; i < p->n; i++) {
+        r->bulk[p->at[i]] = how;
+    }
+}
+
+/* The first n keys of what is left of a share; their bytes, which are under way
+ * then. Without memory to send them the operation fails. */
 static uint64_t send_ops(wf_store_hosts *h, wf_remote *r, const wf_share *s,
                          uint32_t n)
 {
@@ -177,15 +198,17 @@ static uint64_t send_ops(wf_store_hosts *h, wf_remote *r, const wf_share *s,
                         .extra = (uint64_t)r->kind};
     uint64_t bytes = 0;
 
+    mark(&p, r, SENT);
     for (uint32_t i = 0; i < n; i++) {
-        r->bulk[p.at[i]] = SENT;
         bytes += cost(h, r, p.at[i]);
     }
     if (wf_op_has_values(r->kind)) {
         parcel.bytes += bytes - n * WF_BULK_OP_BYTES;
     }
-    if (n > 0) {
-        wf_out_filled(h, h->server[s->host], &parcel, fill_ops, &p);
+    if (n > 0 && !wf_out_filled(h, h->server[s->host], &parcel, fill_ops, &p)) {
+        mark(&p, r, APART);
+        wf_remote_fail(r, WEFT_ERR_NOMEM, "no memory to send keys of a store");
+        return 0;
     }
     return bytes;
 }
@@ -255,7 +278,7 @@ static bool send_next(wf_store_hosts *h, wf_share *s, bool late)
     line->under_way += bytes;
     s->op->since = wf_now_ns(); /* what it waited before is not silence */
     wf_flow_sent(flow, bytes, s->op->since);
-    s->next += n;
+    s->next = s->op->status == WF_PENDING ? s->next + n : s->end;
     return true;
 }
 

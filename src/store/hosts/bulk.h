@@ -39,6 +39,9 @@ void wf_bulk_go_on(wf_store_hosts *h);
 void wf_bulk_answered(wf_store_hosts *h, wf_remote *r, uint32_t i);
 /* Nothing of the operation that is not answered will be, or be sent. */
 void wf_bulk_drop(wf_store_hosts *h, wf_remote *r);
+/* The server of this host died: nothing that is under way to it is answered. It
+ * is still in h->server. */
+void wf_bulk_lost(wf_store_hosts *h, uint32_t host);
 /* When something was last heard that the operation waits for. */
 uint64_t wf_bulk_heard(const wf_store_hosts *h, const wf_remote *r);
 

@@ -5,7 +5,7 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/time.h"
-#include "store/hosts/hosts.h"
+#include "store/hosts/bulk.h"
 
 #define NOBODY UINT32_MAX
 /* The longest pause before a death is heard of again: by then all hosts have
@@ -134,6 +134,7 @@ static weft_status adopt_keys(wf_store_hosts *h, uint64_t *used)
 {
     uint32_t made = atomic_load(&h->book.head->made);
     uint32_t slots = wf_slots_count(h->store->slots);
+    uint64_t now = wf_now_ns();
 
     for (uint32_t i = 0; i < made; i++) {
         const wf_record *r = &h->book.record[i];
@@ -151,6 +152,7 @@ static weft_status adopt_keys(wf_store_hosts *h, uint64_t *used)
             return wf_fail_nomem("the keys of a store");
         }
         a->record = i;
+        a->fresh_ns = now; /* when it was, the last server knew */
         for (int j = 0; j < 3; j++) {
             if (named[j] < slots) {
                 used[named[j] / 64] |= 1ull << named[j] % 64;
@@ -273,6 +275,7 @@ static void server_died(wf_store_hosts *h, uint32_t host)
     bool own = host == h->store->number;
 
     wf_held_retry(h, true); /* they were before the death */
+    wf_bulk_lost(h, host);  /* by the flow to it, not to the next one */
     h->last_dead = h->dead[host] = h->server[host];
     h->server[host] = next;
     h->deaths++;

@@ -302,13 +302,13 @@ static inline uint32_t wf_home_of(const weft_store *store, uint64_t key)
 void wf_out_entry(wf_store_hosts *h, uint32_t rank, const wf_entry *entry,
                   const void *data, uint64_t bytes);
 void wf_out_flush(wf_store_hosts *h);
-/* Send a parcel of another kind. That its receiver died is noticed by death.c.
- */
-void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+/* Send a parcel of another kind; false if there is no memory to send it. That
+ * its receiver died is noticed by death.c. */
+bool wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
                    const void *body);
 /* One whose body `fill` writes, in place where it fits into one message. It is
  * called once, or not at all if the parcel cannot be sent. */
-void wf_out_filled(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+bool wf_out_filled(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
                    wf_am_fill_fn *fill, void *ctx);
 /* Free the memory of what has been sent. */
 void wf_out_trim(wf_store_hosts *h);
@@ -428,6 +428,8 @@ void wf_remote_answer(wf_store_hosts *h, const wf_entry *e);
 /* Send key `i` of an operation by a message of its own. */
 void wf_remote_send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
                         wf_op_kind kind);
+/* It is over, unless it was before: with this status and text. */
+void wf_remote_fail(wf_remote *r, weft_status st, const char *text);
 /* Another host has done it for one key, and taught nothing; a pull's row. */
 void wf_remote_done(wf_store_hosts *h, wf_remote *r, uint32_t position,
                     const void *row, uint64_t bytes);

@@ -29,7 +29,7 @@ static const char *kind_name(wf_op_kind kind)
 
 /* --- sending -------------------------------------------------------------- */
 
-static void fail(wf_remote *r, weft_status st, const char *text)
+void wf_remote_fail(wf_remote *r, weft_status st, const char *text)
 {
     if (r->status == WF_PENDING) {
         r->status = st;
@@ -56,7 +56,7 @@ void wf_remote_send_key(wf_store_hosts *h, wf_remote *r, uint64_t i,
     }
     if (to == NOBODY) {
         wf_hosts_name(h, h->last_dead, who, sizeof(who));
-        fail(r, WEFT_ERR_PEER, who);
+        wf_remote_fail(r, WEFT_ERR_PEER, who);
         return;
     }
     wf_out_entry(
@@ -163,7 +163,7 @@ static void fail_answer(wf_store_hosts *h, wf_remote *r, const wf_entry *e)
         snprintf(text, sizeof(text), "%s: key %" PRId64 " is gone: %s",
                  kind_name(r->kind), wf_store_name(h->store, e->m.key), who);
     }
-    fail(r, st == WEFT_OK ? WEFT_ERR_PROTOCOL : st, text);
+    wf_remote_fail(r, st == WEFT_OK ? WEFT_ERR_PROTOCOL : st, text);
 }
 
 static void key_done(wf_remote *r, uint32_t position, const void *row,
@@ -224,6 +224,11 @@ void wf_remote_done(wf_store_hosts *h, wf_remote *r, uint32_t position,
 
 /* --- as a request --------------------------------------------------------- */
 
+static bool may_be_repeated(const wf_remote *r)
+{
+    return r->kind == WF_OP_PULL || r->kind == WF_OP_LOCALIZE;
+}
+
 /* A server died: what it may have had of this operation is asked for again, if
  * that does no harm. */
 static void after_death(wf_store_hosts *h, wf_remote *r)
@@ -231,7 +236,7 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
     char who[160];
     char text[320];
 
-    if (r->kind == WF_OP_PULL || r->kind == WF_OP_LOCALIZE) {
+    if (may_be_repeated(r)) {
         wf_token_give(h, r);
         wf_bulk_drop(h, r);
         if (wf_token_take(h, r) == WEFT_OK) {
@@ -239,7 +244,7 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
             /* What was under way to the dead one made room for others. */
             wf_bulk_go_on(h);
         } else {
-            fail(r, WEFT_ERR_NOMEM, weft_error_detail());
+            wf_remote_fail(r, WEFT_ERR_NOMEM, weft_error_detail());
         }
         return;
     }
@@ -248,17 +253,21 @@ static void after_death(wf_store_hosts *h, wf_remote *r)
              "%s of %" PRIu64 " keys: %s; it may or may not have taken place "
              "for %" PRIu64 " of them",
              kind_name(r->kind), r->n, who, r->left);
-    fail(r, WEFT_ERR_PEER, text);
+    wf_remote_fail(r, WEFT_ERR_PEER, text);
 }
 
-/* Is it to be looked at after a death, or once more (wf_hosts_look)? */
+/* Is it to be looked at after a death, or once more (wf_hosts_look)? What can
+ * be asked for again is looked at once more when it gets stuck, however long
+ * other keys of it go on to be answered: one key may have been lost. */
 static bool is_death_news(const wf_store_hosts *h, wf_remote *r)
 {
     bool stuck = r->agains != h->agains &&
                  wf_now_ns() - wf_bulk_heard(h, r) > WF_HEAR_AGAIN_NS;
     bool news = stuck || r->deaths != h->deaths;
 
-    r->agains = h->agains;
+    if (news || !may_be_repeated(r)) {
+        r->agains = h->agains;
+    }
     r->deaths = h->deaths;
     return news;
 }
@@ -273,7 +282,7 @@ static void check_time(wf_store_hosts *h, wf_remote *r)
                  "%s: %" PRIu64 " of %" PRIu64 " keys were not answered for "
                  "%.1f s",
                  kind_name(r->kind), r->left, r->n, (double)limit * 1e-9);
-        fail(r, WEFT_ERR_TIMEOUT, text);
+        wf_remote_fail(r, WEFT_ERR_TIMEOUT, text);
     }
 }
 
@@ -362,7 +371,7 @@ static weft_status remote_alloc(wf_remote *r, const wf_batch *batch,
     r->answered = (bool *)(void *)(r->order + n);
     r->bulk = r->answered + n;
     r->values = (char *)(r->bulk + n);
-    memset(r->answered, 0, n * sizeof(*r->answered));
+    memset(r->answered, 0, 2 * n * sizeof(*r->answered)); /* and r->bulk */
     return WEFT_OK;
 }
 
@@ -396,6 +405,9 @@ static uint64_t absent_bytes(const wf_store_hosts *h, const wf_batch *batch)
 {
     uint64_t bytes = 0;
 
+    if (h->store->uniform) {
+        return batch->absents * wf_store_row_bytes(h->store, 0);
+    }
     for (uint64_t i = 0; i < batch->absents; i++) {
         bytes += wf_store_row_bytes(
             h->store, (uint64_t)wf_id_at(&batch->keys, batch->absent[i]));

@@ -50,14 +50,21 @@ static void count_parcel(const wf_store_hosts *h, uint32_t rank,
     }
 }
 
-void wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
-                   const void *body)
+/* Its death is noticed by death.c. */
+static bool was_sent(weft_status st, uint32_t rank)
 {
-    count_parcel(h, rank, parcel);
-    if (send_patiently(h, rank, parcel, body) != WEFT_OK) {
+    if (st != WEFT_OK) {
         wf_log(WEFT_LOG_DEBUG, "a parcel to rank %u was not sent: %s", rank,
                weft_error_detail());
     }
+    return st != WEFT_ERR_NOMEM;
+}
+
+bool wf_out_parcel(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+                   const void *body)
+{
+    count_parcel(h, rank, parcel);
+    return was_sent(send_patiently(h, rank, parcel, body), rank);
 }
 
 static weft_status send_filled(wf_store_hosts *h, uint32_t rank,
@@ -73,22 +80,19 @@ static weft_status send_filled(wf_store_hosts *h, uint32_t rank,
     return st;
 }
 
-void wf_out_filled(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
+bool wf_out_filled(wf_store_hosts *h, uint32_t rank, const wf_parcel *parcel,
                    wf_am_fill_fn *fill, void *ctx)
 {
     if (parcel->bytes > wf_ports_am_payload(h->world, rank)) {
         h->bulk.bytes = 0;
-        if (wf_scratch_add(&h->bulk, NULL, parcel->bytes)) {
-            fill(ctx, h->bulk.at);
-            wf_out_parcel(h, rank, parcel, h->bulk.at);
+        if (!wf_scratch_add(&h->bulk, NULL, parcel->bytes)) {
+            return false;
         }
-        return;
+        fill(ctx, h->bulk.at);
+        return wf_out_parcel(h, rank, parcel, h->bulk.at);
     }
     count_parcel(h, rank, parcel);
-    if (send_filled(h, rank, parcel, fill, ctx) != WEFT_OK) {
-        wf_log(WEFT_LOG_DEBUG, "a parcel to rank %u was not sent: %s", rank,
-               weft_error_detail());
-    }
+    return was_sent(send_filled(h, rank, parcel, fill, ctx), rank);
 }
 
 static void flush_one(wf_store_hosts *h, uint32_t rank)
