@@ -83,14 +83,20 @@ static weft_status env_open_hosts(const wf_boot_launch *launch, unsigned number,
     weft_status st = WEFT_ERR_UNSUPPORTED;
     wf_failure pmix = {.text = ""};
     wf_failure mpi = {.text = ""};
+    const char *by = "PMIx";
 
     if (try_pmix) {
         st = wf_boot_open_pmix(number, launch->rank, launch->ranks, out);
         pmix = wf_failure_of(st);
     }
     if (try_mpi && st == WEFT_ERR_UNSUPPORTED) {
+        by = "MPI";
         st = env_open_mpi(launch, out);
         mpi = wf_failure_of(st);
+    }
+    if (st == WEFT_OK) {
+        wf_log(WEFT_LOG_INFO, "rank %u meets the others by %s", launch->rank,
+               by);
     }
     if (st != WEFT_ERR_UNSUPPORTED) {
         return st;

@@ -3,10 +3,10 @@
 
 import contextlib
 import functools
+import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 
@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 import waiting
 import weft
+import weft.cli
 from weft.bench.bed import Bed
 
 MIB = 1 << 20
 HOST_TIMEOUT = 3  # seconds after which a host that is not heard is given up
+HEARTBEAT = 0.5  # seconds; the default of WEFT_HEARTBEAT
 TRANSPORTS = ("ucx",)
 TCP_RTO_MAX_MS = 44  # of linux/tcp.h; the longest pause before TCP sends again
 
@@ -220,10 +222,10 @@ def test_other_operations_send_what_they_have_to_and_no_more(bed, transport, ope
         assert least < moved < 1.06 * least, f"{moved / least:.2f} of what is needed"
 
 
-def until_told(end):
-    """Reduce until that fails, say why, and stay until there is the file `end`.
+def until_told(end, camps):
+    """Reduce until that fails, say when and why, and go on with the ranks of one's own camp.
 
-    Whoever leaves at once may be the first that others hear of.
+    Stay until there is the file `end`: whoever leaves at once may be the first that others hear of.
     """
     comm = weft.init().comm
     print("started", flush=True)
@@ -231,9 +233,39 @@ def until_told(end):
         while True:
             assert comm.allreduce(np.ones(1000))[0] == comm.size
     except weft.Error as error:
-        print("told", type(error).__name__, error, flush=True)
+        print("told", type(error).__name__, time.monotonic(), error, flush=True)
+    (camp,) = (camp for camp in camps if comm.rank in camp)
+    rest = comm.shrink([rank for rank in range(comm.size) if rank not in camp])
+    for count in (1, 100_000):
+        x = np.arange(count) + comm.rank
+        np.testing.assert_array_equal(
+            rest.allreduce(x), len(camp) * np.arange(count) + sum(camp), strict=True
+        )
+    print("went on", rest.size, flush=True)
     while not os.path.exists(end):
         time.sleep(0.01)
+
+
+def told(rank):
+    """When a rank was told, by the clock that hosts of a bed have in common, and of what."""
+    when, text = rank.line("told PeerError").split(maxsplit=1)
+    return float(when), text
+
+
+def see_camps_go_on(job, camps):
+    for camp in camps:
+        for number in camp:
+            assert job[number].line("went on") == str(len(camp))
+
+
+def deadline(ranks):
+    """Seconds from a cut within which all are told, and before which nobody may be.
+
+    The last heartbeat may be as old as one takes to come after another. One is looked for as often,
+    and of hosts that were cut off together the last ones are named an eighth of the time later.
+    """
+    most = HOST_TIMEOUT * 9 / 8 + 2 * HEARTBEAT
+    return HOST_TIMEOUT - 2 * HEARTBEAT, waiting.bound(most, ranks, times=1.3)
 
 
 def started(bed, body, transport, *args, each=1, **settings):
@@ -248,14 +280,17 @@ def started(bed, body, transport, *args, each=1, **settings):
 @pytest.mark.bed(hosts=3)
 @pytest.mark.parametrize("victim", [0, 2, 3])
 def test_a_killed_process_of_another_host_is_named_by_all_others(bed, transport, victim):
-    end = bed.shared / "end"
-    with started(bed, until_told, transport, str(end), each=2) as job:
+    """Within a second; then they go on without it."""
+    end, others = bed.shared / "end", [rank for rank in range(6) if rank != victim]
+    with started(bed, until_told, transport, str(end), [others], each=2) as job:
+        killed = time.monotonic()
         job.kill(victim)
-        for rank in job.ranks:
-            if rank.number != victim:
-                told = rank.line("told PeerError")
-                assert f"rank {victim} " in told
-                assert f"host{victim // 2}" in told
+        for number in others:
+            when, text = told(job[number])
+            assert f"rank {victim} " in text
+            assert f"host{victim // 2}" in text
+            assert when - killed < waiting.bound(1.0, 6)
+        see_camps_go_on(job, [others])
         end.touch()
         job.finish({victim: -signal.SIGKILL})
 
@@ -263,13 +298,20 @@ def test_a_killed_process_of_another_host_is_named_by_all_others(bed, transport,
 @pytest.mark.bed(hosts=3)
 @pytest.mark.parametrize("host", [0, 2])
 def test_a_host_that_is_switched_off_is_named_by_all_others(bed, transport, host):
+    """Within the deadline; then they go on without it."""
     end, settings = bed.shared / "end", {"HOST_TIMEOUT": HOST_TIMEOUT}
-    with started(bed, until_told, transport, str(end), each=2, **settings) as job:
+    others = [rank for rank in range(6) if rank // 2 != host]
+    with started(bed, until_told, transport, str(end), [others], each=2, **settings) as job:
+        before = time.monotonic()
         bed.kill(host)
-        for rank in job.ranks:
-            if rank.number // 2 != host:
-                told = rank.line("told PeerError")
-                assert f"host{host}" in told
+        after = time.monotonic()
+        least, most = deadline(6)
+        for number in others:
+            when, text = told(job[number])
+            assert f"host{host}" in text
+            assert when - before > least
+            assert when - after < most
+        see_camps_go_on(job, [others])
         end.touch()
         job.finish({2 * host: -signal.SIGKILL, 2 * host + 1: -signal.SIGKILL})
 
@@ -277,12 +319,20 @@ def test_a_host_that_is_switched_off_is_named_by_all_others(bed, transport, host
 @pytest.mark.bed(hosts=3)
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_host_whose_cable_is_cut_is_given_up_by_the_others_and_they_by_it(bed, transport, seen):
-    end = bed.shared / "end"
-    with started(bed, until_told, transport, str(end), HOST_TIMEOUT=HOST_TIMEOUT) as job:
+    """Within the deadline; then each side goes on without the other."""
+    end, settings = bed.shared / "end", {"HOST_TIMEOUT": HOST_TIMEOUT}
+    camps = [[0, 1, 4, 5], [2, 3]]
+    with started(bed, until_told, transport, str(end), camps, each=2, **settings) as job:
+        before = time.monotonic()
         bed.cut(1, seen=seen)
-        assert "host1" in job[0].line("told PeerError")
-        assert "host1" in job[2].line("told PeerError")
-        job[1].line("told PeerError")
+        after = time.monotonic()
+        least, most = deadline(6)
+        for number in range(6):
+            when, text = told(job[number])
+            assert number in camps[1] or "host1" in text
+            assert when - before > least
+            assert when - after < most
+        see_camps_go_on(job, camps)
         end.touch()
         job.finish()
 
@@ -311,6 +361,40 @@ def test_a_cable_that_is_cut_and_mended_in_time_loses_nothing(bed, transport, se
         before = bed.packets(0)[0]
         waiting.until(lambda: bed.packets(0)[0] > before + 1, "packets are sent again")
         bed.mend(1)
+        job.finish()
+
+
+def move_for(seconds):
+    """Large data, nothing but that, for so long: all of it comes and is right."""
+    comm = weft.init().comm
+    rank, size = comm.rank, comm.size
+    bytes_, numbers = np.arange(16 * MIB, dtype="u4").astype("u1"), np.arange(MIB) % 1000
+    came, over, count, end = np.empty_like(bytes_), 0, 0, time.monotonic() + seconds
+    while not over:
+        receiving = comm.irecv(came, (rank - 1) % size)
+        sending = comm.isend(bytes_ + np.uint8(rank + count), (rank + 1) % size)
+        for step in range(3):
+            x = (numbers + rank + count + step).astype("f4")  # 4 MiB of whole numbers
+            total = size * (numbers + count + step) + size * (size - 1) // 2
+            np.testing.assert_array_equal(comm.allreduce(x), total)
+        sending.wait()
+        receiving.wait()
+        np.testing.assert_array_equal(came, bytes_ + np.uint8((rank - 1) % size + count))
+        count += 1
+        over = comm.allreduce(np.array([int(rank == 0 and time.monotonic() > end)]))[0]
+        if count == 1:
+            print("started", flush=True)  # all connections are there
+
+
+@pytest.mark.bed(hosts=3, rate="1gbit")
+def test_large_data_under_way_is_right_after_a_cable_was_cut_and_mended(bed, transport):
+    with started(bed, move_for, transport, 3.0, HOST_TIMEOUT=60) as job:
+        bed.cut(1)
+        before = bed.packets(0)[0]
+        waiting.until(lambda: bed.packets(0)[0] > before + 1, "packets are sent again")
+        moved = bed.bytes(1)[1]
+        bed.mend(1)
+        waiting.until(lambda: bed.bytes(1)[1] > moved + 16 * MIB, "the rest comes")
         job.finish()
 
 
@@ -373,47 +457,40 @@ def test_a_stopped_process_is_named_when_the_timeout_passes(bed, transport):
             assert "rank 2 " in job[number].line("told TimeoutError", seconds=12)
 
 
+def do_nothing(seconds):
+    """Say what share of a core that takes, with everything that the library does by itself."""
+    comm = weft.init().comm
+    assert comm.allreduce(np.ones(1000))[0] == comm.size
+    comm.barrier()
+    time.sleep(0.5)  # what follows a call is over by then
+    used = time.process_time()
+    time.sleep(seconds)
+    print(f"used {(time.process_time() - used) / seconds}\n", end="", flush=True)  # in one piece
+    comm.barrier()
+
+
+def test_an_idle_job_uses_less_than_a_hundredth_of_a_core(bed, transport):
+    said = host_ranks.run(bed, do_nothing, 3.0, each=2, environment=environment(transport))
+    for text in said:
+        assert float(text.split()[1]) < 0.01
+
+
+def doctor():
+    sys.exit(weft.cli.main(["doctor", "--json"]))
+
+
+def test_the_doctor_lists_pairs_of_ranks_across_hosts(bed, transport):
+    said = host_ranks.run(bed, doctor, each=[2, 1], environment=environment(transport))
+    report = json.loads(said[0])["job"]
+    hosts = [report[f"node {node}"]["host"] for node in (0, 1)]
+    assert hosts == ["host0", "host1"]
+    assert report[f"by {transport}"] == [[0, 1]]
+    for title in ("latency of 8 bytes, microseconds", "bandwidth of 1 MiB messages, GB/s"):
+        for a in range(3):
+            for b in range(3):
+                assert (report[title][a][b] > 0) == (a != b)
+
+
 def state(pid):
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0]
-
-
-TRAIN = """
-import torch, torch.distributed as dist, weft.torch
-from torch.nn.parallel import DistributedDataParallel
-dist.init_process_group("weft")
-torch.manual_seed(1)
-model = DistributedDataParallel(torch.nn.Linear(64, 64))
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-for step in range(5):
-    torch.manual_seed(100 * step)
-    x = torch.randn(8, 64)[dist.get_rank() :: dist.get_world_size()]
-    optimizer.zero_grad()
-    model(x).square().mean().backward()
-    optimizer.step()
-total = sum(p.double().sum().item() for p in model.parameters())
-print(f"sum {total:.6f}\\n", end="")  # in one piece: ranks share a pipe
-dist.destroy_process_group()
-"""
-
-
-def trained(bed, transport, hosts, each):
-    program = bed.shared / "train.py"
-    program.write_text(TRAIN)
-    agent = [sys.executable, "-m", "torch.distributed.run", "--nnodes", str(hosts)]
-    agent += ["--nproc-per-node", str(each), "--rdzv-backend", "c10d"]
-    agent += ["--rdzv-endpoint", "host0:29400", program]
-    env = environment(transport, OMP_NUM_THREADS="1")
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": env}
-    agents = [bed.popen(host, agent, **pipes) for host in range(hosts)]
-    said = [child.communicate(timeout=180) for child in agents]
-    assert [child.returncode for child in agents] == [0] * hosts, said
-    return {line for out, _ in said for line in out.splitlines() if line.startswith("sum")}
-
-
-def test_training_under_torchrun_on_two_hosts_ends_where_one_host_does(bed, transport):
-    pytest.importorskip("torch.distributed.run")
-    two = trained(bed, transport, hosts=2, each=1)
-    one = trained(bed, transport, hosts=1, each=2)
-    assert len(two) == 1
-    assert two == one

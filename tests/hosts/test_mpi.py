@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on several hosts over the MPI that has started them: no directory, nothing but mpirun."""
 
+import os
+import pathlib
 import re
 import sys
 
 import launched
 import pytest
+import test_jobs
+import waiting
+
+MPIS = ("openmpi", "mpich")
+MOST_TESTED = MPIS if os.environ.get("WT_FULL") == "1" else MPIS[:1]
 
 COLLECTIVES = """
 import numpy as np, weft
@@ -33,8 +40,21 @@ for _ in range({times}):
 weft.finalize()
 """
 
+# A function of another module of tests.
+CALL = """
+import sys; sys.path[:0] = {folders}
+import test_jobs
+test_jobs.{call}
+"""
+TESTS = pathlib.Path(__file__).parent.parent
 
-@pytest.fixture(params=["openmpi", "mpich"])
+
+def call(what):
+    """A program that calls this function of test_jobs."""
+    return CALL.format(folders=[str(TESTS / name) for name in ("hosts", "support")], call=what)
+
+
+@pytest.fixture(params=MPIS)
 def mpi(request, bed):
     """Run a Python program on `each` ranks of every host, started by this MPI's mpirun.
 
@@ -70,6 +90,25 @@ def test_an_allreduce_over_mpi_sends_what_it_has_to_and_no_more(mpi, bed):
     for host in range(len(bed)):
         for moved in bed.bytes(host):
             assert least < moved < 1.1 * least, f"{moved / least:.2f} of what is needed"
+
+
+@pytest.mark.parametrize("operation", test_jobs.PARTS)
+@pytest.mark.parametrize("mpi", MOST_TESTED, indirect=True)
+def test_other_operations_over_mpi_send_what_they_have_to_and_no_more(mpi, bed, operation):
+    count, times = 1 << 20, 2
+    mpi(call(f"call({operation!r}, {count}, {times})"), each=2)
+    least = test_jobs.PARTS[operation] * 4 * count * times
+    for host in range(len(bed)):
+        moved = sum(bed.bytes(host))
+        assert least < moved < 1.1 * least, f"{moved / least:.2f} of what is needed"
+
+
+@pytest.mark.parametrize("mpi", MOST_TESTED, indirect=True)
+def test_an_idle_job_over_mpi_uses_less_than_a_hundredth_of_a_core(mpi):
+    said = mpi(call("do_nothing(3.0)"), each=1)
+    shares = [float(share) for share in re.findall(r"used (\S+)", said)]
+    assert len(shares) == 2
+    assert max(shares) < waiting.bound(0.01, 0, times=3)
 
 
 UNASKED = """

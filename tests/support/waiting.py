@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting until a process has come to where a test needs it."""
 
+import os
 import pathlib
 import time
 
@@ -13,6 +14,15 @@ def until(is_so, what):
     while not is_so():
         assert time.monotonic() < end, f"not after {SECONDS:.0f} s: {what}"
         time.sleep(0.01)
+
+
+def bound(promised, ranks, times=3):
+    """A bound of a promise, for a test of which so many ranks are busy.
+
+    It is so many times as large where others use the machine, too: where more are ready to run, on
+    the average of a minute, than the cores and these ranks.
+    """
+    return promised * (times if os.getloadavg()[0] > os.cpu_count() + ranks else 1)
 
 
 def asleep(pid):
