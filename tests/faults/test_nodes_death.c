@@ -347,6 +347,7 @@ static bool does_not_come(weft_world *world, double seconds)
 
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
     WT_OK(weft_barrier(comm));
+    wt_meet(); /* who shrinks it ends what others still do on it */
     weft_comm_set_timeout(comm, seconds);
     if (wt_rank() != 6) {
         st = job.struck == 's' ? weft_comm_shrink(comm, NULL, 0, &made)
