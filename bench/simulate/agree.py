@@ -224,6 +224,8 @@ def measured(options: argparse.Namespace) -> Iterator[tuple[int, dict]]:
     """Of each number of hosts, what messages and calls take there."""
     if options.old is not None:
         for hosts, runs in json.loads(options.old.read_text()).items():
+            if not isinstance(runs, list):
+                raise SystemExit(f"agree: {options.old} is not as --save writes it: measure anew")
             yield int(hosts), middle(runs)
         return
     all_found = {}
@@ -268,6 +270,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="keep what was measured in this file")
     parser.add_argument("--from", dest="old", type=Path, help="read such a file, measure nothing")
     options = parser.parse_args()
+    if min(options.hosts) < 2:
+        parser.error("--hosts must be at least 2: messages between hosts are measured")
+    if options.runs < 1 or options.each < 1:
+        parser.error("--runs and --each must be at least 1")
     options.rate = None if options.rate == "none" else options.rate
     return options
 

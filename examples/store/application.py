@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import statistics
 import sys
 import time
@@ -151,7 +152,7 @@ def parse(about, sizes):
 
 
 def _at_least(least, text):
-    if not text.lstrip("-").isdecimal() or int(text) < least:
+    if not re.fullmatch(r"-?[0-9]+", text) or int(text) < least:
         raise argparse.ArgumentTypeError(f"must be a whole number from {least} on, not {text}")
     return int(text)
 

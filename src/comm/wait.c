@@ -33,14 +33,13 @@ static uint64_t known_ns(const wf_host *host, uint32_t rank)
 
 /* ", waiting for rank 2 (pid 812 on node2)": whom a rank of the job waits for,
  * whom that one waits for, and so on. So whoever gives up first names the rank
- * that keeps them all, though it waits for another one. */
+ * that keeps them all, though it waits for another one. Where it comes back to
+ * this rank they wait for each other: ", waiting for rank 0 in turn". */
 static void add_chain(const wf_goal *g, uint32_t of, wf_text *t)
 {
     const wf_host *host = g->world->host;
 
-    for (int i = 0;
-         i < CHAIN_MAX && of != host->rank && known_ns(host, of) != NEVER_NS;
-         i++) {
+    for (int i = 0; i < CHAIN_MAX && known_ns(host, of) != NEVER_NS; i++) {
         uint32_t next = atomic_load_explicit(
             &wf_host_entry(host, of)->waits_for, memory_order_relaxed);
         uint32_t r = 0;
@@ -49,6 +48,10 @@ static void add_chain(const wf_goal *g, uint32_t of, wf_text *t)
             return;
         }
         of = next - 1;
+        if (of == host->rank) {
+            wf_text_add(t, ", waiting for rank %u in turn", g->rank);
+            return;
+        }
         while (r < g->ranks && g->member[r] != of) {
             r++;
         }

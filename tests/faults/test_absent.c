@@ -14,6 +14,10 @@ enum { ABSENT = 1 };
  * too late. */
 enum { COMING, LATE };
 
+/* A rank that names another than it should has not waited for long enough, up
+ * to this. */
+#define LONGEST_WAIT_S 16.0
+
 static wt_coll call_of(unsigned i)
 {
     return (wt_coll){.kind = (wt_coll_kind)(i / 2),
@@ -56,9 +60,19 @@ static void check_told(weft_comm *comm, weft_status st, weft_status want,
     WT_STATUS(weft_comm_error(comm), want);
 }
 
-/* --- it never calls ------------------------------------------------------ */
+/* Does any rank say that one came too late? All ranks call it. */
+static bool was_late(weft_world *world)
+{
+    bool late;
 
-#define LONGEST_WAIT_S 6.0
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    late = atomic_load(wt_word(LATE)) != 0;
+    WT_OK(weft_barrier(weft_world_comm(world)));
+    wt_word_set(LATE, 0);
+    return late;
+}
+
+/* --- it never calls ------------------------------------------------------ */
 
 /* False if one of those who call came so late that the other took it for the
  * absent one. */
@@ -79,10 +93,7 @@ static bool never_calls(weft_world *world, unsigned i, double seconds)
             check_told(comm, st, WEFT_ERR_TIMEOUT, i);
         }
     }
-    WT_OK(weft_barrier(weft_world_comm(world)));
-    late = atomic_load(wt_word(LATE)) != 0;
-    WT_OK(weft_barrier(weft_world_comm(world)));
-    wt_word_set(LATE, 0);
+    late = was_late(world);
     weft_comm_destroy(comm);
     return !late;
 }
@@ -118,15 +129,18 @@ typedef struct chain {
     double seconds; /* of the hasty one: heartbeats tell what far ranks do */
 } chain;
 
-static void wait_in_chain(weft_world *world, const chain *who, bool asks)
+/* False if the ranks between had not shown in time whom they wait for. */
+static bool wait_in_chain(weft_world *world, const chain *who, double seconds,
+                          bool asks)
 {
     weft_comm *comm = NULL;
     weft_request *request = NULL;
     float x[8] = {0};
     weft_status st;
+    bool late;
 
     WT_OK(weft_comm_dup(weft_world_comm(world), &comm));
-    weft_comm_set_timeout(comm, wt_rank() == who->hasty ? who->seconds : 60.0);
+    weft_comm_set_timeout(comm, wt_rank() == who->hasty ? seconds : 60.0);
     if (wt_rank() != who->absent) {
         if (asks) {
             WT_OK(weft_iallreduce(comm, x, x, 8, WEFT_F32, WEFT_SUM, &request));
@@ -137,12 +151,16 @@ static void wait_in_chain(weft_world *world, const chain *who, bool asks)
         }
         WT_STATUS(st, WEFT_ERR_TIMEOUT);
         if (!wt_names_rank(weft_error_detail(), who->absent)) {
-            WT_FAIL("rank %u is not named: %s", who->absent,
-                    weft_error_detail());
+            if (seconds >= LONGEST_WAIT_S) {
+                WT_FAIL("rank %u is not named: %s", who->absent,
+                        weft_error_detail());
+            }
+            wt_word_set(LATE, 1);
         }
     }
-    WT_OK(weft_barrier(weft_world_comm(world)));
+    late = was_late(world);
     weft_comm_destroy(comm);
+    return !late;
 }
 
 static void wait_in_chain_body(weft_world *world)
@@ -150,13 +168,67 @@ static void wait_in_chain_body(weft_world *world)
     static const chain who[] = {{2, 1, 1.0}, {3, 0, 4.0}};
 
     for (unsigned i = 0; i < 4; i++) {
-        wait_in_chain(world, &who[i / 2], i % 2 != 0);
+        double seconds = who[i / 2].seconds;
+
+        while (!wait_in_chain(world, &who[i / 2], seconds, i % 2 != 0)) {
+            seconds *= 4;
+        }
     }
 }
 
 static void who_waits_for_one_that_waits_names_both(void **state)
 {
     wt_job job = wt_job_on_nodes(2, 2, wait_in_chain_body);
+
+    (void)state;
+    wt_run_job_both(&job);
+}
+
+/* --- two that wait for each other ---------------------------------------- */
+
+/* Rank 0 calls on one communicator, and rank 1 on another. */
+static bool wait_for_each_other(weft_world *world, double seconds)
+{
+    weft_comm *comm[2] = {NULL, NULL};
+    weft_status st;
+    bool late;
+
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm[0]));
+    WT_OK(weft_comm_dup(weft_world_comm(world), &comm[1]));
+    weft_comm_set_timeout(comm[0], seconds);
+    st = weft_barrier(comm[wt_rank()]);
+    if (wt_rank() == 1) {
+        WT_OK(st);
+    } else {
+        WT_STATUS(st, WEFT_ERR_TIMEOUT);
+        if (strstr(weft_error_detail(), ", waiting for rank 0 in turn") ==
+            NULL) {
+            if (seconds >= LONGEST_WAIT_S) {
+                WT_FAIL("%s", weft_error_detail());
+            }
+            wt_word_set(LATE, 1);
+        }
+        WT_CHECK(strstr(weft_error_detail(), "waiting for rank 0 (") == NULL);
+        WT_OK(weft_barrier(comm[1]));
+    }
+    late = was_late(world);
+    weft_comm_destroy(comm[1]);
+    weft_comm_destroy(comm[0]);
+    return !late;
+}
+
+static void wait_for_each_other_body(weft_world *world)
+{
+    double seconds = 0.5;
+
+    while (!wait_for_each_other(world, seconds)) {
+        seconds *= 4;
+    }
+}
+
+static void two_that_wait_for_each_other_are_told_so(void **state)
+{
+    wt_job job = wt_job_on_nodes(1, 2, wait_for_each_other_body);
 
     (void)state;
     wt_run_job_both(&job);
@@ -233,6 +305,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_rank_that_never_calls_is_named),
         cmocka_unit_test(who_waits_for_one_that_waits_names_both),
+        cmocka_unit_test(two_that_wait_for_each_other_are_told_so),
         cmocka_unit_test(a_rank_that_gives_up_ends_every_call),
         cmocka_unit_test(giving_up_in_the_middle_ends_every_request),
     };

@@ -281,7 +281,7 @@ static void resize_body(weft_world *world)
     }
     since = wt_now();
     (void)tolerate(weft_store_wait_sync(worker));
-    WT_CHECK(wt_now() - since < 10);
+    WT_CHECK(wt_now() - since < 3 * wt_death_bound());
     leave(store, worker, 2);
 }
 

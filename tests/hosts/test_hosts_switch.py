@@ -44,31 +44,44 @@ def settings(place):
     return {**test_jobs.environment("ucx"), **place}
 
 
-def count_chunks(count, times, expected, address):
+def count_chunks(count, times, address):
     test_jobs.allreduce(count, times)
     comm = weft.world().comm
     comm.barrier()
-    assert comm.rank != 0 or switches.chunks_at(f"http://{address}:8080/") == expected
+    if comm.rank == 0:
+        print("chunks", switches.chunks_at(f"http://{address}:8080/"), flush=True)
     comm.barrier()
+
+
+def counted(hosts, each):
+    """The chunks that the switch reduces, and the bytes through the cable of each host.
+
+    Again where ranks got no core for so long that they gave the switch up.
+    """
+    for _ in range(3):
+        with Bed(hosts) as bed, switch_in(bed) as (place, _):
+            work = (count_chunks, COUNT, TIMES, bed.switch_address)
+            said = host_ranks.run(bed, *work, each=each, environment=settings(place))
+            moved = [bytes_ for host in range(hosts) for bytes_ in bed.bytes(host)]
+        if not any("goes on without its switch" in text for text in said):
+            break
+    (chunks,) = (line.split()[1] for line in said[0].splitlines() if line.startswith("chunks"))
+    return float(chunks), moved
 
 
 @pytest.mark.parametrize(("hosts", "each"), [(3, 1), (4, 1), (3, 2), (3, [1, 3, 2])], ids=str)
 def test_each_host_sends_and_receives_every_element_once(transport, hosts, each):
+    chunks, moved = counted(hosts, each)
     # A packet of 1088 bytes has 256 floats and the exponents of their 4 blocks.
-    expected = COUNT // 256 * TIMES
-    with Bed(hosts) as bed, switch_in(bed) as (place, _):
-        work = (count_chunks, COUNT, TIMES, expected, bed.switch_address)
-        host_ranks.run(bed, *work, each=each, environment=settings(place))
-        for host in range(hosts):
-            for moved in bed.bytes(host):
-                assert 4 * COUNT * TIMES < moved < 2 * 4 * COUNT * TIMES
+    assert chunks == COUNT // 256 * TIMES
+    # Less than a ring of three hosts would move, with room for packets that are sent again.
+    assert all(4 * COUNT * TIMES < bytes_ < 2 * 4 * COUNT * TIMES for bytes_ in moved), moved
 
 
 @pytest.mark.parametrize("each", [1, 2], ids=str)
 def test_on_two_hosts_it_is_not_chosen(transport, each):
-    with Bed(2) as bed, switch_in(bed) as (place, _):
-        work = (count_chunks, COUNT, TIMES, 0, bed.switch_address)
-        host_ranks.run(bed, *work, each=each, environment=settings(place))
+    chunks, _ = counted(2, each)
+    assert chunks == 0
 
 
 @pytest.mark.bed(hosts=3)

@@ -2,6 +2,7 @@
 """`weft top` on one of several hosts."""
 
 import json
+import secrets
 import subprocess
 import sys
 import time
@@ -13,12 +14,13 @@ from weft.bench.bed import Bed
 
 
 def test_ranks_of_the_other_host_are_shown_with_their_counters(transport):  # noqa: F811
-    more = environment(transport, WEFT_HEARTBEAT="100ms", WEFT_JOB="top-on-hosts")
+    name = f"top-{secrets.token_hex(4)}"  # weft top outside sees other runs of this test
+    more = environment(transport, WEFT_HEARTBEAT="100ms", WEFT_JOB=name)
     words = {"each": [1, 2], "environment": more}
     with Bed(hosts=2) as bed, host_ranks.Job(bed, bodies.reduce_for_ever, **words) as job:
         for rank in job.ranks:
             rank.line("ready")
-        command = [sys.executable, "-m", "weft", "top", "--json", "--job", "top-on-hosts"]
+        command = [sys.executable, "-m", "weft", "top", "--json", "--job", name]
         end = time.monotonic() + 60
         while True:
             done = bed.popen(0, [*command, "--interval", "0.5"], stdout=-1, stderr=-1)

@@ -58,4 +58,5 @@ def test_hosts_with_two_versions_of_ucx_are_one_job(bed, newer):
     said = host_ranks.run(
         bed, collectives_and_messages, newer, environment=test_jobs.environment("ucx")
     )
-    assert [line.strip().startswith(str(WHEEL)) for line in said] == [r in newer for r in range(3)]
+    used = [text.splitlines()[-1] for text in said]
+    assert [path.startswith(str(WHEEL)) for path in used] == [r in newer for r in range(3)], used

@@ -210,6 +210,7 @@ def test_an_application_pulls_from_afar_what_it_does_not_announce():
     [
         (("--hosts", "-1"), "from 0 on, not -1"),
         (("--ahead", "few"), "from 0 on, not few"),
+        (("--ahead=--5",), "from 0 on, not --5"),
         (("--ranks-per-host", "0"), "from 1 on, not 0"),
         (("--hosts", "1000", "--pretend", "--torch"), "takes no --hosts"),
     ],

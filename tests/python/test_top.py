@@ -108,16 +108,19 @@ def with_copies():
         store.pull(keys)
 
 
-def ending():
+def ending(may_end):
+    """Ranks leave one after the other once there is the file `may_end`."""
     comm = weft.init().comm
     comm.barrier()
     print("ready", comm.rank)
+    while not os.path.exists(may_end):
+        time.sleep(0.01)
     time.sleep(0.3 * comm.rank)
     weft.finalize()
 
 
-def started(size, body, **environment):
-    job = ranks.Job(size, body, environment=environment)
+def started(size, body, *args, **environment):
+    job = ranks.Job(size, body, *args, environment=environment)
     try:
         for rank in job.ranks:
             rank.line("ready")
@@ -222,6 +225,10 @@ def test_pretended_nodes_are_seen_together():
         assert {row["node"] for row in view["ranks"]} == {0, 1}
         assert all(row["here"] for row in view["ranks"])
         assert set(view["stores"][0]["owned_of_host"]) == {"0", "1"}
+        found = find.by_pid(os.getpid())  # which has started all of them
+        pids = sorted([*found.pids.values(), *found.elsewhere])
+        found.close()
+        assert pids == sorted(rank.process.pid for rank in job.ranks)
 
 
 def test_copies_and_their_age_and_the_share_of_local_keys_are_shown():
@@ -305,6 +312,8 @@ def test_it_lists_jobs_and_finds_them_by_name():
         by_id = top("--job", view["job"]["id"], "--interval", "0.05")
         assert "a-job-of-the-test, 2 ranks" in by_id.stdout
         with started(1, bodies.reduce_for_ever):
+            done = top("--pid", str(os.getpid()))
+            assert done.returncode == 2 and "has started 2 jobs; weft top lists" in done.stderr
             done = top("--json")
             assert "a-job-of-the-test" in [row["name"] for row in json.loads(done.stdout)["jobs"]]
     done = top("--job", "a-job-of-the-test")
@@ -368,10 +377,12 @@ def test_viewers_that_are_killed_harm_nothing():
         until(job, lambda v: all(r["operations_per_s"] > 0 for r in v["ranks"]), "work")
 
 
-def test_a_job_that_ends_meanwhile_is_seen_to_its_end():
-    with started(3, ending) as job:
+def test_a_job_that_ends_meanwhile_is_seen_to_its_end(tmp_path):
+    may_end = tmp_path / "may end"
+    with started(3, ending, str(may_end)) as job:
         board = find.by_pid(job[2].process.pid)
         script = find.program(job[2].process.pid)
+        may_end.touch()
         while not sample.has_ended(sample.look(board)):
             time.sleep(0.01)
         job.finish()

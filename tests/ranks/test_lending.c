@@ -370,6 +370,18 @@ static void the_next_call_tells_of_a_taker_that_died(void **state)
     }
 }
 
+/* All but HELD have brought what they have to the next operation, so that
+ * WATCHER waits for HELD alone. */
+static void await_all_but_held(const weft_comm *comm)
+{
+    for (uint32_t r = 0; r < wt_ranks(); r++) {
+        while (r != WATCHER && r != HELD &&
+               atomic_load(&comm->entry[r]->waiting) == 0) {
+            sched_yield();
+        }
+    }
+}
+
 /* WATCHER alone gives up soon, and knows whom it has waited for. */
 static void late_body(weft_world *world)
 {
@@ -378,6 +390,7 @@ static void late_body(weft_world *world)
 
         lent_init(&l, world, i);
         if (wt_rank() == WATCHER) {
+            await_all_but_held(l.comm);
             weft_comm_set_timeout(l.comm, 0.2);
             WT_STATUS(next_call(&l), WEFT_ERR_TIMEOUT);
             WT_CHECK(wt_names_rank(weft_error_detail(), HELD));
@@ -429,6 +442,7 @@ static void late_early_body(weft_world *world)
     } else {
         (void)lend_to_held(world, &call[0]);
         if (wt_rank() == WATCHER) {
+            await_all_but_held(comm);
             weft_comm_set_timeout(comm, 0.2);
         }
         WT_STATUS(wt_call_run(&call[1]), WEFT_ERR_TIMEOUT);

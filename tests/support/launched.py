@@ -10,6 +10,7 @@ rank dies, so tests in which ranks die are not for it.
 Run as a script, this file is a rank.
 """
 
+import contextlib
 import os
 import pathlib
 import pickle
@@ -68,9 +69,21 @@ def start(size, work, *args, deadline):
         try:
             said, _ = launcher.communicate(timeout=deadline)
         except subprocess.TimeoutExpired:
-            launcher.kill()
-            said = f"not done in {deadline:g} s\n{launcher.communicate()[0]}"
+            said = f"not done in {deadline:g} s\n{_end(launcher)}"
         return [_answer(folder / str(rank), said) for rank in range(size)]
+
+
+def _end(launcher):
+    """End a job, and give what it has printed.
+
+    mpirun that is asked to end takes its daemons and ranks with it; one that is killed does not.
+    """
+    launcher.terminate()
+    for _ in range(2):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return launcher.communicate(timeout=10)[0]
+        launcher.kill()
+    return "it was killed, and its ranks may be there still"
 
 
 def _answer(file, said):

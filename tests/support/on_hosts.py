@@ -37,6 +37,8 @@ def bed():
     return Bed(HOSTS)
 
 
+if MPI is not None and (HOSTS == 1 or PRETENDED):
+    raise SystemExit("WT_MPI needs WT_HOSTS=2 or more, and no WT_PRETEND")
 if MPI is not None and not {"OMPI_COMM_WORLD_RANK", "PMI_RANK"} & os.environ.keys():
     # What hosts share is this folder; those that mpirun enters have a /tmp of their own.
     tempfile.tempdir = str(bed().shared)

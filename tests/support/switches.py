@@ -3,6 +3,7 @@
 
 import re
 import subprocess
+import time
 import urllib.request
 
 from weft._switch import PROGRAM
@@ -16,7 +17,10 @@ def make_key(path):
 
 def read_port(process):
     """Wait until it is ready; its port."""
-    return int(re.match(r".*ready on port (\d+)", process.stdout.readline())[1])
+    line = process.stdout.readline()
+    found = re.match(r".*ready on port (\d+)", line)
+    assert found, f"weft-switch is not ready: it printed {line!r}"
+    return int(found[1])
 
 
 def chunks_at(page):
@@ -30,13 +34,26 @@ class Switch:
     """A weft-switch of the test's own, on loopback."""
 
     def __init__(self, key, port=0, options=()):
-        self.key, self.port = key, port
+        """On any port, or on one that it had before.
+
+        That one may be somebody else's for a moment: the kernel gives it to connections.
+        """
+        self.key = key
         command = [PROGRAM, "--key", key, "--host", "127.0.0.1", "--port", str(port)]
-        self.process = subprocess.Popen(
-            [*command, "--http", "127.0.0.1:0", *options], stdout=subprocess.PIPE, text=True
+        command += ["--http", "127.0.0.1:0", *options]
+        for _ in range(100 if port != 0 else 1):
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            line = self.process.stdout.readline()
+            found = re.match(r".*ready on port (\d+), (http://\S+/)", line)
+            if found:
+                self.port, self.page = int(found[1]), found[2]
+                return
+            self.kill()
+            time.sleep(0.05)
+        raise AssertionError(
+            f"weft-switch is not ready: it printed {line!r} and ended with "
+            f"{self.process.returncode}"
         )
-        found = re.match(r".*ready on port (\d+), (http://\S+/)", self.process.stdout.readline())
-        self.port, self.page = int(found[1]), found[2]
 
     def kill(self):
         self.process.kill()

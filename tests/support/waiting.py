@@ -8,11 +8,11 @@ import time
 SECONDS = 120.0
 
 
-def until(is_so, what):
+def until(is_so, what, seconds=SECONDS):
     """Wait until `is_so()`; `what` is for the error."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + seconds
     while not is_so():
-        assert time.monotonic() < end, f"not after {SECONDS:.0f} s: {what}"
+        assert time.monotonic() < end, f"not after {seconds:.0f} s: {what}"
         time.sleep(0.01)
 
 

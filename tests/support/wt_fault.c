@@ -41,7 +41,7 @@ double wt_death_bound(void)
 /* A death must be told of long before the deadline, a stop by one that begins
  * with it. */
 #define DEADLINE_S 60.0
-#define STOP_DEADLINE_S 1.0
+#define STOP_DEADLINE_S (1.0 * WT_SLOWDOWN)
 
 static uint32_t milliseconds(void)
 {

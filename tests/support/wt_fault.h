@@ -10,12 +10,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "wt.h"
 #include "wt_coll.h"
 
 /* For ranks that join a job which one of them never joins: how long they wait
  * for it, which must be long for those who only come late. They meet first. */
-#define WT_BOOT_SETTINGS "BOOT_TIMEOUT=1s TIMEOUT=1s"
-#define WT_BOOT_DEADLINE_S 1.0
+#define WT_BOOT_SETTINGS                                                       \
+    (WT_ASAN ? "BOOT_TIMEOUT=2s TIMEOUT=2s" : "BOOT_TIMEOUT=1s TIMEOUT=1s")
+#define WT_BOOT_DEADLINE_S (WT_ASAN ? 2.0 : 1.0)
 
 /* What the ranks are doing. */
 typedef enum wt_phase {

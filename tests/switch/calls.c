@@ -134,7 +134,7 @@ void calls_killed(weft_world *world)
         }
         if (wt_rank() == 0 && state == 2) {
             WT_CHECK(wf_now_ns() - since <
-                     (uint64_t)(5 * WT_SLOWDOWN) * WF_SEC);
+                     (uint64_t)(30 * WT_SLOWDOWN) * WF_SEC);
             state = job_chunks_of(calls_last_switch) > 0 ? 3 : 2;
         }
         WT_OK(weft_broadcast(comm, &state, 1, WEFT_I32, 0));

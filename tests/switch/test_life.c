@@ -50,6 +50,7 @@ typedef struct killer {
     rig *rig;
     int signal;
     _Atomic unsigned *calls;
+    atomic_bool is_over; /* no worker calls any more */
     int exit;
 } killer;
 
@@ -57,7 +58,7 @@ static void *kill_after_some_calls(void *arg)
 {
     killer *k = arg;
 
-    while (atomic_load(k->calls) < 40) {
+    while (atomic_load(k->calls) < 40 && !atomic_load(&k->is_over)) {
         usleep(100);
     }
     k->exit = rig_stop(k->rig, k->signal);
@@ -77,7 +78,9 @@ static void end_during_calls(rig *r, int signal, int expected)
                      0);
     began = wf_now_ns();
     run_workers(r, &like, call_until_it_fails, &calls, w);
+    atomic_store(&k.is_over, true);
     pthread_join(thread, NULL);
+    assert_true(atomic_load(&calls) >= 40);
     assert_int_equal(k.exit, expected);
     assert_true(wf_now_ns() - began < 30 * WF_SEC);
     for (unsigned i = 0; i < 3; i++) {

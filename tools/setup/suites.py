@@ -93,6 +93,12 @@ from weft.bench.bed import missing
 ucx = pathlib.Path(weft.__file__).parent / "libweft_ucx.so"
 print(missing() or ("" if ucx.exists() else "libweft_ucx.so was not built"), end="")
 """
+MPI_LACKS = """
+import sys
+sys.path.insert(0, "tests/support")
+import launched
+print(launched.lacks("openmpi") or "", end="")
+"""
 # Tests between hosts or pretended ones, by what their ranks talk over: the label of a C test
 # (over_ucx, tests/CMakeLists.txt), or the property `over` of a Python one (tests/conftest.py).
 TRANSPORTS = {
@@ -393,16 +399,17 @@ def hosts():
     return pytest("several hosts", "hosts.xml", "tests/hosts")
 
 
-def spread_lacks():
-    """What this machine lacks to be two hosts; nothing, if it can."""
-    command = [PYTHON, "-c", SPREAD_LACKS]
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+def lacked(question):
+    """What this machine lacks, as a program prints it; nothing, if that is nothing."""
+    command = [PYTHON, "-c", question]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return done.stdout
 
 
 def spread():
     """Tests that were written for one host, with their ranks on two, over UCX."""
     title = "on 2 hosts, UCX"
-    if lacks := spread_lacks():
+    if lacks := lacked(SPREAD_LACKS):
         return Result(title, ok=True, note=f"skipped: {lacks}")
     return pytest(title, "spread.xml", *SPREAD_TESTS, WT_HOSTS="2")
 
@@ -415,10 +422,10 @@ def spread_nodes():
 def spread_mpi():
     """The same on two hosts, their ranks started by Open MPI, over which messages go."""
     title = "on 2 hosts, MPI"
-    if lacks := spread_lacks():
+    if lacks := lacked(SPREAD_LACKS):
         return Result(title, ok=True, note=f"skipped: {lacks}")
-    if shutil.which("mpirun.openmpi") is None:
-        return Result(title, ok=True, note="skipped: no mpirun.openmpi")
+    if lacks := lacked(MPI_LACKS):
+        return Result(title, ok=True, note=f"skipped: {lacks}")
     choice = [*SPREAD_MPI_TESTS, "-k", SPREAD_MPI_NOT]
     return pytest(title, "spread_mpi.xml", *choice, WT_HOSTS="2", WT_MPI="openmpi")
 
@@ -433,14 +440,14 @@ def peers():
     """torch's own tests of torch.distributed, on weft."""
     result = Result("torch's suite", ok=True)
     ways = [("gloo", None, {}), ("alltoall", None, {})]
-    if lacks := spread_lacks():
+    if lacks := lacked(SPREAD_LACKS):
         result.note = f"not on 2 hosts: {lacks}"
     else:
         ways += [("gloo", "ucx", {"WT_HOSTS": "2"})]
     if FULL:
         ways += [("gloo", "nodes", {"WT_HOSTS": "2", "WT_PRETEND": "1"})]
         ways += [("gloo", None, {"WT_SHARE_ALL": "1"})]
-    if FULL and not lacks and shutil.which("mpirun.openmpi") is not None:
+    if FULL and not lacks and not lacked(MPI_LACKS):
         ways += [("gloo", "mpi", {"WT_HOSTS": "2", "WT_MPI": "openmpi"})]
     counts = ROOT / "build" / "peers.json"
     for variant, over, environment in ways:

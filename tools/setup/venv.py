@@ -22,8 +22,9 @@ TORCH_OLDEST = (2, 11)
 TORCH_WANTED = "torch==2.13.0"
 # Beside the system's UCX, to test hosts with different ones. Not among the packages of .venv,
 # where libweft_ucx.so would prefer it everywhere.
-OTHER_UCX = "libucx-cu12>=1.22"
+OTHER_UCX = "libucx-cu12==1.22.*"
 OTHER_UCX_FOLDER = VENV / "ucx"
+OTHER_UCX_LIBRARY = OTHER_UCX_FOLDER / "libucx" / "lib" / "libucp.so.0"
 
 
 def say(text):
@@ -114,9 +115,11 @@ def main():
     pip.install(*missing([TORCH_WANTED]))
     for requirement in missing(groups["dev-extra"]):
         pip.install(requirement)
-    if not OTHER_UCX_FOLDER.exists():
-        pip.install(OTHER_UCX, how=["--no-deps", f"--target={OTHER_UCX_FOLDER}"])
+    if not OTHER_UCX_LIBRARY.exists():
+        pip.install(OTHER_UCX, how=["--no-deps", "--upgrade", f"--target={OTHER_UCX_FOLDER}"])
     left = missing([*groups["dev"], TORCH_WANTED, *groups["dev-extra"]])
+    if not OTHER_UCX_LIBRARY.exists():
+        left.append(OTHER_UCX)
     if left:
         say(f"not in .venv, so what uses them is skipped: {' '.join(left)}")
 

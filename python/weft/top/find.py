@@ -7,11 +7,12 @@ import contextlib
 import json
 import os
 import pwd
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import weft
 from weft import _core
 
 from . import Refused
@@ -127,8 +128,36 @@ def jobs(only: Container[int] | None = None) -> list[Job]:
     return list(found.values())
 
 
+def _id_of(job: Job) -> str:
+    """What boards of one job have in common; "" of one that this weft cannot read."""
+    with contextlib.suppress(weft.Error):
+        return str(job.read()["job"])
+    return ""
+
+
+def _one_of(found: Sequence[Job], pid: int) -> Job:
+    """The one job that these boards are of, for a process that holds them or has started it.
+
+    A job whose hosts are namespaces of this machine has a board on each of them. Of several
+    worlds of one process it is the first.
+    """
+    first, *others = found
+    name, more = _id_of(first), set()
+    for job in others:
+        own = _id_of(job)
+        if own == name:
+            first.elsewhere += sorted(job.pids.values())
+        elif set(job.pids.values()).isdisjoint(first.pids.values()):
+            more.add(own)
+        job.close()
+    if more:
+        first.close()
+        raise Refused(f"process {pid} has started {1 + len(more)} jobs; weft top lists them")
+    return first
+
+
 def by_pid(pid: int) -> Job:
-    """The job of a process, or of those that it has started; of several worlds the first."""
+    """The job of a process, or the one job of those that it has started."""
     try:
         owner = (PROC / str(pid)).stat().st_uid
     except OSError:
@@ -142,9 +171,7 @@ def by_pid(pid: int) -> Job:
     found = jobs([pid] if _boards(pid) else _descendants(pid))
     if not found:
         raise Refused(f"process {pid} ({program(pid)}) is in no job of weft, and has started none")
-    for other in found[1:]:
-        other.close()
-    return found[0]
+    return _one_of(found, pid)
 
 
 def matches(job: Job, shown: dict[str, Any], name: str) -> bool:

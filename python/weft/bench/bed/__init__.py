@@ -8,9 +8,9 @@ In reading order: `bed` starts hosts and commands, `network` connects them, `hos
 process of each, `rsh` asks it to run a command, as launchers do.
 """
 
-from .bed import Bed, Unavailable, missing
+from .bed import MOST_HOSTS, Bed, Unavailable, missing
 
-__all__ = ["SHARED_CORES", "Bed", "Unavailable", "missing"]
+__all__ = ["MOST_HOSTS", "SHARED_CORES", "Bed", "Unavailable", "missing"]
 
 # Hosts made of one machine do not know that they share its cores: weft is told so, where they do,
 # and a rank that waits lets others run soon.

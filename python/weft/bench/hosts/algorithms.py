@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
-from ..bed import SHARED_CORES, Bed, missing
+import numpy as np
+
+from ..bed import MOST_HOSTS, SHARED_CORES, Bed, Unavailable
 from ..bed_ranks import bed_ranks
-from ..piped import Ranks, serve
+from ..piped import RankError, Ranks, serve
 
 # Ways beside what is chosen: an algorithm between hosts, or messages between all ranks.
 _WAYS = {
@@ -53,12 +56,10 @@ class AlgorithmRank:
 
     def do_measure(self, operation: str, size: int, calls: int) -> dict:
         """Microseconds of a call."""
-        import torch
-
         comm = self._comm
-        one = torch.ones(size // 4)
-        block = torch.ones(max(1, size // 4 // comm.size))
-        blocks = torch.ones(len(block) * comm.size)
+        one = np.ones(size // 4, "f4")
+        block = np.ones(max(1, size // 4 // comm.size), "f4")
+        blocks = np.ones(len(block) * comm.size, "f4")
         do = {
             "allreduce": lambda: comm.allreduce(one),
             "broadcast": lambda: comm.broadcast(one),
@@ -71,6 +72,7 @@ class AlgorithmRank:
         begin = time.perf_counter()
         for _ in range(calls):
             do()
+            self._at_work()
         comm.barrier()
         return {"us": 1e6 * (time.perf_counter() - begin) / calls}
 
@@ -87,7 +89,7 @@ def _environment(operation: str, way: str, crowded: bool) -> dict[str, str]:
 def _rows(bed: Bed, operation: str, options: argparse.Namespace) -> None:
     ways = ("chosen", *_WAYS[operation])
     hosts = [host for host in range(len(bed)) for _ in range(options.each)]
-    crowded = len(hosts) > (os.cpu_count() or 1)
+    crowded = len(hosts) > len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         jobs: dict[str, Ranks] = {}
         for way in ways:
@@ -113,25 +115,53 @@ def _print(operation: str, size: int, found: dict[str, list[float]]) -> None:
     print(f"{operation:15} {size:9} B  {'  '.join(cells)}", flush=True)
 
 
+def _positive(text: str) -> int:
+    if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text}")
+    return int(text)
+
+
+def _hosts(text: str) -> int:
+    if _positive(text) > MOST_HOSTS:
+        raise argparse.ArgumentTypeError(f"goes from 1 to {MOST_HOSTS}")
+    return int(text)
+
+
+def _bytes(text: str) -> int:
+    if _positive(text) < 4:
+        raise argparse.ArgumentTypeError("must be at least 4, one element")
+    return int(text)
+
+
+def _rate(text: str) -> str:
+    if not re.fullmatch(r"[0-9]+(\.[0-9]+)?[kmgt]?bit", text):
+        raise argparse.ArgumentTypeError(f"{text} is no rate such as 1gbit")
+    return text
+
+
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m weft.bench.hosts.algorithms")
-    parser.add_argument("--hosts", type=int, default=4)
-    parser.add_argument("--each", type=int, default=2, help="ranks on a host")
-    parser.add_argument("--rate", help="of a cable, such as 1gbit; no limit without it")
+    parser.add_argument("--hosts", type=_hosts, default=4)
+    parser.add_argument("--each", type=_positive, default=2, help="ranks on a host")
+    parser.add_argument("--rate", type=_rate, help="of a cable, such as 1gbit; no limit without it")
     parser.add_argument("--ops", nargs="+", choices=_WAYS, default=list(_WAYS))
-    parser.add_argument("--sizes", type=int, nargs="+", default=_SIZES, help="bytes")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sizes", type=_bytes, nargs="+", default=_SIZES, help="bytes")
+    parser.add_argument("--rounds", type=_positive, default=5)
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.rank:
         return serve(AlgorithmRank)
-    if why := missing():
-        print(f"no hosts can be made here: {why}", file=sys.stderr)
-        return 1
     print("microseconds of a call, median; in brackets, over the best way of the row")
-    with Bed(options.hosts, rate=options.rate) as bed:
-        for operation in options.ops:
-            _rows(bed, operation, options)
+    try:
+        with Bed(options.hosts, rate=options.rate) as bed:
+            for operation in options.ops:
+                _rows(bed, operation, options)
+    except Unavailable as error:
+        print(f"no hosts can be made here: {error}", file=sys.stderr)
+        return 1
+    except RankError as error:
+        print(f"a rank failed: {error}", file=sys.stderr)
+        return 1
     return 0
 
 
