@@ -82,7 +82,7 @@ def _hits(found):
 
 
 def verdicts(rows):
-    """A line for each application and way: is it as good as plain torch, in the mean of seeds?"""
+    """A line for each application and way: is it as good as torch, in the mean of all seeds?"""
     for name in APPLICATIONS:
         ways = _by_way([row for row in rows if row["application"] == name])
         for way, found in ways.items():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ def long_cable(bed: Bed, delay_ms: float, megabytes: float) -> Iterator[None]:
         raise Unavailable(tools.missing)
     program = build(DRIVER, tools.compiler)
     for host in (0, 1):
-        bed.from_switch(lambda host=host: _unplug(host))
+        bed.from_switch(functools.partial(_unplug, host))
         for name in ("tcp_rmem", "tcp_wmem"):
             bed.run(host, ["sysctl", "-qw", f"net.ipv4.{name}={_BUFFERS}"])
     words = [str(program), "port0", "port1", str(delay_ms), str(megabytes)]

@@ -57,7 +57,7 @@ class FarRank:
 
     def _one(self, times: int, going: Callable[[], bool] = lambda: True) -> list[float]:
         """Milliseconds of pulls of one key."""
-        took = []
+        took: list[float] = []
         while len(took) < times and going():
             begin = time.perf_counter()
             self._short.pull(self._away[-1:])
