@@ -13,6 +13,8 @@
  *              lines it has read, as src/coll/shm/exchange.c does: lines change
  *              caches as well
  *   unclaimed  the same without claiming
+ *   kernel     out of the other one's source, which the kernel reads
+ *   pieces     every other chunk so, the others as in exchange
  *
  * The best of several rounds, for the slower of the two. */
 #include <sched.h>
@@ -28,6 +30,7 @@
 #include "base/stream.h"
 #include "base/time.h"
 #include "coll/shm/area.h"
+#include "mem/cma.h"
 
 #define ROUNDS 7u
 #define SLOTS_AT 4096u
@@ -37,6 +40,8 @@ typedef struct counters {
     alignas(128) _Atomic uint64_t out;
     alignas(128) _Atomic uint64_t met;
     uint64_t ns;
+    uint64_t src; /* where its source lies, in its process */
+    int pid;
 } counters;
 
 typedef struct rank {
@@ -80,12 +85,29 @@ static void by_slot(rank *r)
     }
 }
 
-static void exchange(rank *r, bool claim)
+static void read_by_kernel(rank *r, size_t at, size_t bytes)
 {
-    uint64_t chunks = r->bytes / r->chunk;
+    while (bytes > 0) {
+        ssize_t got =
+            wf_cma_read(r->other->pid, r->dst + at, r->other->src + at, bytes);
+
+        if (got <= 0) {
+            perror("process_vm_readv");
+            exit(1);
+        }
+        at += (size_t)got;
+        bytes -= (size_t)got;
+    }
+}
+
+/* Of each `stride` chunks the first goes through a slot, and the kernel reads
+ * the others. */
+static void exchange(rank *r, bool claim, unsigned stride)
+{
+    uint64_t chunks = r->bytes / r->chunk / stride;
 
     for (uint64_t i = 0; i < chunks; i++) {
-        size_t at = i * r->chunk;
+        size_t at = i * stride * r->chunk;
         size_t slot = i % 2 * r->chunk;
 
         if (i >= 2) {
@@ -103,27 +125,39 @@ static void exchange(rank *r, bool claim)
         }
         atomic_store_explicit(&r->own->out, r->base + i + 1,
                               memory_order_release);
+        read_by_kernel(r, at + r->chunk, (stride - 1) * r->chunk);
     }
     r->base += chunks;
 }
 
 static void claimed(rank *r)
 {
-    exchange(r, true);
+    exchange(r, true, 1);
 }
 
 static void unclaimed(rank *r)
 {
-    exchange(r, false);
+    exchange(r, false, 1);
+}
+
+static void kernel(rank *r)
+{
+    for (size_t at = 0; at < r->bytes; at += r->chunk) {
+        read_by_kernel(r, at, r->chunk);
+    }
+}
+
+static void pieces(rank *r)
+{
+    exchange(r, true, 2);
 }
 
 static const struct {
     const char *name;
     void (*run)(rank *r);
-} steps[] = {{"copy", copy},
-             {"by slot", by_slot},
-             {"exchange", claimed},
-             {"unclaimed", unclaimed}};
+} steps[] = {{"copy", copy},        {"by slot", by_slot},
+             {"exchange", claimed}, {"unclaimed", unclaimed},
+             {"kernel", kernel},    {"pieces", pieces}};
 
 static void measure(rank *r, bool tells)
 {
@@ -182,8 +216,8 @@ int main(int argc, char **argv)
     pid_t child;
     rank r = {.bytes = bytes, .chunk = chunk};
 
-    if (chunk == 0 || bytes % chunk != 0) {
-        fprintf(stderr, "whole chunks, please\n");
+    if (chunk == 0 || bytes % (2 * chunk) != 0) {
+        fprintf(stderr, "an even number of whole chunks, please\n");
         return 2;
     }
     library.kernels = wf_kernels_of(wf_cpu_level_used());
@@ -198,6 +232,8 @@ int main(int argc, char **argv)
     r.dst = memory(bytes, MAP_PRIVATE);
     memset(r.src, 1 + (child == 0), bytes);
     memset(r.dst, 3, bytes);
+    r.own->src = (uint64_t)(uintptr_t)r.src;
+    r.own->pid = (int)getpid();
     measure(&r, child != 0);
     if (child == 0) {
         _exit(memcmp(r.dst, r.src, 1) == 0 ? 1 : 0);

@@ -26,10 +26,11 @@
 /* What was found to be free counts as that so long, and so many bytes. */
 #define CREDIT_NS (100 * WF_MS)
 #define CREDIT_BYTES ((uint64_t)64 << 20)
-#define FILL_BYTES ((size_t)64 << 20) /* allocated in one step, at most */
-#define FILL_LEAST ((size_t)1 << 20)  /* and at least, as also for the kernel  \
-                                       */
-#define FILL_NS (10 * WF_SEC)         /* a step takes no longer */
+/* Allocated in one step, at most and at least, and how long a step may take. As
+ * much as the least is left to the kernel. */
+#define FILL_BYTES ((size_t)64 << 20)
+#define FILL_LEAST ((size_t)1 << 20)
+#define FILL_NS (10 * WF_SEC)
 /* What a rank can have said, with some threads: no peer can make it more. */
 #define PROMISE_MOST ((uint64_t)1 << 40)
 

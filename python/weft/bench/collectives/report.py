@@ -93,7 +93,7 @@ def _group(blocks: list[Block], placement: str) -> str:
             + [cell(_best(here, names)) for _, names in columns]
             + [ratio_to(here, case, placement, against, ours) for _, against, ours in versus]
         )
-    titles = [title for title, *_ in (*columns, *versus)]
+    titles = [*(title for title, _ in columns), *(title for title, _, _ in versus)]
     return table(["", *titles], rows)
 
 
