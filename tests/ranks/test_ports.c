@@ -338,6 +338,39 @@ a_rank_that_leaves_tells_once_that_a_peer_does_not_read(void **state)
     wt_run_job(&(wt_job){.ranks = 2, .bare = stuck_rank});
 }
 
+static void note_end(weft_log_level level, const char *text, void *ctx)
+{
+    unsigned *count = ctx;
+
+    *count += level == WEFT_LOG_WARN && strstr(text, "no end of") != NULL;
+}
+
+/* Others send all the time, and one of them does not read. */
+static void noisy_and_stuck_rank(void)
+{
+    weft_world *world = NULL;
+    unsigned warnings = 0;
+
+    weft_log_to(note_end, &warnings);
+    WT_OK(wt_join(apart(wt_rank()), 0, &world));
+    weft_world_destroy(world);
+    weft_log_to(NULL, NULL);
+    WT_CHECK(warnings == 1);
+}
+
+static void what_others_send_does_not_keep_a_rank_from_leaving(void **state)
+{
+    static wf_transport both;
+
+    (void)state;
+    both = wt_transport_far;
+    both.busy = never_out;
+    both.progress = noisy_progress;
+    use(&both, &wf_transport_shm, NULL);
+    wt_run_job(
+        &(wt_job){.ranks = 2, .bare = noisy_and_stuck_rank, .deadline = 30});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -354,6 +387,7 @@ int main(void)
         cmocka_unit_test(what_others_send_does_not_put_off_a_deadline),
         cmocka_unit_test(
             a_rank_that_leaves_tells_once_that_a_peer_does_not_read),
+        cmocka_unit_test(what_others_send_does_not_keep_a_rank_from_leaving),
     };
 
     return cmocka_run_group_tests_name("ports", tests, NULL, NULL);

@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "base/time.h"
 
@@ -340,7 +341,8 @@ static unsigned progress(wf_port *port)
         events += ucx_resume(port);
     }
     if (port->calls != NULL) {
-        events += ucx_in_call(port);
+        /* They were counted as they came, several of them perhaps as one. */
+        events = (unsigned)wf_most(events, ucx_in_call(port));
     }
     if (port->starved) {
         ucx_large_retry(port);
