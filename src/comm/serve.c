@@ -111,7 +111,7 @@ static bool others_drive(wf_server *s, uint64_t now)
 /* Drive, unless another thread does. Did something happen? */
 static bool drive(wf_server *s, uint64_t now)
 {
-    bool moved = wf_world_drive(s->world);
+    bool moved = wf_world_drive_minding(s->world);
     uint64_t turns =
         atomic_load_explicit(&s->world->turns, memory_order_relaxed);
 

@@ -291,7 +291,7 @@ static void former_reason_body(weft_world *world)
     }
     wt_meet();
     if (weft_world_rank(world) == 1) {
-        WT_STATUS(try_tag(world, 1, &group), WEFT_ERR_TIMEOUT);
+        WT_STATUS(try_tag(world, 0.3, &group), WEFT_ERR_TIMEOUT);
         WT_CHECK(wt_names_rank(weft_error_detail(), 0));
         WT_CHECK(strstr(weft_error_detail(), "gave up before") != NULL);
     }

@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/time.h"
 #include "comm/comm.h"
+#include "comm/drive.h"
 #include "socket/socket.h"
 #include "weft.h"
 #include "wt.h"
@@ -234,6 +237,77 @@ static void a_descriptor_wakes_a_rank_that_sleeps(void **state)
     wt_run_both(3, "SPIN=0s YIELD=0s", sleeping_body);
 }
 
+enum { TALKS = 40 };
+
+/* Words of the board. */
+enum { POSTED = 0, TALKED };
+
+static void pause_ms(long ms)
+{
+    struct timespec t = {.tv_nsec = ms * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+/* Each answer has to wake the thread that runs the callback. */
+static void talk(weft_request *request, weft_status st, void *ctx)
+{
+    weft_comm *comm = ctx;
+    uint64_t began = wf_now_ns();
+    int32_t x = 0;
+
+    (void)request;
+    WT_OK(st);
+    for (int i = 0; i < TALKS; i++) {
+        WT_OK(weft_send(comm, &x, sizeof(x), 1, 2));
+        WT_OK(weft_recv(comm, &x, sizeof(x), 1, 2, NULL));
+    }
+    /* A tenth of a second each if nobody minds the descriptors. */
+    WT_CHECK(wf_now_ns() - began < 50 * WF_MS * TALKS);
+    wt_word_set(TALKED, 1);
+}
+
+/* No thread of rank 0 waits in the library, so that the thread that minds the
+ * ports runs the callback. */
+static void callback_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_request *request = NULL;
+    int32_t x = 0;
+
+    if (weft_world_rank(world) == 0) {
+        wf_progress_wait_begin(world->progress);
+        WT_OK(weft_irecv(comm, &x, sizeof(x), 1, 1, NULL, &request));
+        WT_OK(weft_request_on_done(request, talk, comm));
+        wt_word_set(POSTED, 1);
+        wt_word_await(TALKED, 1);
+        wf_progress_wait_end(world->progress);
+        weft_request_release(request);
+        return;
+    }
+    wt_word_await(POSTED, 1);
+    pause_ms(20); /* rank 0 is asleep */
+    WT_OK(weft_send(comm, &x, sizeof(x), 0, 1));
+    for (int i = 0; i < TALKS; i++) {
+        WT_OK(weft_recv(comm, &x, sizeof(x), 0, 2, NULL));
+        pause_ms(5);
+        WT_OK(weft_send(comm, &x, sizeof(x), 0, 2));
+    }
+}
+
+static const char *sleepy_nodes(unsigned rank)
+{
+    return rank == 0 ? "NODE=a SPIN=0s YIELD=0s" : "NODE=b SPIN=0s YIELD=0s";
+}
+
+static void a_callback_of_the_thread_that_minds_ports_can_wait(void **state)
+{
+    (void)state;
+    use(&wt_transport_far, &wf_transport_shm, NULL);
+    wt_run_job_both(&(wt_job){
+        .ranks = 2, .settings_of = sleepy_nodes, .body = callback_body});
+}
+
 /* --- deadlines ------------------------------------------------------------ */
 
 /* Something happens on it all the time, as heartbeats do now and then. */
@@ -384,6 +458,7 @@ int main(void)
         cmocka_unit_test(a_transport_of_another_version_is_refused),
         cmocka_unit_test(a_cut_connection_fails_only_what_needs_it),
         cmocka_unit_test(a_descriptor_wakes_a_rank_that_sleeps),
+        cmocka_unit_test(a_callback_of_the_thread_that_minds_ports_can_wait),
         cmocka_unit_test(what_others_send_does_not_put_off_a_deadline),
         cmocka_unit_test(
             a_rank_that_leaves_tells_once_that_a_peer_does_not_read),
