@@ -57,7 +57,8 @@ static weft_status ucx_prepare(const wf_settings *settings, wf_port **out,
     }
     port->calls_end = &port->calls;
     port->eager = settings->ucx_eager_bytes;
-    port->resend_ns = ucx_sockets_pause(settings->host_timeout_ns);
+    port->resend_ns =
+        ucx_sockets_pause(settings->host_timeout_ns, ucx_sockets_retries());
     port->asked = wf_zalloc(sizeof(*port->asked));
     st = port->asked != NULL ? ucx_context_open(port, settings)
                              : wf_fail_nomem("the port of transport ucx");
