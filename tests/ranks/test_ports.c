@@ -46,6 +46,11 @@ static const char *two_nodes(unsigned rank)
     return rank < 2 ? "NODE=a" : "NODE=b";
 }
 
+static const char *apart(unsigned rank)
+{
+    return two_nodes(2 * rank);
+}
+
 static void sum_over_all(weft_world *world)
 {
     weft_comm *comm = weft_world_comm(world);
@@ -308,6 +313,44 @@ static void a_callback_of_the_thread_that_minds_ports_can_wait(void **state)
         .ranks = 2, .settings_of = sleepy_nodes, .body = callback_body});
 }
 
+static _Atomic uint32_t refusals;
+
+static bool never_armed(wf_port *port)
+{
+    (void)port;
+    atomic_fetch_add(&refusals, 1);
+    return false;
+}
+
+static void unarmed_body(weft_world *world)
+{
+    uint64_t began;
+    uint32_t before;
+    uint64_t tenths;
+
+    sum_over_all(world);
+    pause_ms(100); /* all threads have nothing more to do */
+    began = wf_now_ns();
+    before = atomic_load(&refusals);
+    pause_ms(300);
+    tenths = (wf_now_ns() - began) / 100000;
+    /* Both ranks may be threads, and twice is for what else asks. */
+    WT_CHECK(atomic_load(&refusals) - before < 4 * tenths);
+    wt_meet();
+}
+
+static void a_port_that_cannot_be_armed_leaves_the_core_to_others(void **state)
+{
+    static wf_transport unarmed;
+
+    (void)state;
+    unarmed = wt_transport_far;
+    unarmed.arm = never_armed;
+    use(&unarmed, &wf_transport_shm, NULL);
+    wt_run_job_both(
+        &(wt_job){.ranks = 2, .settings_of = apart, .body = unarmed_body});
+}
+
 /* --- deadlines ------------------------------------------------------------ */
 
 /* Something happens on it all the time, as heartbeats do now and then. */
@@ -328,11 +371,6 @@ static weft_status meet_in_vain(weft_comm *comm, bool by_request)
     st = weft_request_wait(request, 0);
     weft_request_release(request);
     return st;
-}
-
-static const char *apart(unsigned rank)
-{
-    return two_nodes(2 * rank);
 }
 
 /* Rank 1 comes when rank 0 has given up. */
@@ -459,6 +497,7 @@ int main(void)
         cmocka_unit_test(a_cut_connection_fails_only_what_needs_it),
         cmocka_unit_test(a_descriptor_wakes_a_rank_that_sleeps),
         cmocka_unit_test(a_callback_of_the_thread_that_minds_ports_can_wait),
+        cmocka_unit_test(a_port_that_cannot_be_armed_leaves_the_core_to_others),
         cmocka_unit_test(what_others_send_does_not_put_off_a_deadline),
         cmocka_unit_test(
             a_rank_that_leaves_tells_once_that_a_peer_does_not_read),
