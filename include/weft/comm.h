@@ -57,9 +57,9 @@ WEFT_API weft_status weft_comm_subset(weft_comm *comm, const uint32_t *ranks,
  * by other threads, and stays as it is, also when this fails. Groups of
  * different tags may be made at once, by several threads and in any order; all
  * members give the same tag. After a failure the same tag may be given again:
- * a call succeeds only with calls of the others that are under way, and one
- * that came too late fails with WEFT_ERR_TIMEOUT at once, unless those who gave
- * up are there again. `timeout` is how long to wait for the members here, and
+ * a call succeeds only with calls of the others that are under way. One that
+ * came when others had given up waits for them to call again, and succeeds if
+ * they do so in time. `timeout` is how long to wait for the members here, and
  * then that of the new communicator; 0 or less means WEFT_TIMEOUT. A member
  * that is interrupted here is waited for that long by the others.
  */

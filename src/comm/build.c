@@ -19,7 +19,11 @@
  * often than others, and then mail of former attempts lies about. So replies
  * and verdicts name the id of the ticket that they are about, and others are
  * thrown away: a communicator is made by members who all are in the same
- * attempt, or not at all. Of several tickets the newest counts. */
+ * attempt, or not at all. Of several tickets the newest counts. A member that
+ * hears that those above it gave up waits for their next attempt while it has
+ * time: they may be there again, and what it heard is about a former one. Else
+ * members who all try again at the same times could answer a former attempt
+ * each time. */
 #include "comm/comm.h"
 
 #include <stdio.h>
@@ -53,6 +57,7 @@ typedef struct build {
     bool heads_wait;      /* those below have a good ticket */
     bool mates_wait;      /* likewise the mates of a head */
     bool unsent;          /* a ticket could not be sent: not all will reply */
+    bool outlived;        /* those above gave up, and this member need not */
 } build;
 
 static uint64_t build_key(const build *b, enum wf_mail_step step)
@@ -237,21 +242,23 @@ static weft_status check_ticket(const build *b, uint32_t from, const ticket *t,
 }
 
 /* Take the oldest ticket. `*fd` is the caller's to close. WEFT_OK, or why there
- * is none or it cannot be used; false if it did not come at all. */
+ * is none or it cannot be used; false if it did not come at all. Whoever sent
+ * one that cannot be used hears so if it has an id. */
 static bool take_oldest(build *b, ticket *t, int *fd, weft_status *out)
 {
     size_t n = sizeof(*t);
     weft_status form;
 
+    *t = (ticket){0};
     *out = wf_mail_take(&b->group, b->tree.parent, build_key(b, WF_MAIL_TICKET),
                         t, &n, fd);
     if (!wf_await_spent(*out)) {
         return false;
     }
+    b->id = t->id;
     if (*out != WEFT_ERR_PROTOCOL) { /* a descriptor alone may be lost */
         form = check_ticket(b, b->tree.parent, t, n);
         *out = form != WEFT_OK ? form : *out;
-        b->id = form == WEFT_OK ? t->id : 0;
     }
     return true;
 }
@@ -438,6 +445,8 @@ static weft_status conclude(build *b, weft_status own)
     if (!heard) {
         return build_give_up(b, wf_failure_again(&verdict));
     }
+    b->outlived =
+        !is_leader(b) && own == WEFT_OK && verdict.status == WEFT_ERR_TIMEOUT;
     if (own != WEFT_OK || verdict.status != WEFT_OK) {
         return wf_failure_again(own != WEFT_OK ? &mine : &verdict);
     }
@@ -479,12 +488,68 @@ static weft_status follow(build *b, weft_status own)
     }
     if (t.status != WEFT_OK) {
         wf_close(fd);
+        b->outlived = t.status == (int32_t)WEFT_ERR_TIMEOUT;
         return refuse_below(b,
                             wf_fail(wf_status_parse(t.status), "%s", t.text));
     }
     tell_heads(b, &t);
     st = own != WEFT_OK ? wf_failure_again(&why) : compare_settings(b, &t);
     return conclude(b, use_ticket(b, &t, fd, st));
+}
+
+/* Let go of what a failed attempt has made. */
+static void undo(build *b)
+{
+    if (b->comm != NULL) {
+        wf_ids_close(b->comm);
+        wf_comm_unlist(b->comm);
+        wf_layers_detach(b->comm);
+        wf_comm_free(b->comm);
+    }
+}
+
+/* Take part in one attempt to make the communicator. */
+static weft_status try_once(build *b, uint64_t timeout_ns)
+{
+    weft_status st =
+        wf_comm_alloc(b->group.world, b->group.member, b->group.size, &b->comm);
+
+    b->id = 0;
+    b->why.status = WEFT_OK;
+    b->heads_wait = false;
+    b->mates_wait = false;
+    b->unsent = false;
+    b->outlived = false;
+    if (st == WEFT_OK) {
+        atomic_init(&b->comm->timeout_ns, timeout_ns);
+    }
+    st = is_leader(b) ? lead(b, st) : follow(b, st);
+    if (st != WEFT_OK) {
+        undo(b);
+        b->comm = NULL;
+    }
+    return st;
+}
+
+/* May there be another attempt for this member? The ranks of a job meet once;
+ * and where there is a communicator to look at, a failure breaks that. */
+static bool goes_on(const build *b)
+{
+    return b->outlived && b->group.comm == NULL &&
+           b->group.world->comm != NULL && wf_now_ns() < b->deadline_ns;
+}
+
+/* Those above gave up, as `former` tells, and made no other attempt. */
+static weft_status fail_alone(const build *b, const wf_failure *former)
+{
+    const wf_host *host = b->group.world->host;
+    uint32_t rank = b->group.member[b->tree.parent];
+    const wf_peer *peer = &host->peer[rank];
+
+    return wf_fail(WEFT_ERR_TIMEOUT,
+                   "rank %u (pid %d on %s) gave up before rank %u, and did not "
+                   "try again in time: %.700s",
+                   rank, peer->pid, peer->host, host->rank, former->text);
 }
 
 weft_status wf_comm_build(weft_world *world, weft_comm *parent,
@@ -496,22 +561,20 @@ weft_status wf_comm_build(weft_world *world, weft_comm *parent,
                          .member = members,
                          .size = size},
                .salt = salt,
-               .deadline_ns = wf_now_ns() + timeout_ns,
-               .why = {.status = WEFT_OK}};
-    weft_status st = wf_comm_alloc(world, members, size, &b.comm);
+               .deadline_ns = wf_now_ns() + timeout_ns};
+    wf_failure former = {.status = WEFT_OK};
+    weft_status st;
 
     wf_node_tree_find(world, members, size, &b.tree);
-    if (st == WEFT_OK) {
-        atomic_init(&b.comm->timeout_ns, timeout_ns);
+    st = try_once(&b, timeout_ns);
+    while (st != WEFT_OK && goes_on(&b)) {
+        former = wf_failure_of(st);
+        st = try_once(&b, timeout_ns);
     }
-    st = is_leader(&b) ? lead(&b, st) : follow(&b, st);
+    if (st == WEFT_ERR_TIMEOUT && former.status != WEFT_OK && !b.outlived) {
+        st = fail_alone(&b, &former);
+    }
     if (st != WEFT_OK) {
-        if (b.comm != NULL) {
-            wf_ids_close(b.comm);
-            wf_comm_unlist(b.comm);
-            wf_layers_detach(b.comm);
-            wf_comm_free(b.comm);
-        }
         return st;
     }
     wf_segment_close_fd(&b.comm->segment);

@@ -6,6 +6,7 @@
 #include "comm/control.h"
 #include "comm/request.h"
 #include "comm/wait.h"
+#include "mem/watch.h"
 
 #define ASK_NS WF_MS
 
@@ -76,8 +77,13 @@ static void finish(weft_request *r, weft_status st)
     atomic_store_explicit(&r->done, 1, memory_order_release);
 }
 
-static void call_back(const wf_request_queue *finished)
+/* `watch` is NULL, or that of which the calling thread minds the ports: while a
+ * callback runs, which may wait for messages itself, the watching thread does
+ * so. */
+static void call_back(const wf_request_queue *finished, wf_watch *watch)
 {
+    bool given = false;
+
     for (weft_request *r = finished->first, *next; r != NULL; r = next) {
         weft_request_fn *fn;
         void *ctx;
@@ -88,10 +94,17 @@ static void call_back(const wf_request_queue *finished)
         ctx = r->ctx;
         r->fn = NULL;
         pthread_mutex_unlock(&r->lock);
+        if (fn != NULL && watch != NULL && !given) {
+            wf_watch_give(watch);
+            given = true;
+        }
         if (fn != NULL) {
             fn(r, r->status, ctx);
         }
         weft_request_release(r);
+    }
+    if (given) {
+        wf_watch_take(watch);
     }
 }
 
@@ -193,8 +206,9 @@ static bool asking_is_due(weft_world *world, uint64_t now)
 }
 
 /* Step everything. Called with world->drive held, returns without it. The ports
- * of an orphan lead nowhere, and what is in them is not for it. */
-static bool drive_and_unlock(weft_world *world)
+ * of an orphan lead nowhere, and what is in them is not for it. `watch` as for
+ * call_back. */
+static bool drive_and_unlock(weft_world *world, wf_watch *watch)
 {
     sweep w = {.moved = false};
 
@@ -224,20 +238,27 @@ static bool drive_and_unlock(weft_world *world)
     pthread_mutex_unlock(&world->drive);
     if (w.finished.first != NULL) {
         wf_board_ring(wf_host_own(world->host)); /* others of us who wait */
-        call_back(&w.finished);
+        call_back(&w.finished, watch);
     }
     return w.moved;
 }
 
 bool wf_world_drive(weft_world *world)
 {
-    return pthread_mutex_trylock(&world->drive) == 0 && drive_and_unlock(world);
+    return pthread_mutex_trylock(&world->drive) == 0 &&
+           drive_and_unlock(world, NULL);
+}
+
+bool wf_world_drive_minding(weft_world *world)
+{
+    return pthread_mutex_trylock(&world->drive) == 0 &&
+           drive_and_unlock(world, world->host->watch);
 }
 
 bool wf_world_drive_now(weft_world *world)
 {
     pthread_mutex_lock(&world->drive);
-    return drive_and_unlock(world);
+    return drive_and_unlock(world, NULL);
 }
 
 void wf_request_submit(weft_request *r, bool ordered)
@@ -261,7 +282,7 @@ void wf_request_submit(weft_request *r, bool ordered)
     }
     /* The first step is taken here and now, so that messages are posted in the
      * order of the calls, and small data has left the caller's buffer. */
-    drive_and_unlock(world);
+    drive_and_unlock(world, NULL);
     pthread_mutex_lock(&world->drive);
     lazy = r->op->lazy;
     pthread_mutex_unlock(&world->drive);
@@ -299,7 +320,7 @@ bool wf_requests_fail(weft_comm *comm, weft_status status, const char *text)
     fail_queue(&comm->loose, &finished, status, text);
     busy_sweep(world);
     pthread_mutex_unlock(&world->drive);
-    call_back(&finished);
+    call_back(&finished, NULL);
     return collectives;
 }
 

@@ -35,6 +35,9 @@ void wf_requests_orphan(weft_comm *comm);
 /* Step everything that is pending, if no other thread is doing so. Returns
  * whether something happened. */
 bool wf_world_drive(weft_world *world);
+/* Like wf_world_drive, by the thread that took the watch of the ports
+ * (mem/watch.h): it gives that back while it runs callbacks. */
+bool wf_world_drive_minding(weft_world *world);
 /* Like wf_world_drive, but waits for the lock: what had come when this was
  * called is seen. */
 bool wf_world_drive_now(weft_world *world);

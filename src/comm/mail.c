@@ -22,7 +22,9 @@ uint64_t wf_mail_key(const uint32_t *members, uint32_t size, uint64_t salt,
     wf_secret key = {{salt, size}};
     uint64_t hash = wf_keyed_hash(&key, members, size * sizeof(*members));
 
-    return (hash & ~(WF_MAIL_CALL | 3)) | (uint64_t)step;
+    hash &= ~(WF_MAIL_CALL | WF_MAIL_NEWEST | 3);
+    return hash | (uint64_t)step |
+           (step == WF_MAIL_TICKET ? WF_MAIL_NEWEST : 0);
 }
 
 weft_status wf_mail_send(weft_world *world, uint32_t to, uint64_t key,

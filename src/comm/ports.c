@@ -18,6 +18,9 @@
 /* In wf_ports.to: no transport reaches it. */
 #define NOWHERE UINT8_MAX
 
+/* The longest time before leaving, in times of which nothing happens. */
+#define FLUSH_MOMENTS 3
+
 /* --- before ranks know of each other -------------------------------------- */
 
 /* May this transport be used, as WEFT_TRANSPORTS says? `*named` if it is named
@@ -301,27 +304,37 @@ static uint64_t flush_moved(const wf_goal *g)
 static weft_status flush_look(wf_wait *w)
 {
     weft_world *world = w->goal.world;
+    const uint64_t *deadline = w->goal.ctx;
     bool busy;
 
     wf_wait_drive(w);
     pthread_mutex_lock(&world->drive);
     busy = wf_ports_busy(world) || wf_plane_busy(world);
     pthread_mutex_unlock(&world->drive);
-    return busy ? WF_PENDING : WEFT_OK;
+    if (!busy) {
+        return WEFT_OK;
+    }
+    return wf_now_ns() < *deadline
+               ? WF_PENDING
+               : wf_fail(WEFT_ERR_TIMEOUT, "rank %u: no end of %s",
+                         w->goal.rank, w->goal.what);
 }
 
 /* A send may be over before its message has left this process. A peer that does
  * not read keeps this rank for a moment only, and what is said after that, to
- * others, for a shorter one. */
+ * others, for a shorter one. What others go on sending, heartbeats or more, has
+ * it wait for FLUSH_MOMENTS of them at most. */
 void wf_ports_flush(weft_world *world)
 {
     static const wf_goal_kind kind = {.moved = flush_moved};
     static const _Atomic uint64_t moment_ns = WF_SEC;
     static const _Atomic uint64_t shorter_ns = 100 * WF_MS;
     bool hurries = world->ports.hurries;
+    uint64_t deadline;
     wf_goal goal = {.kind = &kind,
                     .what = "the last messages before leaving the job",
                     .world = world,
+                    .ctx = &deadline,
                     .timeout_ns = hurries ? &shorter_ns : &moment_ns};
     wf_wait w;
 
@@ -331,6 +344,7 @@ void wf_ports_flush(weft_world *world)
         return;
     }
     goal.rank = world->host->rank;
+    deadline = wf_now_ns() + FLUSH_MOMENTS * atomic_load(goal.timeout_ns);
     pthread_mutex_lock(&world->drive);
     for (uint32_t i = 0; i < world->ports.count; i++) {
         const wf_route *r = &world->ports.route[i];

@@ -14,6 +14,10 @@
  * still see to them. */
 #define STAND_BY_NS (300000u)
 
+/* How long to sleep where ports cannot be armed and nothing happens either: a
+ * port may wait for a connection to end, and others need the core. */
+#define REFUSED_NS (100000u)
+
 /* There are two things that the server may have to wake up for, and the kernel
  * has no sleep for both: so each has a thread, which then drives by itself. If
  * one woke the other, each message would cost two wake-ups. */
@@ -27,6 +31,7 @@ struct wf_server {
     bool minds_ports;
     pthread_t ports_thread;
     pthread_mutex_t begin; /* it waits for this one first */
+    bool refused;          /* the ports could not be armed the last time */
     uint64_t turns;        /* of the world, as it was last seen */
     uint64_t driven_ns;    /* when another thread was last seen to drive */
 };
@@ -111,7 +116,7 @@ static bool others_drive(wf_server *s, uint64_t now)
 /* Drive, unless another thread does. Did something happen? */
 static bool drive(wf_server *s, uint64_t now)
 {
-    bool moved = wf_world_drive(s->world);
+    bool moved = wf_world_drive_minding(s->world);
     uint64_t turns =
         atomic_load_explicit(&s->world->turns, memory_order_relaxed);
 
@@ -135,7 +140,16 @@ static bool sleep_for_ports(wf_server *s, uint64_t now, bool stands_by)
     if (due != 0 && due < until) {
         until = due;
     }
-    if ((!stands_by && !wf_ports_arm(world)) || atomic_load(&s->stop)) {
+    if (!stands_by && !wf_ports_arm(world)) {
+        if (!s->refused || atomic_load(&s->stop)) {
+            s->refused = true;
+            return true;
+        }
+        until = now + REFUSED_NS; /* it is time that they wait for */
+    } else {
+        s->refused = false;
+    }
+    if (atomic_load(&s->stop)) {
         return true;
     }
     if (wf_watch_sleep(world->host->watch, until)) {
@@ -160,6 +174,7 @@ static void *ports_main(void *arg)
         if ((woken || !stands_by) && drive(s, now)) {
             moved_ns = now;
             woken = false;
+            s->refused = false;
         } else if (now - moved_ns >= s->pace.spin_ns || stands_by) {
             woken = sleep_for_ports(s, now, stands_by || s->driven_ns == now);
         } else {

@@ -163,12 +163,17 @@ weft_status wf_host_post(wf_host *host, uint32_t to, uint64_t key,
  * becomes the caller's descriptor, or -1. WEFT_ERR_TIMEOUT at `deadline_ns`
  * (monotonic; 0 means: do not wait), WEFT_ERR_PEER if `from` dies or leaves
  * before sending it. Only `from` is checked: see mem/await.h. With
- * WEFT_ERR_SYSTEM the descriptor was lost, and the data is there. */
+ * WEFT_ERR_SYSTEM the descriptor was lost, and the data is there; with
+ * WEFT_ERR_PROTOCOL it is longer than the buffer, which has its beginning. */
 weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
                          size_t *n, int *fd, uint64_t deadline_ns);
 
 /* Is there such mail? */
 bool wf_host_has_mail(wf_host *host, uint32_t from, uint64_t key);
+
+/* Of mail with a descriptor whose key has this bit only the newest is kept for
+ * each key and sender, so that what nobody takes holds one descriptor only. */
+#define WF_MAIL_NEWEST (1ull << 58)
 
 /* The time since which mail cannot be received for lack of memory, or 0. */
 uint64_t wf_host_starved_ns(wf_host *host);

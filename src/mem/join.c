@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "base/time.h"
 #include "mem/join_share.h"
@@ -19,6 +20,10 @@
 /* Who waits for one that waits itself does so for a little longer, so that the
  * explanation gets here. */
 #define EXPLAIN_NS (WF_SEC / 2)
+
+/* After how long who waits for the table of its group first looks whether there
+ * is one of the job. */
+#define LOOK_NS (2 * WF_SEC)
 
 /* --- failures ------------------------------------------------------------- */
 
@@ -168,7 +173,7 @@ static weft_status collect_all(wf_join_talk *x, wf_join_table *own,
         st = sign_group(x, group);
         x->secret = group->head->secret;
         st = st == WEFT_OK ? wf_join_publish(x, key, group) : st;
-        x->has_group = true;
+        x->has_group = st == WEFT_OK;
     }
     if (st == WEFT_OK) {
         st = collect(x, group, end, x->boot->ranks, out);
@@ -259,6 +264,42 @@ static weft_status read_for_mates(wf_join_talk *x, const wf_join_mates *known,
     return st;
 }
 
+/* Is there a table of the job? */
+static bool is_decided(wf_join_talk *x)
+{
+    size_t n = WEFT_BOOT_VALUE_MAX;
+
+    x->operations++;
+    return x->boot->get(x->boot->ctx, WF_JOIN_TABLE_KEY, x->buffer, &n, 0) ==
+           WEFT_OK;
+}
+
+/* Wait for the table of the group that rank `first` leads. A member of it may
+ * be missing while that of the job tells already why there is none: so it is
+ * looked for as well, more and more seldom. */
+static weft_status await_group(wf_join_talk *x, uint32_t first,
+                               wf_join_table **t, size_t *bytes)
+{
+    wf_patience slice = *x->patience;
+    uint64_t look_ns = LOOK_NS;
+    bool waits;
+    wf_join_name key;
+    weft_status st;
+
+    wf_join_group_key(first, key);
+    do {
+        slice.deadline_ns =
+            wf_least(wf_now_ns() + look_ns, x->patience->deadline_ns);
+        look_ns *= 2;
+        st = wf_join_fetch(x, key, &slice, t, bytes);
+        /* One that gives up before its time means it. */
+        waits = st == WEFT_ERR_TIMEOUT &&
+                wf_now_ns() + WF_SLICE_NS / 2 >= slice.deadline_ns &&
+                slice.deadline_ns < x->patience->deadline_ns;
+    } while (waits && !is_decided(x));
+    return st;
+}
+
 /* The table of our group, which another rank publishes. `*out` is NULL where it
  * is of no use: that of the job tells why. */
 static weft_status fetch_group(wf_join_talk *x, wf_join_table **out)
@@ -267,12 +308,10 @@ static weft_status fetch_group(wf_join_talk *x, wf_join_table **out)
     uint32_t first = rank / x->group * x->group;
     wf_join_table *t = NULL;
     size_t bytes = 0;
-    wf_join_name key;
     weft_status st;
 
     *out = NULL;
-    wf_join_group_key(first, key);
-    st = wf_join_fetch(x, key, x->patience, &t, &bytes);
+    st = await_group(x, first, &t, &bytes);
     if (st != WEFT_OK) {
         return st == WEFT_ERR_TIMEOUT ? WEFT_OK : st;
     }

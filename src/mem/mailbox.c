@@ -128,11 +128,41 @@ bool wf_mailbox_ready(wf_mailbox *box)
     return ready;
 }
 
+/* Take out of the list what hangs at `at`. */
+static wf_mail *unlink_mail(wf_mailbox *box, wf_mail **at)
+{
+    wf_mail *m = *at;
+
+    *at = m->next;
+    if (box->last == &m->next) {
+        box->last = at;
+    }
+    return m;
+}
+
+/* Throw away the descriptor that the newer one of `p` replaces, with its mail;
+ * under the lock. */
+static void replace_mail(wf_mailbox *box, const wf_packet *p)
+{
+    wf_mail **at = &box->first;
+
+    while (*at != NULL && ((*at)->from != p->from || (*at)->key != p->key ||
+                           (*at)->fd == -1)) {
+        at = &(*at)->next;
+    }
+    if (*at != NULL) {
+        mail_free(unlink_mail(box, at));
+    }
+}
+
 static void keep_mail(wf_mailbox *box, const wf_packet *p, int fd)
 {
     wf_mail *m = wf_alloc(sizeof(*m) + p->bytes);
 
     pthread_mutex_lock(&box->lock);
+    if ((p->key & WF_MAIL_NEWEST) != 0 && fd != -1) {
+        replace_mail(box, p);
+    }
     if (m == NULL) {
         m = box->spare;
         box->spare = spare_alloc();
@@ -277,15 +307,8 @@ static wf_mail **find_mail(wf_mailbox *box, uint32_t from, uint64_t key)
 static wf_mail *pick_mail(wf_mailbox *box, uint32_t from, uint64_t key)
 {
     wf_mail **at = find_mail(box, from, key);
-    wf_mail *m = *at;
 
-    if (m != NULL) {
-        *at = m->next;
-        if (box->last == &m->next) {
-            box->last = at;
-        }
-    }
-    return m;
+    return *at != NULL ? unlink_mail(box, at) : NULL;
 }
 
 /* Wait for news until `until_ns`; under the lock. False: there was none. */
@@ -355,6 +378,7 @@ weft_status wf_host_take(wf_host *host, uint32_t from, uint64_t key, void *data,
         return st;
     }
     if (m->bytes > *n) {
+        memcpy(data, m->data, *n);
         mail_free(m);
         return wf_fail(WEFT_ERR_PROTOCOL, "mail from rank %u is too long",
                        from);

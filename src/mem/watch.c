@@ -263,9 +263,12 @@ void wf_watch_remove(wf_watch *w, int fd)
     (void)own_event(w, EPOLL_CTL_DEL, fd);
 }
 
+/* What a forked child has of these is its parent's. */
 void wf_watch_take(wf_watch *w)
 {
-    (void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->own, NULL);
+    if (w->running) {
+        (void)epoll_ctl(w->epoll, EPOLL_CTL_DEL, w->own, NULL);
+    }
 }
 
 void wf_watch_give(wf_watch *w)

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/library.h"
+#include "base/time.h"
 #include "conform.h"
 
 #if WT_ASAN || WT_TSAN
@@ -402,13 +403,26 @@ static void connections_that_fail_are_no_line_of_ucx(void **state)
     assert_non_null(strstr(text, "of tcp_after.c"));
 }
 
-static int words(void)
+/* TCP that sends again fewer times may have to pause for longer. */
+static void no_connection_ends_before_its_host_is_given_up(void **state)
+{
+    (void)state;
+    assert_int_equal(ucx_sockets_pause(15 * WF_SEC, 15), 1875 * WF_MS);
+    assert_int_equal(ucx_sockets_pause(15 * WF_SEC, 8), 3750 * WF_MS);
+    assert_int_equal(ucx_sockets_pause(60 * WF_SEC, 8), 30 * WF_SEC);
+    assert_int_equal(ucx_sockets_pause(15 * WF_SEC, 3), 0);
+    assert_int_equal(ucx_sockets_pause(3 * WF_SEC, 15), WF_SEC);
+    assert_in_range(ucx_sockets_retries(), 1, UINT8_MAX);
+}
+
+static int parts(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_connection_ends_before_its_host_is_given_up),
         cmocka_unit_test(connections_that_fail_are_no_line_of_ucx),
     };
 
-    return cmocka_run_group_tests_name("ucx, words", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("ucx, parts", tests, NULL, NULL);
 }
 
 /* Is the UCX that was linked that of the folder WT_UCX, if one is named? */
@@ -443,7 +457,7 @@ static int run(void)
          .sleeps = true,
          .cut = cut_connections},
     };
-    int failed = faults() + words();
+    int failed = faults() + parts();
 
     for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         failed += conform_run(&kinds[i]);

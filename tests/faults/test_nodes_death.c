@@ -295,6 +295,50 @@ static void one_that_leaves_another_node_has_left_and_not_died(void **state)
     run("ab", 'b', WT_BLOW_KILL, "", goodbye_body);
 }
 
+/* Rank 2 is stopped. Rank 1 speaks for both, so that nobody takes it for dead;
+ * and rank 0 goes on hearing from the others. */
+static void leaving_rank(void)
+{
+    weft_world *world = NULL;
+    weft_comm *comm;
+    int x = 7;
+    int y = 0;
+    double began;
+
+    WT_OK(wt_join(settings_of(wt_rank()), 0, &world));
+    comm = weft_world_comm(world);
+    WT_OK(weft_barrier(comm));
+    if (wt_rank() % 2 == 0 && wt_rank() < 3) { /* they are connected */
+        WT_OK(weft_sendrecv(comm, &x, sizeof(x), 2 - wt_rank(), 1, &y,
+                            sizeof(y), 2 - wt_rank(), 1, NULL));
+    }
+    wt_meet();
+    if (wt_rank() == 2) {
+        wt_strike(WT_BLOW_STOP);
+        pause();
+    }
+    if (wt_rank() != 0) {
+        wt_word_await(TOLD, 1);
+        weft_world_destroy(world);
+        return;
+    }
+    wt_await_gone(2);
+    WT_OK(weft_send(comm, &x, sizeof(x), 2, 1));
+    began = wt_now();
+    weft_world_destroy(world);
+    wt_word_set(TOLD, 1);
+    WT_CHECK(wt_now() - began < 15.0 * WT_SLOWDOWN);
+}
+
+static void a_stopped_rank_does_not_keep_others_from_leaving(void **state)
+{
+    (void)state;
+    job.nodes = "abbc";
+    job.settings = "HOST_TIMEOUT=60s";
+    wt_run_job(&(wt_job){
+        .ranks = 4, .bare = leaving_rank, .doomed = 1u << 2, .deadline = 40});
+}
+
 /* --- closed communicators ------------------------------------------------- */
 
 static void closed_body(weft_world *world)
@@ -396,6 +440,7 @@ int main(void)
         cmocka_unit_test(a_node_that_is_silent_for_too_long_is_dead),
         cmocka_unit_test(one_that_was_stopped_for_a_while_goes_on),
         cmocka_unit_test(one_that_leaves_another_node_has_left_and_not_died),
+        cmocka_unit_test(a_stopped_rank_does_not_keep_others_from_leaving),
         cmocka_unit_test(
             a_communicator_closed_on_another_node_fails_those_who_wait),
         cmocka_unit_test(one_that_does_not_come_is_named_by_all),

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups that stand on their own: made out of a communicator whatever state it
  * is in, and without a mark on it. */
+#include <dirent.h>
 #include <pthread.h>
+#include <string.h>
+#include <time.h>
 
+#include "base/time.h"
+#include "comm/mail.h"
 #include "wt.h"
 #include "wt_cmocka.h"
 
@@ -102,12 +107,14 @@ static void a_member_that_does_not_come_leaves_the_other_one_whole(void **state)
 /* --- trying again ----------------------------------------------------------
  */
 
+enum { TAG = 1 };
+
 static weft_status try_tag(weft_world *world, double timeout, weft_comm **out)
 {
     static const uint32_t all[] = {0, 1, 2};
 
     return weft_comm_create_group(weft_world_comm(world), all,
-                                  weft_world_size(world), 1, timeout, out);
+                                  weft_world_size(world), TAG, timeout, out);
 }
 
 /* The members of a broken communicator, all of whom stay. */
@@ -122,16 +129,12 @@ static weft_status try_shrink(weft_world *world, double timeout,
 
 typedef weft_status attempt(weft_world *world, double timeout, weft_comm **out);
 
-/* All come, and each tries until it succeeds. */
+/* All come, whatever they have tried before. */
 static void meet_at_last(weft_world *world, attempt *try)
 {
     weft_comm *group = NULL;
-    weft_status st;
 
-    do {
-        st = try(world, 0, &group);
-    } while (st == WEFT_ERR_TIMEOUT); /* of an attempt before, told at once */
-    WT_OK(st);
+    WT_OK(try(world, 0, &group));
     expect_works(group, weft_world_size(world));
     weft_comm_destroy(group);
 }
@@ -204,6 +207,198 @@ static void members_that_try_unequally_often_meet_at_last(void **state)
     wt_run_both(3, NULL, unsteady_body);
 }
 
+/* Words of the board. */
+enum { COMING = 0, CALLED };
+
+/* Let those who come first get into their calls. What is to be proved does not
+ * depend on it, only that a mistake shows. */
+static void let_them_call(uint32_t count)
+{
+    struct timespec t = {.tv_nsec = 50000000};
+
+    wt_word_await(CALLED, count);
+    nanosleep(&t, NULL);
+}
+
+/* Those of `present` try in vain; then all come, the last member first and the
+ * leader last, and each call succeeds. `turn` counts these from 0. */
+static void rounds(weft_world *world, attempt *try, unsigned members,
+                   unsigned present, unsigned turn)
+{
+    unsigned number =
+        weft_world_rank(world) > 0
+            ? weft_world_rank(world) + members - weft_world_size(world)
+            : 0;
+    weft_comm *group = NULL;
+    uint32_t before = turn * members + members - 1 - number;
+
+    wt_meet();
+    if ((present >> number & 1) != 0) {
+        WT_STATUS(try(world, 0.05, &group), WEFT_ERR_TIMEOUT);
+    }
+    wt_meet();
+    let_them_call(before);
+    wt_word_add(CALLED, 1);
+    WT_OK(try(world, 0, &group));
+    expect_works(group, members);
+    weft_comm_destroy(group);
+}
+
+static void rounds_body(weft_world *world)
+{
+    rounds(world, try_tag, 2, 1, 0);
+    rounds(world, try_shrink, 2, 1, 1);
+    rounds(world, try_shrink, 2, 1, 2);
+}
+
+static weft_status try_three(weft_world *world, double timeout, weft_comm **out)
+{
+    static const uint32_t three[] = {0, 2, 3};
+
+    return weft_comm_create_group(weft_world_comm(world), three, 3, 1, timeout,
+                                  out);
+}
+
+/* Rank 1 takes no part; 2 and 3 are on another node. */
+static void node_rounds_body(weft_world *world)
+{
+    unsigned end = wt_full() ? 7 : 4; /* without the last member */
+
+    for (unsigned present = 1, turn = 0; present < end; present++, turn++) {
+        if (weft_world_rank(world) != 1) {
+            rounds(world, try_three, 3, present, turn);
+        } else {
+            wt_meet();
+            wt_meet();
+        }
+    }
+}
+
+static void all_who_come_again_meet_whoever_was_missing_before(void **state)
+{
+    (void)state;
+    wt_run_both(2, NULL, rounds_body);
+    wt_run_nodes(2, 1, rounds_body);
+    wt_run_nodes(2, 2, node_rounds_body);
+}
+
+static void former_reason_body(weft_world *world)
+{
+    weft_comm *group = NULL;
+
+    if (weft_world_rank(world) == 0) {
+        WT_STATUS(try_tag(world, 0.05, &group), WEFT_ERR_TIMEOUT);
+    }
+    wt_meet();
+    if (weft_world_rank(world) == 1) {
+        WT_STATUS(try_tag(world, 0.3, &group), WEFT_ERR_TIMEOUT);
+        WT_CHECK(wt_names_rank(weft_error_detail(), 0));
+        WT_CHECK(strstr(weft_error_detail(), "gave up before") != NULL);
+    }
+    wt_meet();
+}
+
+static void who_comes_in_vain_is_told_that_the_others_gave_up(void **state)
+{
+    (void)state;
+    wt_run_both(2, NULL, former_reason_body);
+    wt_run_nodes(2, 1, former_reason_body);
+}
+
+/* --- what is left behind ---------------------------------------------------
+ */
+
+static unsigned open_descriptors(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    unsigned n = 0;
+
+    WT_CHECK(dir != NULL);
+    while (readdir(dir) != NULL) {
+        n++;
+    }
+    closedir(dir);
+    return n;
+}
+
+/* Rank 1 is not there. Once it has the answer of rank 0 it has all that was
+ * sent before. */
+static void absent_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_comm *group = NULL;
+    unsigned before = open_descriptors();
+
+    wt_meet();
+    for (unsigned i = 0; weft_world_rank(world) == 0 && i < 50; i++) {
+        WT_STATUS(try_tag(world, 0.001, &group), WEFT_ERR_TIMEOUT);
+    }
+    WT_OK(weft_comm_dup(comm, &group));
+    WT_CHECK(open_descriptors() < before + 10);
+    weft_comm_destroy(group);
+    wt_meet();
+    WT_OK(try_tag(world, 0, &group));
+    expect_works(group, 2);
+    weft_comm_destroy(group);
+}
+
+static void attempts_leave_one_descriptor_with_who_is_missing(void **state)
+{
+    (void)state;
+    wt_run(2, NULL, absent_body);
+}
+
+/* --- what cannot be understood ---------------------------------------------
+ */
+
+static uint64_t key_of(const wf_mail_group *g, enum wf_mail_step step)
+{
+    return wf_mail_key(g->member, g->size, TAG, step);
+}
+
+/* Rank 0 sends `n` bytes in the place of a ticket. The answer is about the id
+ * that they begin with. */
+static void malformed(weft_world *world, size_t n)
+{
+    static const uint32_t all[] = {0, 1};
+    const wf_mail_group group = {.world = world,
+                                 .member = all,
+                                 .size = 2,
+                                 .deadline_ns = wf_now_ns() + 60 * WF_SEC};
+    const uint32_t id = 4712;
+    unsigned char bytes[WF_MAIL_MAX];
+    weft_comm *made = NULL;
+    weft_status theirs = WEFT_OK;
+
+    if (weft_world_rank(world) == 1) {
+        WT_STATUS(wf_comm_build(world, NULL, all, 2, TAG, 60 * WF_SEC, &made),
+                  WEFT_ERR_PROTOCOL);
+        return;
+    }
+    memset(bytes, 'x', sizeof(bytes));
+    memset(bytes, 0, sizeof(int32_t));
+    memcpy(bytes + sizeof(int32_t), &id, sizeof(id));
+    WT_OK(
+        wf_mail_post(&group, 1, key_of(&group, WF_MAIL_TICKET), bytes, n, -1));
+    WT_OK(wf_mail_take_status(&group, 1, key_of(&group, WF_MAIL_REPLY), id,
+                              &theirs));
+    WT_STATUS(theirs, WEFT_ERR_PROTOCOL);
+    WT_OK(wf_mail_post_status(&group, 1, key_of(&group, WF_MAIL_VERDICT), id,
+                              theirs, "the test"));
+}
+
+static void malformed_body(weft_world *world)
+{
+    malformed(world, 64);
+    malformed(world, WF_MAIL_MAX);
+}
+
+static void a_ticket_that_cannot_be_understood_is_answered(void **state)
+{
+    (void)state;
+    wt_run_both(2, NULL, malformed_body);
+}
+
 /* --- threads ---------------------------------------------------------------
  */
 
@@ -266,6 +461,10 @@ int main(void)
             a_member_that_does_not_come_leaves_the_other_one_whole),
         cmocka_unit_test(a_late_answer_does_not_count_for_the_next_attempt),
         cmocka_unit_test(members_that_try_unequally_often_meet_at_last),
+        cmocka_unit_test(all_who_come_again_meet_whoever_was_missing_before),
+        cmocka_unit_test(who_comes_in_vain_is_told_that_the_others_gave_up),
+        cmocka_unit_test(attempts_leave_one_descriptor_with_who_is_missing),
+        cmocka_unit_test(a_ticket_that_cannot_be_understood_is_answered),
         cmocka_unit_test(
             threads_make_groups_of_different_tags_while_one_computes),
     };

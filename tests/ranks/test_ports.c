@@ -4,8 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "base/time.h"
 #include "comm/comm.h"
+#include "comm/drive.h"
 #include "socket/socket.h"
 #include "weft.h"
 #include "wt.h"
@@ -41,6 +44,11 @@ static const char *name_to(const weft_world *world, uint32_t rank)
 static const char *two_nodes(unsigned rank)
 {
     return rank < 2 ? "NODE=a" : "NODE=b";
+}
+
+static const char *apart(unsigned rank)
+{
+    return two_nodes(2 * rank);
 }
 
 static void sum_over_all(weft_world *world)
@@ -234,6 +242,115 @@ static void a_descriptor_wakes_a_rank_that_sleeps(void **state)
     wt_run_both(3, "SPIN=0s YIELD=0s", sleeping_body);
 }
 
+enum { TALKS = 40 };
+
+/* Words of the board. */
+enum { POSTED = 0, TALKED };
+
+static void pause_ms(long ms)
+{
+    struct timespec t = {.tv_nsec = ms * 1000000};
+
+    nanosleep(&t, NULL);
+}
+
+/* Each answer has to wake the thread that runs the callback. */
+static void talk(weft_request *request, weft_status st, void *ctx)
+{
+    weft_comm *comm = ctx;
+    uint64_t began = wf_now_ns();
+    int32_t x = 0;
+
+    (void)request;
+    WT_OK(st);
+    for (int i = 0; i < TALKS; i++) {
+        WT_OK(weft_send(comm, &x, sizeof(x), 1, 2));
+        WT_OK(weft_recv(comm, &x, sizeof(x), 1, 2, NULL));
+    }
+    /* A tenth of a second each if nobody minds the descriptors. */
+    WT_CHECK(wf_now_ns() - began < 50 * WF_MS * TALKS);
+    wt_word_set(TALKED, 1);
+}
+
+/* No thread of rank 0 waits in the library, so that the thread that minds the
+ * ports runs the callback. */
+static void callback_body(weft_world *world)
+{
+    weft_comm *comm = weft_world_comm(world);
+    weft_request *request = NULL;
+    int32_t x = 0;
+
+    if (weft_world_rank(world) == 0) {
+        wf_progress_wait_begin(world->progress);
+        WT_OK(weft_irecv(comm, &x, sizeof(x), 1, 1, NULL, &request));
+        WT_OK(weft_request_on_done(request, talk, comm));
+        wt_word_set(POSTED, 1);
+        wt_word_await(TALKED, 1);
+        wf_progress_wait_end(world->progress);
+        weft_request_release(request);
+        return;
+    }
+    wt_word_await(POSTED, 1);
+    pause_ms(20); /* rank 0 is asleep */
+    WT_OK(weft_send(comm, &x, sizeof(x), 0, 1));
+    for (int i = 0; i < TALKS; i++) {
+        WT_OK(weft_recv(comm, &x, sizeof(x), 0, 2, NULL));
+        pause_ms(5);
+        WT_OK(weft_send(comm, &x, sizeof(x), 0, 2));
+    }
+}
+
+static const char *sleepy_nodes(unsigned rank)
+{
+    return rank == 0 ? "NODE=a SPIN=0s YIELD=0s" : "NODE=b SPIN=0s YIELD=0s";
+}
+
+static void a_callback_of_the_thread_that_minds_ports_can_wait(void **state)
+{
+    (void)state;
+    use(&wt_transport_far, &wf_transport_shm, NULL);
+    wt_run_job_both(&(wt_job){
+        .ranks = 2, .settings_of = sleepy_nodes, .body = callback_body});
+}
+
+static _Atomic uint32_t refusals;
+
+static bool never_armed(wf_port *port)
+{
+    (void)port;
+    atomic_fetch_add(&refusals, 1);
+    return false;
+}
+
+static void unarmed_body(weft_world *world)
+{
+    uint64_t began;
+    uint32_t before;
+    uint64_t tenths;
+
+    sum_over_all(world);
+    pause_ms(100); /* all threads have nothing more to do */
+    began = wf_now_ns();
+    before = atomic_load(&refusals);
+    pause_ms(300);
+    tenths = (wf_now_ns() - began) / 100000;
+    /* Both ranks may be threads, and twice is for what else asks. */
+    WT_CHECK(atomic_load(&refusals) - before < 4 * tenths);
+    wt_meet();
+}
+
+static void a_port_that_cannot_be_armed_leaves_the_core_to_others(void **state)
+{
+    static wf_transport unarmed;
+
+    (void)state;
+    unarmed = wt_transport_far;
+    unarmed.arm = never_armed;
+    use(&unarmed, &wf_transport_shm, NULL);
+    wt_run_job_both(
+        &(wt_job){.ranks = 2, .settings_of = apart, .body = unarmed_body});
+}
+
 /* --- deadlines ------------------------------------------------------------ */
 
 /* Something happens on it all the time, as heartbeats do now and then. */
@@ -254,11 +371,6 @@ static weft_status meet_in_vain(weft_comm *comm, bool by_request)
     st = weft_request_wait(request, 0);
     weft_request_release(request);
     return st;
-}
-
-static const char *apart(unsigned rank)
-{
-    return two_nodes(2 * rank);
 }
 
 /* Rank 1 comes when rank 0 has given up. */
@@ -338,6 +450,39 @@ a_rank_that_leaves_tells_once_that_a_peer_does_not_read(void **state)
     wt_run_job(&(wt_job){.ranks = 2, .bare = stuck_rank});
 }
 
+static void note_end(weft_log_level level, const char *text, void *ctx)
+{
+    unsigned *count = ctx;
+
+    *count += level == WEFT_LOG_WARN && strstr(text, "no end of") != NULL;
+}
+
+/* Others send all the time, and one of them does not read. */
+static void noisy_and_stuck_rank(void)
+{
+    weft_world *world = NULL;
+    unsigned warnings = 0;
+
+    weft_log_to(note_end, &warnings);
+    WT_OK(wt_join(apart(wt_rank()), 0, &world));
+    weft_world_destroy(world);
+    weft_log_to(NULL, NULL);
+    WT_CHECK(warnings == 1);
+}
+
+static void what_others_send_does_not_keep_a_rank_from_leaving(void **state)
+{
+    static wf_transport both;
+
+    (void)state;
+    both = wt_transport_far;
+    both.busy = never_out;
+    both.progress = noisy_progress;
+    use(&both, &wf_transport_shm, NULL);
+    wt_run_job(
+        &(wt_job){.ranks = 2, .bare = noisy_and_stuck_rank, .deadline = 30});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -351,9 +496,12 @@ int main(void)
         cmocka_unit_test(a_transport_of_another_version_is_refused),
         cmocka_unit_test(a_cut_connection_fails_only_what_needs_it),
         cmocka_unit_test(a_descriptor_wakes_a_rank_that_sleeps),
+        cmocka_unit_test(a_callback_of_the_thread_that_minds_ports_can_wait),
+        cmocka_unit_test(a_port_that_cannot_be_armed_leaves_the_core_to_others),
         cmocka_unit_test(what_others_send_does_not_put_off_a_deadline),
         cmocka_unit_test(
             a_rank_that_leaves_tells_once_that_a_peer_does_not_read),
+        cmocka_unit_test(what_others_send_does_not_keep_a_rank_from_leaving),
     };
 
     return cmocka_run_group_tests_name("ports", tests, NULL, NULL);

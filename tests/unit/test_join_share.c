@@ -35,6 +35,7 @@ typedef struct board {
     uint32_t first; /* of the mates; all others are alone on their hosts */
     uint32_t group; /* ranks of one */
     wf_join_table *table; /* of the job, once it was set by the test */
+    const char *refused;  /* a key that cannot be set the first time */
 } board;
 
 typedef struct rank {
@@ -72,8 +73,13 @@ static weft_status boot_set(void *ctx, const char *key, const void *data,
                             size_t n)
 {
     rank *r = ctx;
+    board *b = r->board;
 
-    return board_set(r->board, key, data, n);
+    if (b->refused != NULL && strcmp(key, b->refused) == 0) {
+        b->refused = NULL;
+        return weft_boot_fail(WEFT_ERR_SYSTEM, "no room");
+    }
+    return board_set(b, key, data, n);
 }
 
 static const value *find(const board *b, const char *key)
@@ -443,6 +449,37 @@ static void mates_of_rank_0_are_told_at_once_why_there_is_no_job(void **state)
     free_board(&b);
 }
 
+static void mates_of_rank_0_are_told_that_it_could_not_set_their_table(void **s)
+{
+    board b = make_board(0);
+    rank first = make_rank(&b, 0);
+
+    (void)s;
+    set_others(&b);
+    b.refused = "weft/group/0";
+    assert_int_equal(pthread_create(&first.thread, NULL, rank_main, &first), 0);
+    expect_told(&b, 1, "rank 0 could not form the job: no room");
+    pthread_join(first.thread, NULL);
+    assert_int_equal(first.st, WEFT_ERR_SYSTEM);
+    free_board(&b);
+}
+
+/* It looks for their table for a minute, but for that of the job as well. */
+static void who_waits_for_a_missing_mate_is_told_that_rank_0_declined(void **s)
+{
+    board b = make_board(wf_join_group(RANKS));
+    rank first = make_rank(&b, 0);
+    rank r = make_rank(&b, b.first + 1);
+
+    (void)s;
+    decline(&first);
+    rank_main(&r);
+    assert_int_equal(r.st, WEFT_ERR_PEER);
+    assert_non_null(strstr(r.why, "no more of anything"));
+    assert_true(wf_now_ns() + 30 * WF_SEC < r.patience.deadline_ns);
+    free_board(&b);
+}
+
 /* What Python tells once: it is up to the caller to remember. */
 static int once(void *ctx)
 {
@@ -576,6 +613,10 @@ int main(void)
         cmocka_unit_test(mates_of_one_that_is_gone_read_the_table_themselves),
         cmocka_unit_test(memory_that_is_no_sealed_table_is_not_believed),
         cmocka_unit_test(mates_of_rank_0_are_told_at_once_why_there_is_no_job),
+        cmocka_unit_test(
+            mates_of_rank_0_are_told_that_it_could_not_set_their_table),
+        cmocka_unit_test(
+            who_waits_for_a_missing_mate_is_told_that_rank_0_declined),
         cmocka_unit_test(who_is_interrupted_while_it_looks_for_mates_gives_up),
         cmocka_unit_test(a_reader_that_is_stuck_is_named),
         cmocka_unit_test(a_stranger_gets_no_table_and_the_mate_does),

@@ -21,6 +21,9 @@
 /* What the kernel takes. */
 #define PAUSE_MIN_NS WF_SEC
 #define PAUSE_MAX_NS (120 * WF_SEC)
+/* Its first pause on a network without delay, and its tcp_retries2. */
+#define PAUSE_FIRST_NS (200 * WF_MS)
+#define RETRIES 15u
 /* Several connections that are made at about the same time are looked for
  * together. */
 #define GATHER_NS (200 * WF_MS)
@@ -63,16 +66,51 @@ static void visit_watched(int fd, int depth, visit_fn *visit, void *arg)
  * to as long as the cable was cut, and so may be given up although the cable
  * was cut for less than WEFT_HOST_TIMEOUT. The pauses are bounded by an eighth
  * of that time. Not by less: the kernel gives up a connection when it has sent
- * fifteen times, which then takes 1.05 times WEFT_HOST_TIMEOUT or more. */
+ * tcp_retries2 times, fifteen by default, which then takes 1.05 times
+ * WEFT_HOST_TIMEOUT or more. Where that is fewer, pauses may be longer, so that
+ * no connection ends before that time. */
 
-uint64_t ucx_sockets_pause(uint64_t silence_ns)
+/* How long the kernel keeps a connection over which nothing comes back. */
+static uint64_t kept_for(uint64_t pause_ns, unsigned retries)
 {
-    return wf_least(wf_most(silence_ns / 8, PAUSE_MIN_NS), PAUSE_MAX_NS);
+    uint64_t next = PAUSE_FIRST_NS;
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i <= retries; i++) {
+        sum += next;
+        next = wf_least(2 * next, pause_ns);
+    }
+    return sum;
+}
+
+uint64_t ucx_sockets_pause(uint64_t silence_ns, unsigned retries)
+{
+    uint64_t pause =
+        wf_least(wf_most(silence_ns / 8, PAUSE_MIN_NS), PAUSE_MAX_NS);
+
+    while (pause < PAUSE_MAX_NS && kept_for(pause, retries) < silence_ns) {
+        pause = wf_least(2 * pause, PAUSE_MAX_NS);
+    }
+    return kept_for(pause, retries) < silence_ns ? 0 : pause;
+}
+
+unsigned ucx_sockets_retries(void)
+{
+    FILE *f = fopen("/proc/sys/net/ipv4/tcp_retries2", "re");
+    unsigned retries = RETRIES;
+
+    if (f != NULL) {
+        if (fscanf(f, "%u", &retries) != 1) {
+            retries = RETRIES;
+        }
+        fclose(f);
+    }
+    return (unsigned)wf_least(retries, UINT8_MAX);
 }
 
 void ucx_sockets_added(wf_port *port)
 {
-    if (port->tcp && port->bound_ns == 0) {
+    if (port->tcp && port->resend_ns != 0 && port->bound_ns == 0) {
         port->bound_ns = wf_now_ns() + GATHER_NS;
     }
 }

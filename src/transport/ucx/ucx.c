@@ -5,6 +5,7 @@
 #include <poll.h>
 
 #include "base/alloc.h"
+#include "base/num.h"
 #include "base/status.h"
 #include "base/time.h"
 
@@ -56,7 +57,8 @@ static weft_status ucx_prepare(const wf_settings *settings, wf_port **out,
     }
     port->calls_end = &port->calls;
     port->eager = settings->ucx_eager_bytes;
-    port->resend_ns = ucx_sockets_pause(settings->host_timeout_ns);
+    port->resend_ns =
+        ucx_sockets_pause(settings->host_timeout_ns, ucx_sockets_retries());
     port->asked = wf_zalloc(sizeof(*port->asked));
     st = port->asked != NULL ? ucx_context_open(port, settings)
                              : wf_fail_nomem("the port of transport ucx");
@@ -340,7 +342,8 @@ static unsigned progress(wf_port *port)
         events += ucx_resume(port);
     }
     if (port->calls != NULL) {
-        events += ucx_in_call(port);
+        /* They were counted as they came, several of them perhaps as one. */
+        events = (unsigned)wf_most(events, ucx_in_call(port));
     }
     if (port->starved) {
         ucx_large_retry(port);

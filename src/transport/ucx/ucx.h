@@ -160,10 +160,11 @@ struct wf_port {
     void *flush;  /* a flush is under way */
     size_t eager; /* bytes */
     bool tcp;     /* nothing but TCP leads to other hosts */
-    uint64_t resend_ns; /* the longest pause before TCP sends again */
-    uint64_t bound_ns;  /* when pauses of new connections are bounded, or 0 */
-    uint32_t count;     /* peers */
-    uint32_t *slot;     /* rank -> index of its peer, or UINT32_MAX */
+    /* The longest pause before TCP sends again; 0: it is not bounded. */
+    uint64_t resend_ns;
+    uint64_t bound_ns; /* when pauses of new connections are bounded, or 0 */
+    uint32_t count;    /* peers */
+    uint32_t *slot;    /* rank -> index of its peer, or UINT32_MAX */
     ucx_peer *peer;
     uint32_t ending;  /* peers that are going or deaf */
     uint32_t waiting; /* messages that were held */
@@ -184,8 +185,11 @@ void ucx_context_close(wf_port *port);
 void ucx_context_tell(wf_port *port, const ucx_peer *peer);
 
 /* sockets.c */
-/* For a peer that is silent for so long, how long may TCP pause? */
-uint64_t ucx_sockets_pause(uint64_t silence_ns);
+/* For a peer that may be silent for so long, how long may TCP pause that sends
+ * so many times again? 0: as long as it does by itself, which is too short. */
+uint64_t ucx_sockets_pause(uint64_t silence_ns, unsigned retries);
+/* How many times TCP sends again before it gives up (tcp_retries2). */
+unsigned ucx_sockets_retries(void);
 /* There is a connection that may be new. */
 void ucx_sockets_added(wf_port *port);
 /* Bound the pauses of connections, if it is time for that. */
