@@ -256,7 +256,7 @@ def test_applications_are_compared_in_a_table_and_plots(tmp_path):
     table = (tmp_path / "figures.md").read_text()
     assert table in text and len(table.splitlines()) == 2 + 3
     said = [line for line in text.splitlines() if line.startswith("mf on 2 hosts")]
-    assert len(said) == 2 and all("2 seeds" in line and "within 2%" in line for line in said)
+    assert len(said) == 2 and all("2 seeds: " in line and "within 2%" in line for line in said)
     assert "not drawn" in text or (tmp_path / "mf.svg").stat().st_size > 1000
 
 
