@@ -2,6 +2,7 @@
 """`weft top` on one of several hosts."""
 
 import json
+import os
 import secrets
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import bodies
 import host_ranks
 from test_jobs import environment, transport  # noqa: F401 (a fixture)
 from weft.bench.bed import Bed
+from weft.top import find
 
 
 def test_ranks_of_the_other_host_are_shown_with_their_counters(transport):  # noqa: F811
@@ -43,3 +45,6 @@ def test_ranks_of_the_other_host_are_shown_with_their_counters(transport):  # no
             shown = json.loads(done.stdout)
             ids = [job["id"] for job in shown.get("jobs", [shown.get("job")])]
             assert ids.count(view["job"]["id"]) == 1
+        found = find.by_pid(os.getpid())  # which has started all ranks
+        found.close()
+        assert (len(found.pids), len(found.elsewhere)) in ((1, 2), (2, 1))

@@ -225,10 +225,6 @@ def test_pretended_nodes_are_seen_together():
         assert {row["node"] for row in view["ranks"]} == {0, 1}
         assert all(row["here"] for row in view["ranks"])
         assert set(view["stores"][0]["owned_of_host"]) == {"0", "1"}
-        found = find.by_pid(os.getpid())  # which has started all of them
-        pids = sorted([*found.pids.values(), *found.elsewhere])
-        found.close()
-        assert pids == sorted(rank.process.pid for rank in job.ranks)
 
 
 def test_copies_and_their_age_and_the_share_of_local_keys_are_shown():

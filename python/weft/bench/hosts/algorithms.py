@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 
@@ -57,9 +58,9 @@ class AlgorithmRank:
     def do_measure(self, operation: str, size: int, calls: int) -> dict:
         """Microseconds of a call."""
         comm = self._comm
-        one = np.ones(size // 4, "f4")
-        block = np.ones(max(1, size // 4 // comm.size), "f4")
-        blocks = np.ones(len(block) * comm.size, "f4")
+        one: Any = np.ones(size // 4, "f4")
+        block: Any = np.ones(max(1, size // 4 // comm.size), "f4")
+        blocks: Any = np.ones(len(block) * comm.size, "f4")
         do = {
             "allreduce": lambda: comm.allreduce(one),
             "broadcast": lambda: comm.broadcast(one),
