@@ -2,6 +2,7 @@
 """The parameter store between hosts: what it promises, and what can go wrong."""
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
@@ -349,6 +350,7 @@ def test_a_cable_that_is_cut_and_mended_in_time_costs_no_push(bed, transport, se
 # --- a host that is slow -------------------------------------------------------------------------
 
 PORTION = 400  # local accesses between two looks at the clock
+PORTIONS = 200  # with and without a slow host: they last longer than several of its pauses
 
 
 def access_locally(folder, slow):
@@ -367,8 +369,7 @@ def access_locally(folder, slow):
         store.intent(np.arange(KEYS)[::2], 0, sys.maxsize)
     print("started", flush=True)
     ones = np.ones((len(mine), LENGTH), "i8")
-    longest, counts = {False: 0.0, True: 0.0}, {False: 0, True: 0}
-    spent = {False: 0.0, True: 0.0}
+    times = {False: [], True: []}
     while not end.exists():
         slowed = begin.exists()
         if comm.rank == slow:
@@ -378,16 +379,15 @@ def access_locally(folder, slow):
         for _ in range(PORTION // 2):
             store.push(mine, ones)
             assert store.pull_if_local(mine) is not None
-        took = time.monotonic() - start
-        spent[slowed] += took
-        longest[slowed] = max(longest[slowed], took)
-        counts[slowed] += 1
-        if counts[slowed] == 20:
+        times[slowed].append(time.monotonic() - start)
+        if len(times[slowed]) == PORTIONS:
             print("measured", slowed, flush=True)
     comm.barrier()
     settle(store)
-    rates = [counts[slowed] / max(spent[slowed], 1e-9) for slowed in (False, True)]
-    print("rates", *rates, "longest", *longest.values(), flush=True)
+    if comm.rank != slow:
+        # A slow host that is waited for is so for nine tenths of the time; other programs of the
+        # machine take less of it.
+        print("quartile", *(np.quantile(took, 0.25) for took in times.values()), flush=True)
     store.finalize()
 
 
@@ -425,9 +425,9 @@ def test_a_host_that_is_ten_times_slower_does_not_slow_the_local_accesses_of_oth
         (bed.shared / "end").touch()
         said = job.finish()
     for text in said[:2]:
-        line = next(line.split() for line in text.splitlines() if line.startswith("rates"))
-        before, slowed = map(float, line[1:3])
-        assert slowed > before / 3, text
+        line = next(line.split() for line in text.splitlines() if line.startswith("quartile"))
+        before, slowed = map(float, line[1:])
+        assert slowed < 3 * before + 1e-3, text
 
 
 def fetch_beside_a_stopped_host(folder):
@@ -484,9 +484,13 @@ def use_until_killed(end):
 
 def python_of(bed, host):
     """The rank of a host, beside the daemons that have started it."""
-    pids = bed.processes(host)
-    (rank,) = [pid for pid in pids if "python" in pathlib.Path(f"/proc/{pid}/comm").read_text()]
-    return rank
+    names = {}
+    for pid in bed.processes(host):
+        with contextlib.suppress(OSError):  # one that has just ended
+            names[pid] = pathlib.Path(f"/proc/{pid}/comm").read_text().strip()
+    found = [pid for pid, name in names.items() if "python" in name]
+    assert len(found) == 1, names
+    return found[0]
 
 
 def program_of(function, end):
@@ -501,8 +505,9 @@ def test_the_store_keeps_its_promises_over_the_mpi_that_started_the_ranks(mpi, b
     end = bed.shared / "end"
     program = program_of(promises_and_trouble, end)
     with concurrent.futures.ThreadPoolExecutor() as pool:
-        job = pool.submit(mpi, program, each=1, timeout=150)
-        waiting.until(lambda: job.done() or (bed.shared / "well").exists(), "promises are kept")
+        job = pool.submit(mpi, program, each=1, timeout=400)
+        well = bed.shared / "well"
+        waiting.until(lambda: job.done() or well.exists(), "promises are kept", seconds=300)
         if not job.done():
             cut_and_mend(bed)
             with SlowDown(python_of(bed, 1)):

@@ -121,48 +121,67 @@ def allreduce(count, times):
         assert (comm.allreduce(x) == comm.size).all()
 
 
+def told_of(group, late, operation, timeout):
+    """What ranks are told of rank `late`, which does not call; None on that one."""
+    group.timeout = timeout
+    begun = time.monotonic()
+    try:
+        if group.rank != late:
+            request = getattr(group, operation)(np.ones(1000))
+            if operation == "iallreduce":
+                request.wait()
+    except weft.TimeoutError as error:
+        return f"{time.monotonic() - begun - timeout:.2f} {error}"
+    return None
+
+
 def meet_or_tell(late):
-    """Rank `late` comes after the deadline of the others."""
+    """Rank `late` comes after the deadline of the others.
+
+    Where another is taken for it, since that one got no core for so long, the time was too short.
+    """
     comm = weft.init().comm
     comm.barrier()
     for operation in ("allreduce", "iallreduce"):
-        group = comm.dup()
-        group.timeout = 1.0
-        begun = time.monotonic()
-        try:
-            if comm.rank != late:
-                request = getattr(group, operation)(np.ones(1000))
-                if operation == "iallreduce":
-                    request.wait()
-        except weft.TimeoutError as error:
-            print(f"{time.monotonic() - begun:.2f}", error, flush=True)
+        for timeout in (1.0, 4.0, 16.0):
+            group = comm.dup()  # kept until all are told: to close it is to tell, too
+            text = told_of(group, late, operation, timeout)
+            right = comm.rank != 0 or (text is not None and f"rank {late} " in text)
+            if comm.allreduce(np.array([float(right)]))[0] == comm.size:
+                break
+        if text is not None:
+            print(text, flush=True)
         comm.barrier()
 
 
 @pytest.mark.bed(hosts=2)
 @pytest.mark.parametrize("each", [1, 2])
 def test_a_rank_that_does_not_come_is_named_when_the_deadline_passes(bed, transport, each):
-    """Heartbeats, which go on meanwhile, do not put it off."""
+    """Heartbeats, which go on meanwhile, do not put it off for half an hour."""
     said = host_ranks.run(bed, meet_or_tell, each, each=each, environment=environment(transport))
     told = [text.splitlines() for text in said]
     assert [len(lines) for lines in told] == [
         0 if rank == each else 2 for rank in range(len(bed) * each)
     ]
-    assert all(float(line.split()[0]) < 5 for lines in told for line in lines)
+    # Not at once: the machine may be busy. The other bound is WEFT_TIMEOUT, half an hour.
+    assert all(float(line.split()[0]) < 20 for lines in told for line in lines), told
     assert all(f"rank {each} " in line for line in told[0]), told
 
 
 def long_messages(mib):
     """Each takes longer than the deadline."""
     comm = weft.init().comm
-    comm.barrier()
     x = np.full(mib * MIB, comm.rank, "u1")
-    y = np.empty_like(x)
+    y = np.full_like(x, 9)
+    comm.barrier()
+    comm.timeout = 2.0
+    begun = time.monotonic()
     if comm.rank == 0:
         comm.send(x, 1)
         comm.isend(x, 1).wait()
     else:
         comm.recv(y, 0)
+        assert time.monotonic() - begun > comm.timeout
         assert not y.any()
         y[:] = 1
         comm.irecv(y, 0).wait()
@@ -173,9 +192,9 @@ def long_messages(mib):
     assert (x == 2).all()
 
 
-@pytest.mark.bed(hosts=2, rate="100mbit")
+@pytest.mark.bed(hosts=2, rate="50mbit")
 def test_a_message_that_moves_is_not_late(bed, transport):
-    host_ranks.run(bed, long_messages, 16, environment=environment(transport, WEFT_TIMEOUT="0.5s"))
+    host_ranks.run(bed, long_messages, 16, environment=environment(transport))
 
 
 @pytest.mark.parametrize("each", [1, 2])
@@ -219,7 +238,8 @@ def test_other_operations_send_what_they_have_to_and_no_more(bed, transport, ope
     least = PARTS[operation] * 4 * count * times
     for host in range(len(bed)):
         moved = sum(bed.bytes(host))
-        assert least < moved < 1.06 * least, f"{moved / least:.2f} of what is needed"
+        # Frames and acknowledgements are 7 % where the cable takes no larger packets.
+        assert least < moved < 1.1 * least, f"{moved / least:.2f} of what is needed"
 
 
 def until_told(end, camps):
@@ -337,13 +357,14 @@ def test_a_host_whose_cable_is_cut_is_given_up_by_the_others_and_they_by_it(bed,
         job.finish()
 
 
-def reduce_for(seconds):
-    """Reduce for so long, and tell how often; ranks agree on when it is over."""
+def reduce_until(end):
+    """Reduce until there is the file `end`, and tell how often; ranks agree on when it is over."""
     comm = weft.init().comm
+    comm.barrier()
     print("started", flush=True)
-    over, end, count = 0.0, time.monotonic() + seconds, 0
+    over, count = 0.0, 0
     while not over:
-        mine = float(comm.rank == 0 and time.monotonic() > end)
+        mine = float(comm.rank == 0 and os.path.exists(end))
         found = comm.allreduce(np.array([mine, 1.0, float(count)]))
         over = found[0]
         assert found[1] == comm.size
@@ -355,12 +376,14 @@ def reduce_for(seconds):
 @pytest.mark.bed(hosts=3)
 @pytest.mark.parametrize("seen", [False, True])
 def test_a_cable_that_is_cut_and_mended_in_time_loses_nothing(bed, transport, seen):
-    with started(bed, reduce_for, transport, 5.0, HOST_TIMEOUT=60) as job:
+    end = bed.shared / "end"
+    with started(bed, reduce_until, transport, str(end), HOST_TIMEOUT=60) as job:
         bed.cut(1, seen=seen)
         # Nothing comes through, so what is sent is sent again.
         before = bed.packets(0)[0]
         waiting.until(lambda: bed.packets(0)[0] > before + 1, "packets are sent again")
         bed.mend(1)
+        end.touch()
         job.finish()
 
 
@@ -408,11 +431,16 @@ def bounds_pauses():
 
 @pytest.mark.skipif(not bounds_pauses(), reason="TCP has no TCP_RTO_MAX_MS here")
 def test_a_cable_may_be_cut_for_most_of_the_timeout(bed, transport):
-    """By itself TCP sends again 6.2 s after the cut, and then 12.6 s after it."""
-    with started(bed, reduce_for, transport, 1.0, HOST_TIMEOUT=10) as job:
+    """By itself TCP sends again 6.2 s after the cut, and then 12.6 s after it: too late.
+
+    Here it pauses for 1.5 s at most, so the others hear from the host 3 s before they give it up.
+    """
+    end = bed.shared / "end"
+    with started(bed, reduce_until, transport, str(end), HOST_TIMEOUT=12) as job:
         bed.cut(1)
         time.sleep(7)
         bed.mend(1)
+        end.touch()
         job.finish()
 
 
@@ -435,7 +463,8 @@ def test_a_stopped_process_of_another_host_is_waited_for(bed, transport):
         job.finish()
 
 
-def wait_in_allreduce():
+def wait_in_allreduce(end):
+    """Stay until there is the file `end`: whoever leaves at once may be the first heard of."""
     comm = weft.init().comm
     comm.barrier()
     comm.timeout = 4
@@ -445,16 +474,21 @@ def wait_in_allreduce():
             comm.allreduce(np.ones(1))
     except weft.Error as error:
         print("told", type(error).__name__, error, flush=True)
+    while not os.path.exists(end):
+        time.sleep(0.01)
 
 
 @pytest.mark.bed(hosts=3)
 def test_a_stopped_process_is_named_when_the_timeout_passes(bed, transport):
     """Others ask the host of a stopped rank for signs of life, and it answers."""
+    end = bed.shared / "end"
     settings = {"HOST_TIMEOUT": HOST_TIMEOUT}
-    with started(bed, wait_in_allreduce, transport, each=[1, 1, 3], **settings) as job:
+    work = (wait_in_allreduce, transport, str(end))
+    with started(bed, *work, each=[1, 1, 3], **settings) as job:
         job.kill(2, signal.SIGSTOP)
         for number in (0, 1, 3, 4):
-            assert "rank 2 " in job[number].line("told TimeoutError", seconds=12)
+            assert "rank 2 " in job[number].line("told TimeoutError", seconds=60)
+        end.touch()
 
 
 def do_nothing(seconds):
