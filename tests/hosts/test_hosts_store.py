@@ -139,6 +139,12 @@ def test_rounds_in_which_nothing_changes_send_nothing(bed, transport):
 # --- what can go wrong ---------------------------------------------------------------------------
 
 
+def say(*words):
+    """Print a line at once: print() writes each word by itself, and another thread between them."""
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
 class Watcher:
     """A rank that uses the store until it is told of a death, or until there is the file `end`."""
 
@@ -166,7 +172,7 @@ class Watcher:
         except weft.PeerError as error:
             if self.told is None:
                 self.told = str(error)
-                print("told", error, flush=True)
+                say("told", error)
             return False
         return True
 
@@ -177,7 +183,7 @@ class Watcher:
             try:
                 self.comm.recv(np.zeros(1), victim)
             except weft.PeerError as error:
-                print("heard", time.monotonic(), error, flush=True)
+                say("heard", time.monotonic(), error)
 
         if self.comm.rank != victim:
             threading.Thread(target=work, daemon=True).start()

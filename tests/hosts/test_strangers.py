@@ -53,12 +53,14 @@ def ports(pid):
 
 def test_strangers_at_the_ports_of_ranks_disturb_no_job(bed, transport):
     """Noise, another protocol, silence, and handshakes of UCX that stop half way."""
-    with test_jobs.started(bed, test_jobs.reduce_for, transport, 4.0, each=2) as job:
+    end = bed.shared / "end"
+    with test_jobs.started(bed, test_jobs.reduce_until, transport, str(end), each=2) as job:
         open_ports = ports(job[0].process.pid)
         assert len(open_ports) >= 2  # of each rank one, at least
         command = [sys.executable, "-c", STRANGER, bed.name(0), *map(str, open_ports)]
         with bed.popen(1, command, stdout=subprocess.PIPE, text=True) as stranger:
             held, closed = map(int, re.findall(r"\d+", stranger.stdout.readline()))
+            end.touch()
             job.finish()
             stranger.kill()
     # What is not UCX's protocol is turned away, and handshakes are waited for.
