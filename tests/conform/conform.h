@@ -58,6 +58,10 @@ typedef void conform_villainy(wf_port *port);
  * is. Rank 2 is innocent. */
 void conform_punishes(const conform_kind *kind, conform_villainy *villainy);
 
+/* Whatever else came from rank 1, rank 0 gets a message from it, and has lost
+ * nobody. All ranks call it. */
+void conform_still_hears(conform *c);
+
 /* For weft_log_to: says nothing. */
 void conform_silent(weft_log_level level, const char *text, void *ctx);
 

@@ -14,6 +14,23 @@ void conform_silent(weft_log_level level, const char *text, void *ctx)
     (void)ctx;
 }
 
+void conform_still_hears(conform *c)
+{
+    uint64_t value = 5;
+    uint64_t in = 0;
+    wf_msg msg;
+
+    if (c->rank == 1) {
+        conform_send(c, 0, 2, &value, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+    }
+    if (c->rank == 0) {
+        conform_recv(c, 1, 2, &in, 8, &msg);
+        conform_wait_ok(c, &msg, 1);
+        WT_CHECK(in == 5 && c->losses == 0);
+    }
+}
+
 static void expect_punished(conform *c, wf_msg *msg)
 {
     uint64_t in = 0;

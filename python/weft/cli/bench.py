@@ -60,12 +60,6 @@ def _fixed_systems(benches: Iterable[str] = BENCHES) -> list[str]:
     return list(dict.fromkeys(name for table in tables if not callable(table) for name in table))
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
-
-
 def add_arguments(parser: argparse.ArgumentParser, benches: Sequence[str]) -> None:
     """The command line for a choice of programs."""
     parser.add_argument("--quick", action="store_true", help="end within 50 s, leave out the rest")
@@ -116,12 +110,14 @@ def _add_choices(parser: argparse.ArgumentParser, benches: Sequence[str]) -> Non
         metavar="NAME,...",
         help=f"who takes part: {who} (default: all)",
     )
-    parser.add_argument("--cores", type=_positive, metavar="N", help="use the first N cores only")
     parser.add_argument(
-        "--rounds", type=_positive, metavar="N", help="turns of each system (default: 10)"
+        "--cores", type=common.positive, metavar="N", help="use the first N cores only"
     )
     parser.add_argument(
-        "--block-ms", type=_positive, metavar="MS", help="timed part of a turn (default: 20)"
+        "--rounds", type=common.positive, metavar="N", help="turns of each system (default: 10)"
+    )
+    parser.add_argument(
+        "--block-ms", type=common.positive, metavar="MS", help="timed part of a turn (default: 20)"
     )
 
 

@@ -16,6 +16,7 @@ from .common import (
     fail,
     find_program,
     parser,
+    positive,
     print_json,
     run_program,
     table,
@@ -51,12 +52,6 @@ COMPARE_EXAMPLES = [
     ("weft blas compare gemm --sizes 64,1024", "matrix products only"),
     ("weft blas compare --json new.json --compare old.json", "what changed since old.json"),
 ]
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
-    return int(text)
 
 
 def _list(argv: list[str]) -> int:
@@ -99,7 +94,7 @@ def _run_parser() -> argparse.ArgumentParser:
         help="put the library before PyTorch's symbols, or register operators that call it "
         "(default: the first that works)",
     )
-    words.add_argument("--threads", type=_positive, metavar="N", help="of PyTorch and the library")
+    words.add_argument("--threads", type=positive, metavar="N", help="of PyTorch and the library")
     words.add_argument("--lapack", action="store_true", help="take LAPACK from the library as well")
     words.add_argument(
         "--no-onednn",

@@ -192,3 +192,10 @@ def unwritable(path: Path) -> str | None:
     if not os.access(path if path.exists() else folder, os.W_OK):
         return f"{path}: it may not be written"
     return None
+
+
+def positive(text: str) -> int:
+    """The type of an argument that is a count."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of at least 1")
+    return int(text)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from ...cli.common import positive
 from ..bed import MOST_HOSTS, SHARED_CORES, Bed, Unavailable
 from ..bed_ranks import bed_ranks
 from ..piped import RankError, Ranks, serve
@@ -116,20 +117,14 @@ def _print(operation: str, size: int, found: dict[str, list[float]]) -> None:
     print(f"{operation:15} {size:9} B  {'  '.join(cells)}", flush=True)
 
 
-def _positive(text: str) -> int:
-    if not re.fullmatch(r"[0-9]+", text) or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text}")
-    return int(text)
-
-
 def _hosts(text: str) -> int:
-    if _positive(text) > MOST_HOSTS:
+    if positive(text) > MOST_HOSTS:
         raise argparse.ArgumentTypeError(f"goes from 1 to {MOST_HOSTS}")
     return int(text)
 
 
 def _bytes(text: str) -> int:
-    if _positive(text) < 4:
+    if positive(text) < 4:
         raise argparse.ArgumentTypeError("must be at least 4, one element")
     return int(text)
 
@@ -143,11 +138,11 @@ def _rate(text: str) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m weft.bench.hosts.algorithms")
     parser.add_argument("--hosts", type=_hosts, default=4)
-    parser.add_argument("--each", type=_positive, default=2, help="ranks on a host")
+    parser.add_argument("--each", type=positive, default=2, help="ranks on a host")
     parser.add_argument("--rate", type=_rate, help="of a cable, such as 1gbit; no limit without it")
     parser.add_argument("--ops", nargs="+", choices=_WAYS, default=list(_WAYS))
     parser.add_argument("--sizes", type=_bytes, nargs="+", default=_SIZES, help="bytes")
-    parser.add_argument("--rounds", type=_positive, default=5)
+    parser.add_argument("--rounds", type=positive, default=5)
     parser.add_argument("--rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(words)
     if options.rank:
